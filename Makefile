@@ -1,0 +1,41 @@
+# `make demo` and `make test` are all a newcomer needs; both set up what they use.
+PYTHON ?= python3
+VENV   ?= .venv
+BIN    := $(VENV)/bin
+
+.DEFAULT_GOAL := help
+.PHONY: help setup demo test test-slow lint bench clean
+
+help: ## Show this list
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk 'BEGIN {FS = ":.*## "} {printf "  make %-10s %s\n", $$1, $$2}'
+
+$(VENV)/.ready: pyproject.toml constraints.txt
+	@echo "== Setting up a virtual environment in $(VENV) (a few minutes the first time)"
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt torch
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[dev]'
+	@touch $@
+
+setup: $(VENV)/.ready ## Create the virtual environment
+
+demo: setup ## Run the main job on embedded data and write tables and figures to out/demo
+	$(BIN)/spikeslab demo --out out/demo
+
+test: setup ## Run the test suite (under ten minutes)
+	@echo "== Running the tests (no network, no data needed)"
+	$(BIN)/python -m pytest
+
+test-slow: setup ## Run the long tests too
+	$(BIN)/python -m pytest -m 'slow or not slow'
+
+lint: setup ## Run ruff, mypy and the import rules
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+bench: setup ## Print the cost of an update and of a training step against torch.optim.SGD
+	$(BIN)/python benchmarks/update.py
+
+clean: ## Remove the virtual environment, caches and outputs
+	rm -rf $(VENV) out .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis

@@ -1,0 +1,1 @@
+"""Sparse Bayesian deep learning for PyTorch."""
