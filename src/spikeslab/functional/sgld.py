@@ -1,0 +1,69 @@
+r"""Stochastic gradient Langevin dynamics.
+
+With U the negative log posterior, N the number of data, T the temperature and g the gradient of U/N,
+
+.. math:: w \leftarrow w - \mathrm{lr}\, g + \sqrt{2\,\mathrm{lr}\,T/N}\;\xi, \qquad \xi \sim N(0, I),
+
+which leaves :math:`\exp(-U/T)` invariant as lr tends to 0. On :math:`U/N = \lambda w^2/2` the chain's exact
+stationary variance is :math:`\frac{T}{N\lambda}\cdot\frac{2}{2 - \mathrm{lr}\,\lambda}`.
+
+Reference: Welling and Teh, "Bayesian Learning via Stochastic Gradient Langevin Dynamics", ICML 2011.
+"""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor
+
+
+def sgld_noise_std(*, lr: float, temperature: float, num_data: int, gradient_noise: float = 0.0) -> float:
+    r"""Standard deviation of the noise in w: :math:`\sqrt{2\,\mathrm{lr}\,T/N - \mathrm{lr}^2 V/N^2}`, at least 0.
+
+    ``gradient_noise`` is V, the variance of a coordinate of the stochastic gradient of U: what the mini-batch
+    already injects is not injected again.
+    """
+    if temperature == 0.0:
+        return 0.0
+    injected = 2.0 * lr * temperature / num_data - (lr / num_data) ** 2 * gradient_noise
+    return math.sqrt(max(injected, 0.0))
+
+
+def sgld(
+    params: list[Tensor],
+    grads: list[Tensor],
+    noises: list[Tensor] | None,
+    *,
+    lr: float,
+    noise_std: float,
+    foreach: bool = True,
+) -> None:
+    """Move ``params`` by one step; ``noises`` are standard normal, or ``None`` for no noise."""
+    update = _multi_tensor_sgld if foreach else _single_tensor_sgld
+    update(params, grads, noises, lr, noise_std)
+
+
+def _single_tensor_sgld(
+    params: list[Tensor],
+    grads: list[Tensor],
+    noises: list[Tensor] | None,
+    lr: float,
+    noise_std: float,
+) -> None:
+    for index, (param, grad) in enumerate(zip(params, grads, strict=True)):
+        param.add_(grad, alpha=-lr)
+        if noises is not None:
+            param.add_(noises[index], alpha=noise_std)
+
+
+def _multi_tensor_sgld(
+    params: list[Tensor],
+    grads: list[Tensor],
+    noises: list[Tensor] | None,
+    lr: float,
+    noise_std: float,
+) -> None:
+    torch._foreach_add_(params, grads, alpha=-lr)
+    if noises is not None:
+        torch._foreach_add_(params, noises, alpha=noise_std)

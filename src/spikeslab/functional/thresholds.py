@@ -1,0 +1,70 @@
+"""Exact magnitude pruning: which weights are the smallest, to the last one, ties included."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+
+def smallest(scores: Tensor, count: int) -> Tensor:
+    """Mask of exactly ``count`` smallest entries of ``scores``; of equal ones, those with the lower index go first.
+
+    >>> smallest(torch.tensor([3.0, 1.0, 1.0, 2.0]), 2).tolist()
+    [False, True, True, False]
+    >>> smallest(torch.zeros(4), 2).tolist()
+    [True, True, False, False]
+    """
+    flat = scores.reshape(-1)
+    if count <= 0:
+        return torch.zeros_like(scores, dtype=torch.bool)
+    threshold = flat.kthvalue(count).values
+    mask = flat < threshold
+    ties = flat == threshold
+    missing = count - mask.sum()
+    mask |= ties & (ties.cumsum(0) <= missing)
+    return mask.view(scores.shape)
+
+
+def smallest_per_tensor(scores: Sequence[Tensor], counts: Sequence[int]) -> list[Tensor]:
+    """Mask of exactly ``counts[i]`` smallest entries of each ``scores[i]``."""
+    return [smallest(score, count) for score, count in zip(scores, counts, strict=True)]
+
+
+def smallest_overall(scores: Sequence[Tensor], count: int) -> list[Tensor]:
+    """Masks of exactly ``count`` smallest entries over all tensors, the largest of each tensor always spared."""
+    flat = [score.reshape(-1).clone() for score in scores]
+    for values in flat:
+        values[values.argmax()] = torch.inf
+    masks = torch.split(smallest(torch.cat(flat), count), [values.numel() for values in flat])
+    return [mask.view(score.shape) for mask, score in zip(masks, scores, strict=True)]
+
+
+def apportion(total: int, sizes: Sequence[int]) -> list[int]:
+    """Split ``total`` zeros over layers in proportion to their sizes, exactly, one weight kept in each.
+
+    The largest remainders are rounded up (Hamilton's method); what a layer cannot take, because it keeps its last
+    weight, goes to the next.
+
+    >>> apportion(9, [10, 5, 3])
+    [5, 3, 1]
+    >>> apportion(4, [4, 1, 1])
+    Traceback (most recent call last):
+    ValueError: zeros must be at most 3 of 6 weights, since 3 layers keep one each, but got 4.
+    """
+    weights, room = sum(sizes), sum(sizes) - len(sizes)
+    if total > room:
+        raise ValueError(
+            f"zeros must be at most {room} of {weights} weights, since {len(sizes)} layers keep one each, "
+            f"but got {total}."
+        )
+    shares = [total * size / weights for size in sizes]
+    counts = [min(int(share), size - 1) for share, size in zip(shares, sizes, strict=True)]
+    by_remainder = sorted(range(len(sizes)), key=lambda i: (counts[i] - shares[i], i))
+    while (missing := total - sum(counts)) > 0:
+        for index in by_remainder:
+            if missing and counts[index] < sizes[index] - 1:
+                counts[index] += 1
+                missing -= 1
+    return counts

@@ -1,0 +1,60 @@
+r"""The Gaussian likelihood of a regression, which also tells the prior how large the residuals are."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from spikeslab.errors import check_number
+from spikeslab.priors.spike_slab import SpikeSlab
+
+
+class GaussianLikelihood:
+    r"""Mean squared error over :math:`2\sigma^2`: the negative log-likelihood of an example, without its constant.
+
+    It reads sigma from the prior at every call, and adds up the detached squares of the residuals, from which
+    ``sampler.step()`` then updates sigma (eq. 14). The residuals are those at the weights before the step, which
+    costs no second forward pass; several calls before a step add up, as gradients do. Calls without gradient, as
+    in evaluation, leave no trace.
+
+    >>> GaussianLikelihood(0.5)(torch.tensor([1.0, 2.0]), torch.tensor([0.0, 2.0]))
+    tensor(1.)
+
+    Args:
+        sigma: A ``SpikeSlab`` prior that learns sigma, or a number that stays.
+    """
+
+    def __init__(self, sigma: SpikeSlab | float) -> None:
+        self._prior: SpikeSlab | None = None
+        if isinstance(sigma, SpikeSlab):
+            self._prior = sigma
+            sigma.scale.regression = True
+        else:
+            self._sigma = check_number("sigma", sigma, "> 0")
+
+    @property
+    def sigma(self) -> float:
+        """Standard deviation of the noise."""
+        return self._sigma if self._prior is None else self._prior.sigma
+
+    def __call__(self, prediction: Tensor, target: Tensor) -> Tensor:
+        """Mean over the examples of the squared error, summed over outputs, divided by 2 sigma^2.
+
+        Raises:
+            ValueError: If the shapes differ; broadcasting (n, 1) against (n,) would give n^2 residuals.
+        """
+        if prediction.shape != target.shape:
+            raise ValueError(
+                f"target must have the shape of the prediction, {tuple(prediction.shape)}, "
+                f"but got {tuple(target.shape)}."
+            )
+        if not prediction.ndim or not len(prediction):
+            raise ValueError(
+                f"prediction must hold at least one example along its first dimension, "
+                f"but got the shape {tuple(prediction.shape)}."
+            )
+        squares = (prediction - target).square().sum()
+        rows = len(prediction)
+        if self._prior is not None and torch.is_grad_enabled() and prediction.requires_grad:
+            self._prior.scale.observe(squares.detach(), prediction.numel(), rows)
+        return squares / (2.0 * self.sigma**2 * rows)

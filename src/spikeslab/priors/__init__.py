@@ -1,0 +1,22 @@
+"""Priors over the sparse weights: the adaptive spike-and-slab mixtures, and plain L1 and L2 for comparison."""
+
+from spikeslab.priors.adaptation import EM, SA, Adaptation, Fixed, Marginal
+from spikeslab.priors.base import Prior
+from spikeslab.priors.diagnostics import Diagnostics
+from spikeslab.priors.penalties import L1, L2
+from spikeslab.priors.spike_slab import SpikeSlab
+from spikeslab.priors.spike_slab_gaussian import SpikeSlabGaussian
+
+__all__ = [
+    "EM",
+    "L1",
+    "L2",
+    "SA",
+    "Adaptation",
+    "Diagnostics",
+    "Fixed",
+    "Marginal",
+    "Prior",
+    "SpikeSlab",
+    "SpikeSlabGaussian",
+]

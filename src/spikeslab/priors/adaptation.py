@@ -1,0 +1,68 @@
+r"""How a spike-and-slab prior follows the weights: its step size omega, and what it keeps.
+
+============  =====================================================================================================
+``SA``        the paper: every latent moves by :math:`\theta \leftarrow (1-\omega_k)\theta + \omega_k g_\theta(\beta)`
+``EM``        omega = 1: each latent is at its conditional maximum, one step late
+``Marginal``  the exact gradient of the log mixture density; sigma and delta move by SA, or stay
+``Fixed``     omega = 0: an elastic net with the initial kappa
+============  =====================================================================================================
+
+With ``EM`` and ``Marginal`` the weights follow the spike-and-slab posterior (Fisher's identity); with ``SA`` they
+follow the elastic net at the fixed point :math:`\rho^* = E[\tilde\rho(\beta)]`, another and smoother target.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from spikeslab.schedules import ScheduleLike, constant
+
+
+@dataclass(frozen=True)
+class Adaptation:
+    """Base of the four modes."""
+
+    def omega(self, step: int) -> float:
+        """Step size of the stochastic approximation, in [0, 1]."""
+        raise NotImplementedError
+
+
+@dataclass(frozen=True)
+class SA(Adaptation):
+    """Stochastic approximation with step size ``schedule``, clipped to [0, 1] (algorithm 1 of the paper).
+
+    Theorem 1 wants omega to tend to 0 and its sum to diverge: ``polynomial(A, power, offset)`` with a power in (0, 1].
+    """
+
+    schedule: ScheduleLike
+
+    def omega(self, step: int) -> float:
+        """``schedule(step)``, clipped."""
+        return min(max(float(self.schedule(step)), 0.0), 1.0)
+
+
+@dataclass(frozen=True)
+class EM(SA):
+    """The paper's SGLD-EM and SGHMC-EM: stochastic approximation with omega = 1."""
+
+    schedule: ScheduleLike = field(default_factory=lambda: constant(1.0))
+
+
+@dataclass(frozen=True)
+class Marginal(Adaptation):
+    """The indicators summed out at every step; ``schedule`` is the omega of sigma and delta, ``None`` fixes them."""
+
+    schedule: ScheduleLike | None = None
+
+    def omega(self, step: int) -> float:
+        """Step size for sigma and delta."""
+        return 0.0 if self.schedule is None else min(max(float(self.schedule(step)), 0.0), 1.0)
+
+
+@dataclass(frozen=True)
+class Fixed(Adaptation):
+    """No latent moves: the paper's plain SGLD and SGHMC baselines."""
+
+    def omega(self, step: int) -> float:
+        """Zero."""
+        return 0.0

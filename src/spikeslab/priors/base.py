@@ -1,0 +1,91 @@
+"""What a sampler asks of a prior."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from spikeslab.errors import quoted
+from spikeslab.selection import Weights, named_weights
+
+FULL_PRECISION = (torch.float32, torch.float64)
+
+
+class Prior(ABC):
+    """A prior over some of a model's weights.
+
+    The sampler calls :meth:`check_ready` before it moves, :meth:`add_gradient_` for the gradient at the old weights,
+    and :meth:`update` with the new ones. A new prior implements the gradient, the penalty and, if it has a state,
+    ``update`` and the state dict.
+
+    Attributes:
+        weights: The weights by name, in the order of all per-weight state.
+    """
+
+    def __init__(self, weights: Weights) -> None:
+        self.weights: dict[str, Tensor] = named_weights(weights)
+        self._index = {id(weight): index for index, weight in enumerate(self.weights.values())}
+
+    def __contains__(self, weight: object) -> bool:
+        return id(weight) in self._index
+
+    def add_gradient_(self, params: list[Tensor], outs: list[Tensor], num_data: int) -> None:
+        """Add the gradient of the negative log prior, divided by ``num_data``, at ``params`` to ``outs``.
+
+        ``params`` are some of the prior's weights. Half-precision weights are handled in float32.
+        """
+        indices = [self._index[id(param)] for param in params]
+        if all(param.dtype in FULL_PRECISION for param in params):
+            self._add_gradient_(indices, [param.detach() for param in params], outs, num_data)
+            return
+        wide = [out.float() for out in outs]
+        self._add_gradient_(indices, [param.detach().float() for param in params], wide, num_data)
+        for out, value in zip(outs, wide, strict=True):
+            out.copy_(value)
+
+    @abstractmethod
+    def _add_gradient_(self, indices: list[int], betas: list[Tensor], outs: list[Tensor], num_data: int) -> None:
+        """Add the gradient for the weights at ``indices``, given in full precision as ``betas``."""
+
+    @abstractmethod
+    def penalty(self, num_data: int = 1) -> float:
+        """The negative log prior without its constants, divided by ``num_data``: what is added to the mean loss."""
+
+    def check_ready(self) -> None:  # noqa: B027 - a prior without data-dependent state has nothing to check
+        """Raise if :meth:`update` cannot run, before anything has moved."""
+
+    def discard(self) -> None:  # noqa: B027
+        """Forget what was gathered for a step that will not be taken."""
+
+    def update(self, step: int, num_data: int) -> None:  # noqa: B027
+        """Adapt to the weights that the sampler reached at ``step``."""
+
+    def state_dict(self) -> dict[str, Any]:
+        """All state: tensors, numbers and strings."""
+        return {"kind": type(self).__name__, "names": list(self.weights)}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Take over a state; one of another prior or of other weights is refused and changes nothing."""
+        self.check_state(state)
+
+    def check_state(self, state: Mapping[str, Any]) -> None:
+        """Raise if ``state`` is of another prior or of other weights."""
+        if state.get("kind") != type(self).__name__:
+            raise ValueError(
+                f"state_dict must hold the state of a {type(self).__name__} prior, but got {state.get('kind')!r}."
+            )
+        if list(state["names"]) != list(self.weights):
+            raise ValueError(
+                f"state_dict must be for the weights {quoted(self.weights)}, but got {quoted(state['names'])}."
+            )
+
+    def _betas(self) -> list[Tensor]:
+        """The weights, detached, in full precision."""
+        return [
+            weight.detach() if weight.dtype in FULL_PRECISION else weight.detach().float()
+            for weight in self.weights.values()
+        ]

@@ -1,0 +1,56 @@
+r"""Plain L1 and L2 penalties on the sparse weights: the baselines that every sparse prior must beat.
+
+Their strength is in units of the mean loss, like ``weight_decay`` of ``torch.optim.SGD``: L1 adds
+:math:`s\sum|w|`, L2 adds :math:`\tfrac{s}{2}\sum w^2`.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from torch import Tensor
+
+from spikeslab.errors import check_number
+from spikeslab.functional.mixture import Affine, add_elastic_net_gradient_, elastic_net_sums
+from spikeslab.priors.base import Prior
+from spikeslab.selection import Weights
+
+NOTHING = Affine(0.0, 0.0)
+
+
+class L1(Prior):
+    """Laplace prior: adds ``strength * sum(|w|)`` to the mean loss.
+
+    >>> import torch
+    >>> L1([torch.tensor([1.0, -2.0])], strength=0.5).penalty()
+    1.5
+    """
+
+    power: ClassVar[int] = 1
+
+    def __init__(self, weights: Weights, strength: float) -> None:
+        super().__init__(weights)
+        self.strength = check_number("strength", strength, ">= 0")
+
+    def _terms(self) -> tuple[Affine, Affine]:
+        term = Affine(self.strength, 0.0)
+        return (term, NOTHING) if self.power == 1 else (NOTHING, term)
+
+    def _add_gradient_(self, indices: list[int], betas: list[Tensor], outs: list[Tensor], num_data: int) -> None:
+        add_elastic_net_gradient_(outs, betas, None, *self._terms())
+
+    def penalty(self, num_data: int = 1) -> float:
+        """What is added to the mean loss, whatever ``num_data`` is."""
+        b, j = elastic_net_sums(self._betas(), None, *self._terms())
+        return b + 0.5 * j
+
+
+class L2(L1):
+    """Gaussian prior: adds ``strength / 2 * sum(w**2)`` to the mean loss.
+
+    >>> import torch
+    >>> L2([torch.tensor([1.0, -2.0])], strength=0.5).penalty()
+    1.25
+    """
+
+    power: ClassVar[int] = 2

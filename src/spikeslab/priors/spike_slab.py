@@ -1,0 +1,318 @@
+r"""The adaptive spike-and-slab Gaussian-Laplace (SSGL) prior.
+
+For the weights of a sparse layer l,
+
+.. math::
+    \beta_j \mid \sigma, \gamma_j \sim (1-\gamma_j)\,\mathrm{Laplace}(0, \sigma v_0) + \gamma_j\,N(0, \sigma^2 v_1),
+    \quad \gamma_j \sim \mathrm{Bernoulli}(\delta_l), \quad \delta_l \sim \mathrm{Beta}(a, b), \quad
+    \sigma^2 \sim \mathrm{IG}(\nu/2, \nu\lambda/2).
+
+The sampler sees the elastic net :math:`\kappa_0|\beta|/\sigma + \kappa_1\beta^2/(2\sigma^2)`. After its step k the
+latents move to :math:`(1-\omega_k)\,\mathrm{old} + \omega_k\,\mathrm{new}` with the new values of eq. 12 (rho, at the
+new weights), eq. 13 (kappa, from the smoothed rho), eq. 14 (sigma) and eq. 15 (delta).
+
+With :math:`W_k = 1 - \prod_{i \le k}(1-\omega_i)` and :math:`\bar\rho` the smoothed rho smoothed once more from zero,
+
+.. math::
+    \kappa_0 = (1-W)\,\kappa_0^{(0)} + (W - \bar\rho)/v_0, \qquad \kappa_1 = (1-W)\,\kappa_1^{(0)} + \bar\rho/v_1
+
+is exactly eq. 13 with SA, so a sparse weight costs two tensors: rho and its smoothed copy.
+
+Reference: Deng, Zhang, Liang and Lin, "An Adaptive Empirical Bayesian Method for Sparse Deep Learning", NeurIPS 2019.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor
+
+from spikeslab.errors import SpikeSlabWarning, check_number
+from spikeslab.functional import mixture
+from spikeslab.functional.mixture import GAUSSIAN, LAPLACE, Affine, Component
+from spikeslab.priors.adaptation import SA, Adaptation, Fixed, Marginal
+from spikeslab.priors.base import Prior
+from spikeslab.priors.diagnostics import Diagnostics
+from spikeslab.priors.scale import Scale
+from spikeslab.schedules import polynomial
+from spikeslab.selection import Weights
+
+
+class SpikeSlab(Prior):
+    """Spike-and-slab prior with a Laplace spike and a Gaussian slab that learns its own sparsity.
+
+    >>> import spikeslab as ss
+    >>> model = torch.nn.Linear(4, 1)
+    >>> prior = ss.SpikeSlab(ss.select_weights(model, "weight"), v0=1e-3, v1=1.0, delta=0.1)
+    >>> prior.sigma, prior.delta
+    (1.0, {'weight': 0.1})
+
+    Args:
+        weights: Sparse weights: a dict from :func:`~spikeslab.select_weights` or a list of parameters.
+        v0: Scale of the Laplace spike, in units of sigma.
+        v1: Variance of the Gaussian slab, in units of sigma squared.
+        sigma: Initial sigma.
+        delta: Initial inclusion probability; one number, or one for each layer.
+        a: First parameter of the Beta prior of delta, at least 1.
+        b: Second one, at least 1; ``None`` takes the layer's number of weights, which favours sparse layers.
+        nu: Degrees of freedom of the inverse-gamma prior of sigma squared.
+        lam: Its scale (lambda).
+        rho: Initial rho of every weight.
+        kappa: Initial ``(kappa0, kappa1)``; ``None`` takes ``((1 - rho)/v0, rho/v1)``. Where omega is small this
+            decides the result: the paper's CIFAR-10 run started at 5e-4.
+        adapt: ``SA(schedule)``, ``EM()``, ``Marginal()`` or ``Fixed()``.
+        learn_delta: Whether delta moves (eq. 15).
+        sigma_coupling: ``"conjugate"`` scales the prior with sigma and learns it from weights and residuals (the
+            paper, eq. 14); ``"independent"`` leaves the prior at scale 1 and learns the noise from the residuals alone
+            (regression only); ``"fixed"`` keeps sigma.
+        sigma_average: Whether SA averages ``"sigma"`` (the paper) or its ``"variance"`` (the authors' code).
+        sigma_in_rho: Whether rho depends on sigma (eq. 12); the authors' code for networks leaves it out.
+        foreach: Whether to use the list versions of torch's operations.
+    """
+
+    spike: ClassVar[Component] = LAPLACE
+    slab: ClassVar[Component] = GAUSSIAN
+
+    def __init__(
+        self,
+        weights: Weights,
+        *,
+        v0: float,
+        v1: float,
+        sigma: float = 1.0,
+        delta: float | Sequence[float] = 0.5,
+        a: float = 1.0,
+        b: float | None = None,
+        nu: float = 1.0,
+        lam: float = 1.0,
+        rho: float = 0.5,
+        kappa: tuple[float, float] | None = None,
+        adapt: Adaptation | None = None,
+        learn_delta: bool = True,
+        sigma_coupling: str = "conjugate",
+        sigma_average: str = "sigma",
+        sigma_in_rho: bool = True,
+        foreach: bool = True,
+    ) -> None:
+        super().__init__(weights)
+        self.v0 = check_number("v0", v0, "> 0")
+        self.v1 = check_number("v1", v1, "> 0")
+        self.scale = Scale(sigma, nu, lam, sigma_coupling, sigma_average)
+        self._deltas = _check_deltas(delta, len(self.weights))
+        self._sizes = [weight.numel() for weight in self.weights.values()]
+        self._a = check_number("a", a, ">= 1")
+        self._b = [float(size) if b is None else check_number("b", b, ">= 1") for size in self._sizes]
+        self._initial_rho = check_number("rho", rho, "[0, 1]")
+        default_kappa = ((1.0 - self._initial_rho) / self.v0, self._initial_rho / self.v1)
+        self._initial_kappa = default_kappa if kappa is None else _check_kappa(kappa)
+        self.adapt = SA(polynomial(1.0, power=0.75, offset=1000)) if adapt is None else adapt
+        if not isinstance(self.adapt, Adaptation):
+            raise TypeError(f"adapt must be SA(...), EM(), Marginal() or Fixed(), but got {adapt!r}.")
+        self.learn_delta = learn_delta
+        self.sigma_in_rho = sigma_in_rho
+        self.foreach = foreach
+        self._omega_sum = 0.0
+        self._progress = 0.0
+        self._rho: list[Tensor] = []
+        self._rho_bar: list[Tensor] = []
+        if self.inverted:
+            warnings.warn(
+                f"the spike (standard deviation {self.spike.standard_deviation(self.v0):.3g} sigma) is wider than the "
+                f"slab ({self.slab.standard_deviation(self.v1):.3g} sigma): rho is then the probability that a weight "
+                "is small; choose v0 smaller or v1 larger unless you reproduce the paper's network settings.",
+                SpikeSlabWarning,
+                stacklevel=2,
+            )
+
+    @property
+    def inverted(self) -> bool:
+        """Whether the spike is wider than the slab, as in the paper's settings for networks."""
+        return self.spike.standard_deviation(self.v0) > self.slab.standard_deviation(self.v1)
+
+    @property
+    def sigma(self) -> float:
+        """Current sigma."""
+        return self.scale.sigma
+
+    @property
+    def delta(self) -> dict[str, float]:
+        """Inclusion probability of each layer."""
+        return dict(zip(self.weights, self._deltas, strict=True))
+
+    @property
+    def rho(self) -> dict[str, Tensor]:
+        """Probability of the slab for every weight: smoothed with SA, at the current weights with ``Marginal``."""
+        betas = self._betas()
+        if isinstance(self.adapt, Marginal):
+            rhos = self._responsibilities(betas)
+        else:
+            rhos = self._rho or [torch.full_like(beta, self._initial_rho) for beta in betas]
+        return dict(zip(self.weights, rhos, strict=True))
+
+    @property
+    def kappa(self) -> dict[str, tuple[Tensor, Tensor]]:
+        """The pair (kappa0, kappa1) of every weight."""
+        betas = self._betas()
+        smoothed = self._smoothed(betas) or [torch.zeros_like(beta) for beta in betas]
+        kappa0, kappa1 = self._kappa()
+        return {
+            name: (kappa0.base + kappa0.slope * s, kappa1.base + kappa1.slope * s)
+            for name, s in zip(self.weights, smoothed, strict=True)
+        }
+
+    def penalty(self, num_data: int = 1) -> float:
+        """B/sigma + J/(2 sigma^2), the elastic net that the sampler sees, divided by ``num_data``."""
+        b, j = self._sums(self._betas())
+        sigma = self.scale.of_prior
+        return (b / sigma + j / (2.0 * sigma**2)) / num_data
+
+    def diagnostics(self, num_data: int) -> Diagnostics:
+        """How far the latents have come and how strong the penalty is, in units of the mean loss."""
+        betas = self._betas()
+        smoothed = self._smoothed(betas) or [torch.zeros_like(beta) for beta in betas]
+        means = [float(s[beta != 0].mean()) if beta.any() else 0.0 for beta, s in zip(betas, smoothed, strict=True)]
+        l1, l2 = self._elastic_net(num_data)
+        return Diagnostics(
+            omega_sum=self._omega_sum,
+            progress=self._progress,
+            sigma=self.sigma,
+            delta=self.delta,
+            effective_l1={n: l1.base + l1.slope * m for n, m in zip(self.weights, means, strict=True)},
+            effective_l2={n: l2.base + l2.slope * m for n, m in zip(self.weights, means, strict=True)},
+            inverted=self.inverted,
+        )
+
+    def check_ready(self) -> None:
+        """Raise if sigma needs residuals and there are none."""
+        if not isinstance(self.adapt, Fixed):
+            self.scale.check_ready()
+
+    def discard(self) -> None:
+        """Forget residuals of a step that will not be taken."""
+        self.scale.discard()
+
+    @torch.no_grad()
+    def update(self, step: int, num_data: int) -> None:
+        """Move rho, kappa, sigma and delta by one step of stochastic approximation (eqs. 12-15)."""
+        omega = self.adapt.omega(step)
+        if omega > 0.0:
+            betas = self._betas()
+            rhos = self._responsibilities(betas)
+            if not isinstance(self.adapt, Marginal):
+                self._smooth(rhos, omega)
+                rhos = self._rho
+            self._omega_sum += omega
+            self._progress += omega * (1.0 - self._progress)
+            if self.scale.coupling != "fixed":
+                sums = (0.0, 0.0) if self.scale.coupling == "independent" else self._sums(betas)
+                self.scale.update(omega, *sums, sum(self._sizes), num_data)
+            if self.learn_delta:
+                self._update_deltas(omega, rhos)
+        self.scale.discard()
+
+    def _smooth(self, new: list[Tensor], omega: float) -> None:
+        if not self._rho:
+            self._rho = [torch.full_like(rho, self._initial_rho) for rho in new]
+            self._rho_bar = [torch.zeros_like(rho) for rho in new]
+        torch._foreach_lerp_(self._rho, new, omega)
+        torch._foreach_lerp_(self._rho_bar, self._rho, omega)
+
+    def _update_deltas(self, omega: float, rhos: list[Tensor]) -> None:
+        sums = torch.stack([rho.sum().double() for rho in rhos]).tolist()
+        for index, (rho_sum, size, b) in enumerate(zip(sums, self._sizes, self._b, strict=True)):
+            new = mixture.delta(rho_sum=rho_sum, num_weights=size, a=self._a, b=b)
+            self._deltas[index] += omega * (new - self._deltas[index])
+
+    def _responsibilities(self, betas: list[Tensor], indices: Sequence[int] | None = None) -> list[Tensor]:
+        return mixture.rho(
+            betas,
+            v0=self.v0,
+            v1=self.v1,
+            sigma=self.scale.of_prior if self.sigma_in_rho else 1.0,
+            deltas=self._deltas if indices is None else [self._deltas[i] for i in indices],
+            spike=self.spike,
+            slab=self.slab,
+            foreach=self.foreach,
+        )
+
+    def _smoothed(self, betas: list[Tensor], indices: Sequence[int] | None = None) -> list[Tensor] | None:
+        """The rho in kappa, or ``None`` where no latent has moved and it is zero."""
+        if isinstance(self.adapt, Marginal):
+            return self._responsibilities(betas, indices)
+        if not self._rho_bar:
+            return None
+        return self._rho_bar if indices is None else [self._rho_bar[i] for i in indices]
+
+    def _kappa(self) -> tuple[Affine, Affine]:
+        """Both kappas as functions of the smoothed rho."""
+        progress = 1.0 if isinstance(self.adapt, Marginal) else self._progress
+        kappa0, kappa1 = self._initial_kappa
+        return (
+            Affine((1.0 - progress) * kappa0 + progress / self.v0, -1.0 / self.v0),
+            Affine((1.0 - progress) * kappa1, 1.0 / self.v1),
+        )
+
+    def _elastic_net(self, num_data: int) -> tuple[Affine, Affine]:
+        """Weights of ``|w|`` and of ``w**2 / 2`` in the mean loss."""
+        l1, l2 = mixture.elastic_net(*self._kappa(), self.spike, self.slab)
+        sigma = self.scale.of_prior
+        return l1.scaled(1.0 / (sigma * num_data)), l2.scaled(1.0 / (sigma**2 * num_data))
+
+    def _sums(self, betas: list[Tensor]) -> tuple[float, float]:
+        l1, l2 = mixture.elastic_net(*self._kappa(), self.spike, self.slab)
+        return mixture.elastic_net_sums(betas, self._smoothed(betas), l1, l2)
+
+    def _add_gradient_(self, indices: list[int], betas: list[Tensor], outs: list[Tensor], num_data: int) -> None:
+        smoothed = self._smoothed(betas, indices)
+        l1, l2 = self._elastic_net(num_data)
+        mixture.add_elastic_net_gradient_(outs, betas, smoothed, l1, l2, foreach=self.foreach)
+
+    def state_dict(self) -> dict[str, Any]:
+        """Latents and counters."""
+        return super().state_dict() | {
+            "sigma": self.sigma,
+            "delta": list(self._deltas),
+            "omega_sum": self._omega_sum,
+            "progress": self._progress,
+            "rho": list(self._rho),
+            "rho_bar": list(self._rho_bar),
+        }
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Take over latents and counters; a state of other weights is refused and changes nothing."""
+        self.check_state(state)
+        betas = self._betas()
+        self.scale.sigma = float(state["sigma"])
+        self.scale.discard()
+        self._deltas = [float(value) for value in state["delta"]]
+        self._omega_sum = float(state["omega_sum"])
+        self._progress = float(state["progress"])
+        for target, kind in ((self._rho, "rho"), (self._rho_bar, "rho_bar")):
+            target[:] = [torch.empty_like(b).copy_(t) for b, t in zip(betas, state[kind], strict=False)]
+
+    def check_state(self, state: Mapping[str, Any]) -> None:
+        """Raise if the state is not for these weights."""
+        super().check_state(state)
+        for kind in ("rho", "rho_bar"):
+            for tensor, (name, weight) in zip(state[kind], self.weights.items(), strict=False):
+                if tensor.shape != weight.shape:
+                    raise ValueError(
+                        f"state_dict must hold a {kind} of shape {tuple(weight.shape)} for {name}, "
+                        f"but got {tuple(tensor.shape)}."
+                    )
+
+
+def _check_deltas(delta: float | Sequence[float], layers: int) -> list[float]:
+    deltas = list(delta) if isinstance(delta, Sequence) else [delta] * layers
+    if len(deltas) != layers:
+        raise ValueError(f"delta must be one number or {layers}, one for each layer, but got {len(deltas)}.")
+    return [check_number("delta", value, "(0, 1)") for value in deltas]
+
+
+def _check_kappa(kappa: tuple[float, float]) -> tuple[float, float]:
+    if not isinstance(kappa, Sequence) or len(kappa) != 2:
+        raise TypeError(f"kappa must be a pair (kappa0, kappa1) of numbers >= 0 or None, but got {kappa!r}.")
+    return check_number("kappa[0]", kappa[0], ">= 0"), check_number("kappa[1]", kappa[1], ">= 0")

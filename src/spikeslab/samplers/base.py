@@ -1,0 +1,279 @@
+"""What all samplers share: groups, schedules, checks, noise, the prior and the state."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, TypeAlias, cast, overload
+
+import torch
+from torch import Tensor
+from torch.optim import Optimizer
+
+from spikeslab.errors import NonFiniteError, check_count, check_number, quoted
+from spikeslab.priors.base import Prior
+from spikeslab.samplers.noise import TorchNoise
+from spikeslab.schedules import ScheduleLike
+
+Params: TypeAlias = Iterable[Tensor] | Iterable[dict[str, Any]] | Iterable[tuple[str, Tensor]]
+Group: TypeAlias = dict[str, Any]
+
+SCHEDULED = ("lr", "temperature")
+
+
+class Sampler(Optimizer):
+    """A torch optimizer whose steps are those of a Markov chain.
+
+    Subclasses list their settings in ``defaults`` and implement :meth:`_update`. ``lr`` and ``temperature`` of a
+    group may be schedules; their current values are numbers in the group, as with torch's lr schedulers.
+
+    Attributes:
+        steps: Number of steps taken.
+        prior: The prior of the sparse weights, or ``None``.
+    """
+
+    def __init__(
+        self,
+        params: Params,
+        defaults: dict[str, Any],
+        *,
+        prior: Prior | None,
+        seed: int | None,
+        foreach: bool,
+        compile: bool,  # noqa: A002 - the name torch uses
+        check_finite: bool,
+    ) -> None:
+        self.prior = prior
+        self.steps = 0
+        self.noise = TorchNoise(_default_seed() if seed is None else seed)
+        self.foreach = foreach
+        self.compile = compile
+        self.check_finite = check_finite
+        self._schedules: list[dict[str, ScheduleLike]] = []
+        if isinstance(params, Tensor):
+            raise TypeError("params must be an iterable of parameters or groups, but got a single tensor.")
+        super().__init__(params, defaults)
+        self._check_prior()
+
+    def add_param_group(self, param_group: Group) -> None:
+        """Add a group; its settings and parameters are checked first."""
+        group = {**self.defaults, **param_group}
+        schedules = {name: group[name] for name in SCHEDULED if callable(group.get(name))}
+        numbers = {name: float(schedule(self.steps + 1)) for name, schedule in schedules.items()}
+        self._check_settings({**group, **numbers})
+        super().add_param_group({**param_group, **numbers})
+        try:
+            for index, param in enumerate(self.param_groups[-1]["params"]):
+                _check_parameter(self._name(len(self.param_groups) - 1, index), param)
+        except (TypeError, ValueError):
+            self.param_groups.pop()
+            raise
+        self._schedules.append(schedules)
+
+    def _check_settings(self, group: Group) -> None:
+        """Raise if a setting that all samplers have is out of range; subclasses add their own."""
+        check_number("lr", group["lr"], ">= 0")
+        check_number("temperature", group["temperature"], ">= 0")
+        check_number("weight_decay", group["weight_decay"], ">= 0")
+        check_count("num_data", group["num_data"])
+
+    def _check_prior(self) -> None:
+        if self.prior is None:
+            return
+        own = {id(param) for group in self.param_groups for param in group["params"]}
+        missing = [name for name, weight in self.prior.weights.items() if id(weight) not in own]
+        if missing:
+            raise ValueError(
+                f"prior must be over weights among params, but {quoted(missing)} of the prior "
+                f"{'is' if len(missing) == 1 else 'are'} not."
+            )
+
+    @overload
+    def step(self, closure: None = None) -> None: ...
+    @overload
+    def step(self, closure: Callable[[], float]) -> float: ...
+
+    # The noise must be drawn outside of a compiled graph; `compile=True` compiles the arithmetic alone.
+    @torch.compiler.disable  # type: ignore[untyped-decorator]
+    @torch.no_grad()
+    def step(self, closure: Callable[[], float] | None = None) -> float | None:
+        """Take one step of the chain, then let the prior adapt.
+
+        Args:
+            closure: Reevaluates the model and returns the loss; optional.
+
+        Raises:
+            NonFiniteError: If a gradient or weight is NaN or infinite; nothing has moved then.
+        """
+        loss = None
+        if closure is not None:
+            with torch.enable_grad():
+                loss = closure()
+        step = self.steps + 1
+        active = [self._active(index) for index in range(len(self.param_groups))]
+        if self.check_finite:
+            self._check_finite(active, step)
+        if self.prior is not None:
+            self.prior.check_ready()
+        self._apply_schedules(step)
+        self.noise.start(step)
+        for group, params in zip(self.param_groups, active, strict=True):
+            for bucket in _by_device_and_dtype(params):
+                self._update(group, bucket, self._gradients(group, bucket))
+        if self.prior is not None:
+            self.prior.update(step, int(self.param_groups[0]["num_data"]))
+        self.steps = step
+        return loss
+
+    @abstractmethod
+    def _update(self, group: Group, params: list[Tensor], grads: list[Tensor]) -> None:
+        """Move ``params``, which share a device and a dtype, along ``grads``, the gradient of U/N."""
+
+    def zero_grad(self, set_to_none: bool = True) -> None:
+        """Clear the gradients, and the residuals that a likelihood has gathered with them."""
+        super().zero_grad(set_to_none)
+        if self.prior is not None:
+            self.prior.discard()
+
+    def _active(self, index: int) -> list[Tensor]:
+        params = [param for param in self.param_groups[index]["params"] if param.grad is not None]
+        if any(param.grad.is_sparse for param in params):
+            raise TypeError("gradients must be dense, but got a sparse one: set sparse=False in the embedding.")
+        return params
+
+    def _apply_schedules(self, step: int) -> None:
+        for group, schedules in zip(self.param_groups, self._schedules, strict=True):
+            for name, schedule in schedules.items():
+                group[name] = check_number(name, float(schedule(step)), ">= 0")
+
+    def _gradients(self, group: Group, params: list[Tensor]) -> list[Tensor]:
+        """Gradient of U/N: the loss, the prior and, outside of it, weight decay. ``p.grad`` stays as it is."""
+        grads = [cast(Tensor, param.grad) for param in params]
+        sparse = [i for i, param in enumerate(params) if self.prior is not None and param in self.prior]
+        for i in sparse:
+            grads[i] = grads[i].clone()
+        if sparse and self.prior is not None:
+            self.prior.add_gradient_([params[i] for i in sparse], [grads[i] for i in sparse], group["num_data"])
+        if group["weight_decay"]:
+            inside = set(sparse)
+            plain = [i for i in range(len(params)) if i not in inside]
+            decayed = torch._foreach_add(
+                [grads[i] for i in plain], [params[i] for i in plain], alpha=group["weight_decay"]
+            )
+            for i, grad in zip(plain, decayed, strict=True):
+                grads[i] = grad
+        return grads
+
+    def _noises(self, params: list[Tensor], std: float) -> list[Tensor] | None:
+        return self.noise.draw(params) if std > 0.0 else None
+
+    def _state_tensors(self, params: list[Tensor], name: str) -> list[Tensor]:
+        """The tensor ``name`` of each parameter's state, zero at first."""
+        tensors = []
+        for param in params:
+            state = self.state[param]
+            if name not in state:
+                state[name] = torch.zeros_like(param, memory_format=torch.preserve_format)
+            tensors.append(state[name])
+        return tensors
+
+    def _compiled(self, function: Callable[..., None]) -> Callable[..., None]:
+        return torch.compile(function) if self.compile else function
+
+    def _check_finite(self, active: list[list[Tensor]], step: int) -> None:
+        flat = [param for params in active for param in params]
+        if not flat:
+            return
+        # A norm is one cheap pass and is finite almost always; only where it is not do we look at each number.
+        norms = [
+            norm.to(flat[0].device, torch.float64)
+            for params in active
+            for bucket in _by_device_and_dtype(params)
+            for norm in torch._foreach_norm([*bucket, *(cast(Tensor, param.grad) for param in bucket)])
+        ]
+        if bool(torch.stack(norms).sum().isfinite()):
+            return
+        for index, group in enumerate(self.param_groups):
+            for position, param in enumerate(group["params"]):
+                for what, tensor in (("weight", param), ("gradient", param.grad)):
+                    if tensor is not None and not bool(tensor.isfinite().all()):
+                        raise NonFiniteError(
+                            f"the {what} of {self._name(index, position)} must be finite, but got NaN or Inf at step "
+                            f"{step}: try a lower lr, or look for the first layer whose output is not finite."
+                        )
+
+    def _name(self, index: int, position: int) -> str:
+        group = self.param_groups[index]
+        param = group["params"][position]
+        if self.prior is not None:
+            for name, weight in self.prior.weights.items():
+                if weight is param:
+                    return name
+        if "param_names" in group:
+            return str(group["param_names"][position])
+        return f"parameter {position} of group {index} (shape {tuple(param.shape)})"
+
+    def state_dict(self) -> dict[str, Any]:
+        """The optimizer's state, and with it the step count, the noise and the prior's latents."""
+        state = super().state_dict()
+        state["sampler"] = {"kind": type(self).__name__, "steps": self.steps, "noise": self.noise.state_dict()}
+        state["prior"] = None if self.prior is None else self.prior.state_dict()
+        return state
+
+    def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
+        """Continue from a state, bit for bit; one of another sampler or model is refused and changes nothing."""
+        self._check_state(state_dict)
+        if self.prior is not None:
+            self.prior.load_state_dict(state_dict["prior"])
+        super().load_state_dict(dict(state_dict))
+        self.steps = int(state_dict["sampler"]["steps"])
+        self.noise.load_state_dict(state_dict["sampler"]["noise"])
+
+    def _check_state(self, state: Mapping[str, Any]) -> None:
+        kind = state.get("sampler", {}).get("kind")
+        if kind != type(self).__name__:
+            raise ValueError(f"state_dict must hold the state of {type(self).__name__}, but got {kind!r}.")
+        if (state["prior"] is None) != (self.prior is None):
+            got, own = ("no prior", "one") if state["prior"] is None else ("a prior", "none")
+            raise ValueError(f"state_dict must match the sampler's prior, but it has {got} and the sampler {own}.")
+        if self.prior is not None:
+            self.prior.check_state(state["prior"])
+        self.noise.check_state(state["sampler"]["noise"])
+        sizes = [len(group["params"]) for group in self.param_groups]
+        saved = [len(group["params"]) for group in state["param_groups"]]
+        if saved != sizes:
+            raise ValueError(f"state_dict must have groups of {sizes} parameters, but got {saved}.")
+        for index, group in enumerate(self.param_groups):
+            for position, param in enumerate(group["params"]):
+                key = state["param_groups"][index]["params"][position]
+                for name, value in state["state"].get(key, {}).items():
+                    if isinstance(value, Tensor) and value.shape != param.shape:
+                        raise ValueError(
+                            f"state_dict must hold a {name} of shape {tuple(param.shape)} for "
+                            f"{self._name(index, position)}, but got {tuple(value.shape)}."
+                        )
+
+
+def _default_seed() -> int:
+    """A seed from torch's global generator, so that ``torch.manual_seed`` fixes it."""
+    distributed = torch.distributed.is_available() and torch.distributed.is_initialized()
+    if distributed and torch.distributed.get_world_size() > 1:
+        raise ValueError(
+            "seed must be an integer when torch.distributed runs, the same on ranks that share a chain and another on "
+            "ranks with a chain of their own, but got None."
+        )
+    return int(torch.randint(2**63 - 1, ()).item())
+
+
+def _check_parameter(name: str, param: Tensor) -> None:
+    if hasattr(param, "placements"):
+        raise TypeError(f"params must be ordinary tensors, but {name} is a DTensor (FSDP), which is not supported.")
+    if not param.is_floating_point():
+        raise TypeError(f"params must be real floating-point tensors, but {name} has dtype {param.dtype}.")
+
+
+def _by_device_and_dtype(params: list[Tensor]) -> list[list[Tensor]]:
+    buckets: dict[tuple[torch.device, torch.dtype], list[Tensor]] = {}
+    for param in params:
+        buckets.setdefault((param.device, param.dtype), []).append(param)
+    return list(buckets.values())

@@ -1,0 +1,97 @@
+"""The one source of noise: standard normal numbers as a pure function of (kind, seed, step).
+
+Nothing is read from or written to torch's global generators, so the noise is the same after a resume and on every
+process that has the same seed, whatever else draws random numbers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor
+
+from spikeslab.errors import check_count
+
+MASK32 = 0xFFFFFFFF
+
+
+class TorchNoise:
+    """Normal numbers from torch's own generator of each device, seeded anew for every step.
+
+    Args:
+        seed: Any non-negative integer below 2**64.
+    """
+
+    kind: ClassVar[str] = "torch"
+
+    def __init__(self, seed: int) -> None:
+        self.seed = check_count("seed", seed, minimum=0)
+        self._generators: dict[torch.device, torch.Generator] = {}
+
+    def start(self, step: int) -> None:
+        """Begin the numbers of ``step``; :meth:`draw` continues them."""
+        self._generators = {}
+        self._step_seed = step_seed(self.seed, step)
+
+    def draw(self, params: Sequence[Tensor]) -> list[Tensor]:
+        """A standard normal tensor for each of ``params``, which share a device and a dtype, in their layout."""
+        first = params[0]
+        generator = self._generators.get(first.device)
+        if generator is None:
+            generator = torch.Generator(first.device)
+            generator.manual_seed(self._step_seed)
+            self._generators[first.device] = generator
+        # One call for all: small tensors would take torch's slow scalar path one by one.
+        sizes = [param.numel() for param in params]
+        flat = torch.empty(sum(sizes), dtype=first.dtype, device=first.device).normal_(generator=generator)
+        return [_in_layout_of(param, part) for param, part in zip(params, torch.split(flat, sizes), strict=True)]
+
+    def state_dict(self) -> dict[str, Any]:
+        """Kind and seed; the step is the sampler's."""
+        return {"kind": self.kind, "seed": self.seed}
+
+    def check_state(self, state: Mapping[str, Any]) -> None:
+        """Raise if ``state`` is of another kind of noise."""
+        if state["kind"] != self.kind:
+            raise ValueError(
+                f"state_dict must hold noise of the kind {self.kind!r}, but got {state['kind']!r}: the chain could "
+                "not be continued exactly."
+            )
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Take over the seed."""
+        self.check_state(state)
+        self.seed = int(state["seed"])
+
+
+def _in_layout_of(param: Tensor, flat: Tensor) -> Tensor:
+    """View ``flat`` with the strides of ``param``, so that adding one to the other is a straight pass."""
+    if param.is_contiguous() or not param.is_contiguous(memory_format=torch.channels_last):
+        return flat.view(param.shape)
+    return flat.as_strided(param.shape, param.stride())
+
+
+def step_seed(seed: int, step: int) -> int:
+    """A 32-bit seed for each step, different for all steps of a run and unrelated for other runs.
+
+    torch's CPU generator uses 32 bits of its seed. For every ``seed`` this is a permutation of the 32-bit numbers,
+    so no two of the first 2**32 steps share their noise; a random 32-bit hash would repeat one after about 80,000.
+    """
+    key = _mix64(seed)
+    word = (step ^ key) & MASK32
+    for rotation in (0, 16, 32):
+        word ^= (key >> rotation) & MASK32
+        word = (word ^ (word >> 16)) * 0x7FEB352D & MASK32
+        word = (word ^ (word >> 15)) * 0x846CA68B & MASK32
+        word ^= word >> 16
+    return word
+
+
+def _mix64(value: int) -> int:
+    mask = (1 << 64) - 1
+    value = (value + 0x9E3779B97F4A7C15) & mask
+    value = (value ^ (value >> 30)) * 0xBF58476D1CE4E5B9 & mask
+    value = (value ^ (value >> 27)) * 0x94D049BB133111EB & mask
+    return value ^ (value >> 31)

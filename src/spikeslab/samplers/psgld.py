@@ -1,0 +1,101 @@
+r"""PSGLD as a torch optimizer."""
+
+from __future__ import annotations
+
+from typing import cast
+
+from torch import Tensor
+
+from spikeslab.errors import check_number
+from spikeslab.functional.psgld import psgld, psgld_noise_std
+from spikeslab.priors.base import Prior
+from spikeslab.samplers.base import Group, Params, Sampler
+from spikeslab.schedules import ScheduleLike
+
+
+class PSGLD(Sampler):
+    r"""SGLD preconditioned like RMSprop, its noise preconditioned alike (Li et al., 2016).
+
+    .. math::
+        V \leftarrow \alpha V + (1-\alpha)\, h^2, \quad G = 1/(\sqrt V + \mathrm{eps}), \quad
+        w \leftarrow w - \mathrm{lr}\, G\, g + \sqrt{2\,\mathrm{lr}\,T\,G/N}\;\xi
+
+    with h the gradient of the mean loss and g that of U/N, U the negative log posterior. For constant G it leaves
+    :math:`\exp(-U/T)` invariant as lr tends to 0; the bias of a moving G vanishes as alpha tends to 1. At
+    ``temperature=0``, without a prior and weight decay, it is ``torch.optim.RMSprop``.
+
+    >>> import torch, spikeslab as ss
+    >>> model = torch.nn.Linear(3, 1)
+    >>> sampler = ss.PSGLD(model.parameters(), lr=1e-3, num_data=1000, seed=0)
+    >>> model(torch.ones(8, 3)).square().mean().backward()
+    >>> sampler.step()
+
+    Args:
+        params: Parameters, named parameters or groups, as for any torch optimizer.
+        lr: Learning rate in units of ``torch.optim.RMSprop``; a number or a schedule of the step.
+        num_data: N, the number of training examples behind the mean loss.
+        alpha: Decay of the average of squared gradients, in [0, 1].
+        eps: What keeps the preconditioner finite.
+        temperature: T; 1 is the Bayes posterior, 0 draws no noise; a number or a schedule.
+        weight_decay: L2 penalty of the parameters that ``prior`` does not cover.
+        prior: Prior of the sparse weights.
+        seed: Seed of the noise; ``None`` takes one from torch's global generator.
+        foreach: Whether to use the list versions of torch's operations.
+        compile: Whether to compile the update with ``torch.compile``; the noise is drawn outside.
+        check_finite: Whether to look for NaN and Inf before every step.
+    """
+
+    def __init__(
+        self,
+        params: Params,
+        lr: float | ScheduleLike,
+        *,
+        num_data: int | None = None,
+        alpha: float = 0.99,
+        eps: float = 1e-5,
+        temperature: float | ScheduleLike = 1.0,
+        weight_decay: float = 0.0,
+        prior: Prior | None = None,
+        seed: int | None = None,
+        foreach: bool = True,
+        compile: bool = False,  # noqa: A002
+        check_finite: bool = True,
+    ) -> None:
+        defaults = {
+            "lr": lr,
+            "num_data": num_data,
+            "alpha": alpha,
+            "eps": eps,
+            "temperature": temperature,
+            "weight_decay": weight_decay,
+        }
+        super().__init__(
+            params,
+            defaults,
+            prior=prior,
+            seed=seed,
+            foreach=foreach,
+            compile=compile,
+            check_finite=check_finite,
+        )
+        self._function = self._compiled(psgld)
+
+    def _check_settings(self, group: Group) -> None:
+        super()._check_settings(group)
+        check_number("alpha", group["alpha"], "[0, 1]")
+        check_number("eps", group["eps"], "> 0")
+
+    def _update(self, group: Group, params: list[Tensor], grads: list[Tensor]) -> None:
+        std = psgld_noise_std(lr=group["lr"], temperature=group["temperature"], num_data=group["num_data"])
+        self._function(
+            params,
+            grads,
+            [cast(Tensor, param.grad) for param in params],
+            self._state_tensors(params, "square_avg"),
+            self._noises(params, std),
+            lr=group["lr"],
+            alpha=group["alpha"],
+            eps=group["eps"],
+            noise_std=std,
+            foreach=self.foreach,
+        )

@@ -1,0 +1,102 @@
+r"""SGHMC as a torch optimizer."""
+
+from __future__ import annotations
+
+from torch import Tensor
+
+from spikeslab.errors import check_number
+from spikeslab.functional.sghmc import sghmc, sghmc_noise_std
+from spikeslab.priors.base import Prior
+from spikeslab.samplers.base import Group, Params, Sampler
+from spikeslab.schedules import ScheduleLike
+
+
+class SGHMC(Sampler):
+    r"""Stochastic gradient Hamiltonian Monte Carlo with the settings of SGD with momentum.
+
+    .. math::
+        b \leftarrow m\,b + g - \sqrt{2(1-m)\,T/(N\,\mathrm{lr})}\;\xi, \qquad w \leftarrow w - \mathrm{lr}\, b
+
+    with g the gradient of U/N, U the negative log posterior, and the lr of this step. It leaves :math:`\exp(-U/T)`
+    invariant as lr tends to 0; the paper's epsilon is lr/N, its tau 1/T. At ``temperature=0`` and without a prior it
+    is ``torch.optim.SGD(momentum=m)``, step for step (Chen et al., 2014; Saatci and Wilson, 2017).
+
+    >>> import torch, spikeslab as ss
+    >>> model = torch.nn.Linear(3, 1)
+    >>> sampler = ss.SGHMC(model.parameters(), lr=0.1, momentum=0.9, num_data=1000, temperature=1e-3, seed=0)
+    >>> model(torch.ones(8, 3)).square().mean().backward()
+    >>> sampler.step()
+
+    Args:
+        params: Parameters, named parameters or groups, as for any torch optimizer.
+        lr: Learning rate in units of ``torch.optim.SGD``; a number or a schedule of the step.
+        momentum: m in [0, 1); the friction is 1 - m.
+        num_data: N, the number of training examples behind the mean loss.
+        temperature: T; 1 is the Bayes posterior, 0 draws no noise; a number or a schedule.
+        weight_decay: L2 penalty of the parameters that ``prior`` does not cover.
+        prior: Prior of the sparse weights.
+        gradient_noise: V, the variance of a coordinate of the stochastic gradient of U; that much less is injected.
+        seed: Seed of the noise; ``None`` takes one from torch's global generator.
+        foreach: Whether to use the list versions of torch's operations.
+        compile: Whether to compile the update with ``torch.compile``; the noise is drawn outside.
+        check_finite: Whether to look for NaN and Inf before every step.
+    """
+
+    def __init__(
+        self,
+        params: Params,
+        lr: float | ScheduleLike,
+        momentum: float = 0.9,
+        *,
+        num_data: int | None = None,
+        temperature: float | ScheduleLike = 1.0,
+        weight_decay: float = 0.0,
+        prior: Prior | None = None,
+        gradient_noise: float = 0.0,
+        seed: int | None = None,
+        foreach: bool = True,
+        compile: bool = False,  # noqa: A002
+        check_finite: bool = True,
+    ) -> None:
+        defaults = {
+            "lr": lr,
+            "momentum": momentum,
+            "num_data": num_data,
+            "temperature": temperature,
+            "weight_decay": weight_decay,
+            "gradient_noise": gradient_noise,
+        }
+        super().__init__(
+            params,
+            defaults,
+            prior=prior,
+            seed=seed,
+            foreach=foreach,
+            compile=compile,
+            check_finite=check_finite,
+        )
+        self._function = self._compiled(sghmc)
+
+    def _check_settings(self, group: Group) -> None:
+        super()._check_settings(group)
+        check_number("momentum", group["momentum"], "[0, 1)")
+        check_number("gradient_noise", group["gradient_noise"], ">= 0")
+
+    def _update(self, group: Group, params: list[Tensor], grads: list[Tensor]) -> None:
+        std = sghmc_noise_std(
+            lr=group["lr"],
+            momentum=group["momentum"],
+            temperature=group["temperature"],
+            num_data=group["num_data"],
+            gradient_noise=group["gradient_noise"],
+        )
+        self._function(
+            params,
+            grads,
+            self._state_tensors(params, "momentum_buffer"),
+            self._noises(params, std),
+            lr=group["lr"],
+            momentum=group["momentum"],
+            noise_std=std,
+            foreach=self.foreach,
+        )

@@ -1,0 +1,87 @@
+r"""SGLD as a torch optimizer."""
+
+from __future__ import annotations
+
+from torch import Tensor
+
+from spikeslab.errors import check_number
+from spikeslab.functional.sgld import sgld, sgld_noise_std
+from spikeslab.priors.base import Prior
+from spikeslab.samplers.base import Group, Params, Sampler
+from spikeslab.schedules import ScheduleLike
+
+
+class SGLD(Sampler):
+    r"""Stochastic gradient Langevin dynamics (Welling and Teh, 2011).
+
+    .. math:: w \leftarrow w - \mathrm{lr}\, g + \sqrt{2\,\mathrm{lr}\,T/N}\;\xi
+
+    with g the gradient of U/N, U the negative log posterior. It leaves :math:`\exp(-U/T)` invariant as lr tends to 0;
+    the paper's epsilon is lr/N, its tau 1/T. At ``temperature=0`` it is ``torch.optim.SGD``.
+
+    >>> import torch, spikeslab as ss
+    >>> model = torch.nn.Linear(3, 1)
+    >>> sampler = ss.SGLD(model.parameters(), lr=0.1, num_data=1000, seed=0)
+    >>> model(torch.ones(8, 3)).square().mean().backward()   # the mean loss, as everyone writes it
+    >>> sampler.step()
+
+    Args:
+        params: Parameters, named parameters or groups, as for any torch optimizer.
+        lr: Learning rate in units of ``torch.optim.SGD``; a number or a schedule of the step.
+        num_data: N, the number of training examples behind the mean loss.
+        temperature: T; 1 is the Bayes posterior, 0 draws no noise; a number or a schedule.
+        weight_decay: L2 penalty of the parameters that ``prior`` does not cover.
+        prior: Prior of the sparse weights.
+        gradient_noise: V, the variance of a coordinate of the stochastic gradient of U; that much less is injected.
+        seed: Seed of the noise; ``None`` takes one from torch's global generator.
+        foreach: Whether to use the list versions of torch's operations.
+        compile: Whether to compile the update with ``torch.compile``; the noise is drawn outside.
+        check_finite: Whether to look for NaN and Inf before every step.
+    """
+
+    def __init__(
+        self,
+        params: Params,
+        lr: float | ScheduleLike,
+        *,
+        num_data: int | None = None,
+        temperature: float | ScheduleLike = 1.0,
+        weight_decay: float = 0.0,
+        prior: Prior | None = None,
+        gradient_noise: float = 0.0,
+        seed: int | None = None,
+        foreach: bool = True,
+        compile: bool = False,  # noqa: A002
+        check_finite: bool = True,
+    ) -> None:
+        defaults = {
+            "lr": lr,
+            "num_data": num_data,
+            "temperature": temperature,
+            "weight_decay": weight_decay,
+            "gradient_noise": gradient_noise,
+        }
+        super().__init__(
+            params,
+            defaults,
+            prior=prior,
+            seed=seed,
+            foreach=foreach,
+            compile=compile,
+            check_finite=check_finite,
+        )
+        self._function = self._compiled(sgld)
+
+    def _check_settings(self, group: Group) -> None:
+        super()._check_settings(group)
+        check_number("gradient_noise", group["gradient_noise"], ">= 0")
+
+    def _update(self, group: Group, params: list[Tensor], grads: list[Tensor]) -> None:
+        std = sgld_noise_std(
+            lr=group["lr"],
+            temperature=group["temperature"],
+            num_data=group["num_data"],
+            gradient_noise=group["gradient_noise"],
+        )
+        noises = self._noises(params, std)
+        self._function(params, grads, noises, lr=group["lr"], noise_std=std, foreach=self.foreach)

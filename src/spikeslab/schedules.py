@@ -1,0 +1,190 @@
+r"""Schedules: pure functions of the step k, which counts from 1.
+
+A schedule is any callable from int to float; the ones here also print, compare and say what is wrong with their
+settings. The paper's epsilon and omega are :func:`polynomial`, its annealed temperature is :func:`geometric`, its
+sparse rate :func:`exponential_sparsity`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import TypeAlias
+
+from spikeslab.errors import check_count, check_number
+
+ScheduleLike: TypeAlias = Callable[[int], float]
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """A named function of the step, equal to another with the same name and settings.
+
+    >>> polynomial(1.0, offset=1000, power=0.75)
+    polynomial(scale=1.0, power=0.75, offset=1000.0)
+    """
+
+    name: str
+    settings: tuple[tuple[str, object], ...]
+    function: ScheduleLike = field(compare=False, repr=False)
+
+    def __call__(self, step: int) -> float:
+        """Value at ``step``, from 1 on."""
+        return self.function(check_count("step", step))
+
+    def __repr__(self) -> str:
+        return f"{self.name}({', '.join(f'{name}={value!r}' for name, value in self.settings)})"
+
+
+def constant(value: float) -> Schedule:
+    """The same value at every step.
+
+    >>> constant(0.1)(7)
+    0.1
+    """
+    value = check_number("value", value, ">= 0")
+    return Schedule("constant", (("value", value),), lambda _: value)
+
+
+def polynomial(scale: float, power: float = 1.0, offset: float = 0.0) -> Schedule:
+    r""":math:`A\,(k + B)^{-\alpha}`, the paper's epsilon (B = 0) and omega; SA clips an omega above 1.
+
+    >>> polynomial(10.0, power=1.0, offset=99)(1)
+    0.1
+    """
+    scale = check_number("scale", scale, ">= 0")
+    power = check_number("power", power, "[0, 1]")
+    offset = check_number("offset", offset, ">= 0")
+    return Schedule(
+        "polynomial",
+        (("scale", scale), ("power", power), ("offset", offset)),
+        lambda k: scale * (k + offset) ** -power,
+    )
+
+
+def geometric(initial: float, factor: float, every: int = 1) -> Schedule:
+    r""":math:`T_0 f^{\lfloor (k-1)/e \rfloor}`: per step with ``every=1``, per epoch with its number of steps.
+
+    The paper multiplies the inverse temperature 1000 by 1.005 after each epoch of 50 steps:
+
+    >>> annealed = geometric(1e-3, 1 / 1.005, every=50)
+    >>> annealed(50) == 1e-3, annealed(51) == 1e-3 / 1.005
+    (True, True)
+    """
+    initial = check_number("initial", initial, ">= 0")
+    factor = check_number("factor", factor, "> 0")
+    every = check_count("every", every)
+    return Schedule(
+        "geometric",
+        (("initial", initial), ("factor", factor), ("every", every)),
+        lambda k: initial * factor ** ((k - 1) // every),
+    )
+
+
+def multistep(initial: float, factor: float, milestones: Sequence[int]) -> Schedule:
+    """``initial``, multiplied by ``factor`` after each of the ``milestones``.
+
+    >>> [multistep(1.0, 0.1, [2])(k) for k in (1, 2, 3)]
+    [1.0, 1.0, 0.1]
+    """
+    initial = check_number("initial", initial, ">= 0")
+    factor = check_number("factor", factor, "> 0")
+    drops = tuple(sorted(check_count("milestones", step) for step in milestones))
+    return Schedule(
+        "multistep",
+        (("initial", initial), ("factor", factor), ("milestones", drops)),
+        lambda k: initial * factor ** sum(k > step for step in drops),
+    )
+
+
+def cosine(initial: float, total: int, final: float = 0.0, warmup: int = 0) -> Schedule:
+    """Linear rise over ``warmup`` steps, then half a cosine from ``initial`` down to ``final`` at step ``total``.
+
+    >>> schedule = cosine(1.0, total=11, final=0.1)
+    >>> schedule(1), round(schedule(6), 3), schedule(11), schedule(99)
+    (1.0, 0.55, 0.1, 0.1)
+    """
+    initial = check_number("initial", initial, ">= 0")
+    final = check_number("final", final, ">= 0")
+    total = check_count("total", total)
+    warmup = check_count("warmup", warmup, minimum=0)
+    if warmup >= total:
+        raise ValueError(f"warmup must be an integer below total = {total}, but got {warmup}.")
+
+    def value(k: int) -> float:
+        if k <= warmup:
+            return initial * k / warmup
+        if k >= total:
+            return final
+        done = (k - warmup - 1) / (total - warmup - 1)
+        return final + 0.5 * (initial - final) * (1.0 + math.cos(math.pi * done))
+
+    return Schedule("cosine", (("initial", initial), ("total", total), ("final", final), ("warmup", warmup)), value)
+
+
+def cyclical(initial: float, cycle: int) -> Schedule:
+    r"""Half a cosine that restarts every ``cycle`` steps, for the lr of cyclical SG-MCMC (Zhang et al., ICLR 2020).
+
+    >>> schedule = cyclical(1.0, cycle=10)
+    >>> schedule(1), schedule(6), schedule(11)
+    (1.0, 0.5, 1.0)
+    """
+    initial = check_number("initial", initial, ">= 0")
+    cycle = check_count("cycle", cycle)
+    return Schedule(
+        "cyclical",
+        (("initial", initial), ("cycle", cycle)),
+        lambda k: 0.5 * initial * (1.0 + math.cos(math.pi * ((k - 1) % cycle) / cycle)),
+    )
+
+
+def exponential_sparsity(target: float, decay: float = 0.99, every: float = 50, total: int | None = None) -> Schedule:
+    r"""The paper's sparse rate :math:`S(1 - D^{k/f})`: fast at first, slow near the target (algorithm 1).
+
+    It tends to S without reaching it. Given ``total``, it is stretched by :math:`1/(1 - D^{\mathrm{total}/f})`, so
+    that it is exactly S from step ``total`` on.
+
+    >>> round(exponential_sparsity(0.9)(50), 6)
+    0.009
+    >>> exponential_sparsity(0.9, total=1000)(1000)
+    0.9
+    """
+    target = check_number("target", target, "[0, 1)")
+    decay = check_number("decay", decay, "(0, 1)")
+    every = check_number("every", every, "> 0")
+    full = 1.0
+    if total is not None:
+        full = -math.expm1(math.log(decay) * check_count("total", total) / every)
+
+    def value(k: int) -> float:
+        if total is not None and k >= total:
+            return target
+        return target * -math.expm1(math.log(decay) * k / every) / full
+
+    return Schedule(
+        "exponential_sparsity",
+        (("target", target), ("decay", decay), ("every", every), ("total", total)),
+        value,
+    )
+
+
+def cubic_sparsity(target: float, total: int, start: int = 0) -> Schedule:
+    r""":math:`S(1 - (1 - t)^3)` with t from 0 at ``start`` to 1 at ``total`` (Zhu and Gupta, 2017).
+
+    >>> schedule = cubic_sparsity(0.8, total=100, start=20)
+    >>> schedule(20), round(schedule(60), 6), schedule(100)
+    (0.0, 0.7, 0.8)
+    """
+    target = check_number("target", target, "[0, 1)")
+    total = check_count("total", total)
+    start = check_count("start", start, minimum=0)
+    if start >= total:
+        raise ValueError(f"start must be an integer below total = {total}, but got {start}.")
+
+    def value(k: int) -> float:
+        if k >= total:
+            return target
+        return target * (1.0 - (1.0 - max(k - start, 0) / (total - start)) ** 3)
+
+    return Schedule("cubic_sparsity", (("target", target), ("total", total), ("start", start)), value)
