@@ -302,7 +302,10 @@ class Posterior:
         source = Path(directory)
         if not (source / INDEX).is_file():
             raise FileNotFoundError(f"directory must hold a posterior ({INDEX}), but {source} does not.")
-        index = json.loads((source / INDEX).read_text())
+        try:
+            index = json.loads((source / INDEX).read_text())
+        except ValueError as error:
+            raise ValueError(f"{source / INDEX} must be a readable index, but got: {error}.") from error
         if index.get("version") != VERSION:
             raise ValueError(f"{source / INDEX} must be of version {VERSION}, but got {index.get('version')!r}.")
         own = {name: list(tensor.shape) for name, tensor in _named_tensors(model)}

@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from spikeslab.errors import check_choice, check_number
+from spikeslab.errors import check_choice, check_count, check_number
 from spikeslab.functional.thresholds import apportion, smallest_overall, smallest_per_tensor
 from spikeslab.priors.spike_slab import SpikeSlab
 from spikeslab.samplers.base import Sampler
@@ -183,13 +183,13 @@ class Pruner(_Masks):
     def step(self) -> None:
         """Prune to the sparsity of this step."""
         zeros = self.zeros(max(self._tick(), 1))
-        if self.mode == "masked" and self._pruned:
-            zeros = max(zeros, sum(int(mask.sum()) for mask in self._pruned))
+        pruned = [int(mask.sum()) for mask in self._pruned] or [0] * len(self._sizes)
+        zeros = max(zeros, sum(pruned))
         scores = self._scores([weight.detach().abs() for weight in self.weights.values()])
         if self.scope == "global":
             self._zero(smallest_overall(scores, zeros))
         else:
-            self._zero(smallest_per_tensor(scores, apportion(zeros, self._sizes)))
+            self._zero(smallest_per_tensor(scores, apportion(zeros, self._sizes, pruned)))
 
     def sparsity(self) -> Sparsity:
         """Count the zeros now."""
@@ -220,7 +220,7 @@ class RhoPruner(_Masks):
     ) -> None:
         super().__init__(dict(prior.weights), mode, sampler)
         self.threshold = check_number("threshold", threshold, "(0, 1)")
-        self.start = start
+        self.start = check_count("start", start)
         if prior.inverted:
             raise ValueError(
                 f"prior must have a spike narrower than its slab, but got v0={prior.v0} and v1={prior.v1}, where a "
@@ -234,9 +234,13 @@ class RhoPruner(_Masks):
         if self._tick() < self.start:
             return
         scores = self._scores(list(self._prior.rho.values()))
-        masks = [score < self.threshold for score in scores]
-        for mask, score in zip(masks, scores, strict=True):
-            mask.view(-1)[score.reshape(-1).argmax()] = False
+        masks = []
+        for score in scores:
+            # Flat and contiguous: a channels_last score has no flat view to write through.
+            flat = score.reshape(-1)
+            mask = flat < self.threshold
+            mask[flat.argmax()] = False
+            masks.append(mask.view(score.shape))
         self._zero(masks)
 
     def sparsity(self) -> Sparsity:

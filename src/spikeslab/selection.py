@@ -54,6 +54,8 @@ def named_weights(weights: Weights) -> dict[str, Tensor]:
         if not isinstance(tensor, Tensor):
             raise TypeError(f"weights must hold parameters, but {name} is of type {type(tensor).__name__}.")
         if tensor.numel() and id(tensor) not in seen:
+            if name in named:
+                raise ValueError(f"weights must have different names, but two are called {name!r}.")
             named[name] = tensor
             seen.add(id(tensor))
     if not named:

@@ -41,11 +41,12 @@ def smallest_overall(scores: Sequence[Tensor], count: int) -> list[Tensor]:
     return [mask.view(score.shape) for mask, score in zip(masks, scores, strict=True)]
 
 
-def apportion(total: int, sizes: Sequence[int]) -> list[int]:
+def apportion(total: int, sizes: Sequence[int], at_least: Sequence[int] | None = None) -> list[int]:
     """Split ``total`` zeros over layers in proportion to their sizes, exactly, one weight kept in each.
 
     The largest remainders are rounded up (Hamilton's method); what a layer cannot take, because it keeps its last
-    weight, goes to the next.
+    weight, goes to the next. Under Hamilton's method a layer may lose a zero when the total grows (the Alabama
+    paradox): ``at_least`` holds the zeros that each layer must keep, and sums to at most ``total``.
 
     >>> apportion(9, [10, 5, 3])
     [5, 3, 1]
@@ -60,11 +61,17 @@ def apportion(total: int, sizes: Sequence[int]) -> list[int]:
             f"but got {total}."
         )
     shares = [total * size / weights for size in sizes]
-    counts = [min(int(share), size - 1) for share, size in zip(shares, sizes, strict=True)]
+    least = [0] * len(sizes) if at_least is None else at_least
+    counts = [max(min(int(share), size - 1), low) for share, size, low in zip(shares, sizes, least, strict=True)]
     by_remainder = sorted(range(len(sizes)), key=lambda i: (counts[i] - shares[i], i))
     while (missing := total - sum(counts)) > 0:
         for index in by_remainder:
             if missing and counts[index] < sizes[index] - 1:
                 counts[index] += 1
                 missing -= 1
+    while (surplus := sum(counts) - total) > 0:
+        for index in reversed(by_remainder):
+            if surplus and counts[index] > least[index]:
+                counts[index] -= 1
+                surplus -= 1
     return counts

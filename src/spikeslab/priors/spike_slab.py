@@ -297,6 +297,11 @@ class SpikeSlab(Prior):
         """Raise if the state is not for these weights."""
         super().check_state(state)
         for kind in ("rho", "rho_bar"):
+            if len(state[kind]) not in (0, len(self.weights)):
+                raise ValueError(
+                    f"state_dict must hold a {kind} for each of {len(self.weights)} weights or none, "
+                    f"but got {len(state[kind])}."
+                )
             for tensor, (name, weight) in zip(state[kind], self.weights.items(), strict=False):
                 if tensor.shape != weight.shape:
                     raise ValueError(

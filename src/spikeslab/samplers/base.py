@@ -154,9 +154,9 @@ class Sampler(Optimizer):
             grads[i] = grads[i].clone()
         if sparse and self.prior is not None:
             self.prior.add_gradient_([params[i] for i in sparse], [grads[i] for i in sparse], group["num_data"])
-        if group["weight_decay"]:
-            inside = set(sparse)
-            plain = [i for i in range(len(params)) if i not in inside]
+        inside = set(sparse)
+        plain = [i for i in range(len(params)) if i not in inside]
+        if group["weight_decay"] and plain:
             decayed = torch._foreach_add(
                 [grads[i] for i in plain], [params[i] for i in plain], alpha=group["weight_decay"]
             )
@@ -216,7 +216,13 @@ class Sampler(Optimizer):
     def state_dict(self) -> dict[str, Any]:
         """The optimizer's state, and with it the step count, the noise and the prior's latents."""
         state = super().state_dict()
-        state["sampler"] = {"kind": type(self).__name__, "steps": self.steps, "noise": self.noise.state_dict()}
+        state["sampler"] = {
+            "kind": type(self).__name__,
+            "steps": self.steps,
+            "noise": self.noise.state_dict(),
+            # SGLD has no tensor of its own by which to recognise the state of another model.
+            "shapes": [[list(param.shape) for param in group["params"]] for group in self.param_groups],
+        }
         state["prior"] = None if self.prior is None else self.prior.state_dict()
         return state
 
@@ -245,13 +251,12 @@ class Sampler(Optimizer):
             raise ValueError(f"state_dict must have groups of {sizes} parameters, but got {saved}.")
         for index, group in enumerate(self.param_groups):
             for position, param in enumerate(group["params"]):
-                key = state["param_groups"][index]["params"][position]
-                for name, value in state["state"].get(key, {}).items():
-                    if isinstance(value, Tensor) and value.shape != param.shape:
-                        raise ValueError(
-                            f"state_dict must hold a {name} of shape {tuple(param.shape)} for "
-                            f"{self._name(index, position)}, but got {tuple(value.shape)}."
-                        )
+                shape = state["sampler"]["shapes"][index][position]
+                if list(shape) != list(param.shape):
+                    raise ValueError(
+                        f"state_dict must be of a model whose {self._name(index, position)} has the shape "
+                        f"{tuple(param.shape)}, but got {tuple(shape)}."
+                    )
 
 
 def _default_seed() -> int:
