@@ -1,0 +1,239 @@
+r"""The paper's Theorem 1 and Corollary 1 on a problem small enough to be solved exactly.
+
+One weight :math:`\beta` has the likelihood :math:`\exp(-(\beta - m)^2/(2 s^2))` and an SSGL prior with fixed sigma and
+delta, so its latent variables are :math:`\theta = (\rho, \kappa_0, \kappa_1)`. For given latents the target is
+:math:`\exp(\tau L(\beta, \theta))`, an elastic-net posterior on the line, and the fixed point solves
+
+.. math:: \rho^* = E[\tilde\rho(\beta)], \qquad \kappa_0^* = (1-\rho^*)/v_0, \qquad \kappa_1^* = \rho^*/v_1,
+
+with the expectation under the law of the chain at :math:`\theta^*`: by quadrature for the target itself, or from the
+Markov kernel of SGLD on a grid for the chain with step size epsilon. Many weights with the same likelihood are as many
+independent chains.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from spikeslab.functional import mixture
+from spikeslab.priors import SA, SpikeSlab
+from spikeslab.samplers import SGLD
+from spikeslab.schedules import polynomial
+
+Array = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class OneWeight:
+    """A weight with a Gaussian likelihood and an SSGL prior, at temperature 1 and sigma 1.
+
+    Attributes:
+        m: Mean of the likelihood.
+        s: Its standard deviation.
+        v0: Scale of the spike.
+        v1: Variance of the slab.
+        delta: Inclusion probability.
+    """
+
+    m: float = 0.5
+    s: float = 0.4
+    v0: float = 0.2
+    v1: float = 2.0
+    delta: float = 0.4
+
+    def grid(self, points: int = 801) -> Array:
+        """Points on which all integrals are taken; 0, where the density has its kink, lies between two of them."""
+        reach = 6.0 * self.s
+        step = (2.0 * reach + abs(self.m)) / points
+        return (np.arange(points) + 0.5 - points // 2) * step + 0.5 * self.m
+
+    def responsibilities(self, beta: Array) -> Array:
+        """Eq. 12 at every point."""
+        (rho,) = mixture.rho([torch.from_numpy(beta)], v0=self.v0, v1=self.v1, sigma=1.0, deltas=[self.delta])
+        return rho.numpy()
+
+    def gradient(self, beta: Array, rho: float) -> Array:
+        """Gradient of U for fixed latents."""
+        return (beta - self.m) / self.s**2 + (1.0 - rho) / self.v0 * np.sign(beta) + rho / self.v1 * beta
+
+    def target(self, rho: float) -> Array:
+        """Probabilities on the grid of the law :math:`\\exp(L(\\beta, \\theta))` with the latents of ``rho``."""
+        beta = self.grid()
+        energy = (
+            (beta - self.m) ** 2 / (2.0 * self.s**2)
+            + (1.0 - rho) / self.v0 * np.abs(beta)
+            + rho / self.v1 * beta**2 / 2.0
+        )
+        weights = np.exp(energy.min() - energy)
+        return weights / weights.sum()
+
+    def marginal_target(self) -> Array:
+        """Probabilities on the grid of the exact spike-and-slab posterior, indicators summed out."""
+        beta = torch.from_numpy(self.grid())
+        log_prior = mixture.log_marginal(beta, v0=self.v0, v1=self.v1, sigma=1.0, delta=self.delta).numpy()
+        log_density = log_prior - (beta.numpy() - self.m) ** 2 / (2.0 * self.s**2)
+        weights = np.exp(log_density - log_density.max())
+        return weights / weights.sum()
+
+    def chain_law(self, rho: float, lr: float) -> Array:
+        """Stationary probabilities of SGLD with step size ``lr``, from its Markov kernel on the grid."""
+        beta = self.grid()
+        arrival = beta - lr * self.gradient(beta, rho)
+        kernel = np.exp(-((beta[None, :] - arrival[:, None]) ** 2) / (4.0 * lr))
+        kernel /= kernel.sum(axis=1, keepdims=True)
+        system = kernel.T - np.eye(len(beta))
+        system[-1] = 1.0
+        law: Array = np.linalg.solve(system, np.eye(len(beta))[-1])
+        return law
+
+    def fixed_point(self, lr: float | None = None) -> float:
+        """The rho* of the target (``lr=None``) or of the chain with step size ``lr``, by bisection."""
+
+        def excess(rho: float) -> float:
+            law = self.target(rho) if lr is None else self.chain_law(rho, lr)
+            return float(law @ self.responsibilities(self.grid())) - rho
+
+        low, high = 0.0, 1.0
+        while high - low > 1e-6:
+            middle = 0.5 * (low + high)
+            low, high = (middle, high) if excess(middle) > 0.0 else (low, middle)
+        return 0.5 * (low + high)
+
+    def latents(self, rho: float) -> Array:
+        """The vector (rho, kappa0, kappa1) that belongs to ``rho``."""
+        return np.array([rho, (1.0 - rho) / self.v0, rho / self.v1])
+
+
+class Chains:
+    """Many independent SGLD-SA chains for the same weight, run through the public sampler and prior."""
+
+    def __init__(self, problem: OneWeight, chains: int, lr: float, omega: Callable[[int], float], seed: int) -> None:
+        generator = torch.Generator().manual_seed(seed)
+        start = problem.m + problem.s * torch.randn(chains, generator=generator)
+        self.problem = problem
+        self.beta = torch.nn.Parameter(start)
+        self.prior = SpikeSlab(
+            {"beta": self.beta},
+            v0=problem.v0,
+            v1=problem.v1,
+            delta=problem.delta,
+            learn_delta=False,
+            sigma_coupling="fixed",
+            adapt=SA(omega),
+        )
+        self.sampler = SGLD([self.beta], lr=lr, num_data=1, prior=self.prior, seed=seed, check_finite=False)
+
+    def run(self, steps: int) -> None:
+        """Advance all chains."""
+        for _ in range(steps):
+            self.beta.grad = (self.beta.detach() - self.problem.m) / self.problem.s**2
+            self.sampler.step()
+
+    def latents(self) -> Array:
+        """Latents of every chain, of shape (chains, 3)."""
+        kappa0, kappa1 = self.prior.kappa["beta"]
+        return torch.stack([self.prior.rho["beta"], kappa0, kappa1], dim=1).double().numpy()
+
+
+@dataclass(frozen=True)
+class Convergence:
+    """Mean squared distance of the latents to their fixed point along the chain."""
+
+    alpha: float
+    steps: Array
+    errors: Array
+    slope: float
+    slope_error: float
+
+
+def theorem1(
+    problem: OneWeight,
+    *,
+    alpha: float,
+    lr: float = 0.02,
+    chains: int = 4000,
+    steps: int = 20_000,
+    seed: int = 0,
+    on_step: Callable[[int], None] = lambda _: None,
+) -> Convergence:
+    r"""Measure :math:`E\|\theta_k - \theta^*\|^2` for :math:`\omega_k = 2(k + 20)^{-\alpha}` and fit its log-log slope.
+
+    The fit is over the last 9/10 of the run, where the start is forgotten. Its error comes from splitting the chains
+    into ten batches.
+    """
+    star = problem.latents(problem.fixed_point(lr))
+    run = Chains(problem, chains, lr, polynomial(2.0, power=alpha, offset=20), seed)
+    marks = np.unique(np.geomspace(10, steps, 40).astype(int))
+    errors = []
+    done = 0
+    for mark in marks:
+        run.run(int(mark) - done)
+        on_step(int(mark) - done)
+        done = int(mark)
+        errors.append(((run.latents() - star) ** 2).sum(axis=1))
+    late = marks >= steps // 10
+    batches = np.stack(errors)[late].reshape(int(late.sum()), 10, -1).mean(axis=2)
+    slopes = [np.polyfit(np.log(marks[late]), np.log(column), 1)[0] for column in batches.T]
+    return Convergence(
+        alpha=alpha,
+        steps=marks.astype(float),
+        errors=np.stack(errors).mean(axis=1),
+        slope=float(np.mean(slopes)),
+        slope_error=float(np.std(slopes, ddof=1) / math.sqrt(len(slopes))),
+    )
+
+
+@dataclass(frozen=True)
+class WeakConvergence:
+    """Distance between the law of the adaptive chain and exp(L(beta, theta*)) for one step size.
+
+    Attributes:
+        lr: Step size.
+        distance: Kolmogorov-Smirnov distance of the samples to the target.
+        exact: The same distance for the chain's own stationary law on the grid: the bias of the discretisation.
+        noise: The distance that as many independent draws from the target would have on average.
+    """
+
+    lr: float
+    distance: float
+    exact: float
+    noise: float
+
+
+def corollary1(
+    problem: OneWeight,
+    *,
+    lrs: Sequence[float] = (0.16, 0.08, 0.04, 0.02, 0.01, 0.005),
+    chains: int = 40_000,
+    time: float = 15.0,
+    seed: int = 0,
+    on_step: Callable[[int], None] = lambda _: None,
+) -> list[WeakConvergence]:
+    """Run SGLD-SA for the same diffusion time at each step size and compare the law of the weights to the target."""
+    rho_star = problem.fixed_point()
+    grid = problem.grid()
+    target = np.cumsum(problem.target(rho_star))
+    results = []
+    for lr in lrs:
+        steps = math.ceil(time / lr)
+        run = Chains(problem, chains, lr, polynomial(2.0, power=0.9, offset=20), seed)
+        run.run(steps)
+        on_step(steps)
+        edges = grid + 0.5 * (grid[1] - grid[0])
+        empirical = np.searchsorted(np.sort(run.beta.detach().numpy()), edges, side="right") / chains
+        law = np.cumsum(problem.chain_law(problem.fixed_point(lr), lr))
+        results.append(
+            WeakConvergence(
+                lr=lr,
+                distance=float(np.abs(empirical - target).max()),
+                exact=float(np.abs(law - target).max()),
+                noise=0.8687 / math.sqrt(chains),  # mean of the Kolmogorov distribution
+            )
+        )
+    return results
