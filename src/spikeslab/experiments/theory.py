@@ -51,7 +51,7 @@ class OneWeight:
         """Points on which all integrals are taken; 0, where the density has its kink, lies between two of them."""
         reach = 6.0 * self.s
         step = (2.0 * reach + abs(self.m)) / points
-        return (np.arange(points) + 0.5 - points // 2) * step + 0.5 * self.m
+        return np.asarray((np.arange(points) + 0.5 - points // 2) * step + 0.5 * self.m, dtype=np.float64)
 
     def responsibilities(self, beta: Array) -> Array:
         """Eq. 12 at every point."""
@@ -63,23 +63,21 @@ class OneWeight:
         return (beta - self.m) / self.s**2 + (1.0 - rho) / self.v0 * np.sign(beta) + rho / self.v1 * beta
 
     def target(self, rho: float) -> Array:
-        """Probabilities on the grid of the law :math:`\\exp(L(\\beta, \\theta))` with the latents of ``rho``."""
+        r"""Probabilities on the grid of the law :math:`\exp(L(\beta, \theta))` with the latents of ``rho``."""
         beta = self.grid()
         energy = (
             (beta - self.m) ** 2 / (2.0 * self.s**2)
             + (1.0 - rho) / self.v0 * np.abs(beta)
             + rho / self.v1 * beta**2 / 2.0
         )
-        weights = np.exp(energy.min() - energy)
-        return weights / weights.sum()
+        return _normalised(-energy)
 
     def marginal_target(self) -> Array:
         """Probabilities on the grid of the exact spike-and-slab posterior, indicators summed out."""
         beta = torch.from_numpy(self.grid())
         log_prior = mixture.log_marginal(beta, v0=self.v0, v1=self.v1, sigma=1.0, delta=self.delta).numpy()
         log_density = log_prior - (beta.numpy() - self.m) ** 2 / (2.0 * self.s**2)
-        weights = np.exp(log_density - log_density.max())
-        return weights / weights.sum()
+        return _normalised(log_density)
 
     def chain_law(self, rho: float, lr: float) -> Array:
         """Stationary probabilities of SGLD with step size ``lr``, from its Markov kernel on the grid."""
@@ -108,6 +106,12 @@ class OneWeight:
     def latents(self, rho: float) -> Array:
         """The vector (rho, kappa0, kappa1) that belongs to ``rho``."""
         return np.array([rho, (1.0 - rho) / self.v0, rho / self.v1])
+
+
+def _normalised(log_density: Array) -> Array:
+    weights = np.exp(log_density - log_density.max())
+    probabilities: Array = weights / weights.sum()
+    return probabilities
 
 
 class Chains:

@@ -158,28 +158,30 @@ def add_elastic_net_gradient_(
     The subgradient of :math:`|\beta|` at 0 is 0, so a pruned weight is not pushed. ``smoothed`` may be ``None``
     where both slopes are zero.
     """
-    if foreach:
-        _multi_tensor_add_elastic_net_gradient_(outs, betas, smoothed, l1, l2)
-        return
+    update = _multi_tensor_add_gradient_ if foreach else _single_tensor_add_gradient_
+    update(outs, betas, smoothed, l1, l2)
+
+
+# base * direction + slope * s * direction, not (base + slope * s) * direction: one temporary less for each weight.
+def _single_tensor_add_gradient_(
+    outs: list[Tensor], betas: list[Tensor], smoothed: list[Tensor] | None, l1: Affine, l2: Affine
+) -> None:
     for index, (out, beta) in enumerate(zip(outs, betas, strict=True)):
-        s = None if smoothed is None else smoothed[index]
         for weight, direction in ((l1, beta.sign() if l1 else beta), (l2, beta)):
-            if weight.slope and s is not None:
-                out.addcmul_(s.mul(weight.slope).add_(weight.base), direction)
-            elif weight.base:
+            if weight.base:
                 out.add_(direction, alpha=weight.base)
+            if weight.slope and smoothed is not None:
+                out.addcmul_(smoothed[index], direction, value=weight.slope)
 
 
-def _multi_tensor_add_elastic_net_gradient_(
+def _multi_tensor_add_gradient_(
     outs: list[Tensor], betas: list[Tensor], smoothed: list[Tensor] | None, l1: Affine, l2: Affine
 ) -> None:
     for weight, directions in ((l1, torch._foreach_sign(betas) if l1 else betas), (l2, betas)):
-        if weight.slope and smoothed is not None:
-            weights = torch._foreach_mul(smoothed, weight.slope)
-            torch._foreach_add_(weights, weight.base)
-            torch._foreach_addcmul_(outs, weights, directions)
-        elif weight.base:
+        if weight.base:
             torch._foreach_add_(outs, directions, alpha=weight.base)
+        if weight.slope and smoothed is not None:
+            torch._foreach_addcmul_(outs, smoothed, directions, weight.slope)
 
 
 def elastic_net_sums(betas: list[Tensor], smoothed: list[Tensor] | None, l1: Affine, l2: Affine) -> tuple[float, float]:
@@ -187,17 +189,22 @@ def elastic_net_sums(betas: list[Tensor], smoothed: list[Tensor] | None, l1: Aff
 
     The negative expected log prior is :math:`B/\sigma + J/(2\sigma^2)` up to a constant.
     """
-    magnitudes = torch._foreach_abs(betas)
-    products = {(0, 1): magnitudes, (0, 2): torch._foreach_mul(magnitudes, magnitudes)}
-    if smoothed is not None:
-        products[1, 1] = torch._foreach_mul(magnitudes, smoothed)
-        products[1, 2] = torch._foreach_mul(products[1, 1], magnitudes)
+    sums = torch.stack([_sums(beta, smoothed[i] if smoothed else None) for i, beta in enumerate(betas)])
     # One transfer for all sums: on a GPU each .item() would wait for the device.
-    sums = torch.stack([torch.stack([x.sum() for x in xs]).sum().double() for xs in products.values()]).tolist()
-    total = dict(zip(products, sums, strict=True))
-    b = l1.base * total[0, 1] + l1.slope * total.get((1, 1), 0.0)
-    j = l2.base * total[0, 2] + l2.slope * total.get((1, 2), 0.0)
-    return b, j
+    plain1, plain2, smoothed1, smoothed2 = sums.sum(0).tolist()
+    return l1.base * plain1 + l1.slope * smoothed1, l2.base * plain2 + l2.slope * smoothed2
+
+
+def _sums(beta: Tensor, s: Tensor | None) -> Tensor:
+    r"""The sums of :math:`|\beta|, \beta^2, s|\beta|` and :math:`s\beta^2`, with one temporary tensor in all."""
+    scratch = beta.abs()
+    plain1 = scratch.sum()
+    plain2 = scratch.mul_(scratch).sum()
+    if s is None:
+        return torch.stack([plain1, plain2, torch.zeros_like(plain1), torch.zeros_like(plain1)])
+    smoothed2 = scratch.mul_(s).sum()
+    smoothed1 = torch.mul(beta, s, out=scratch).abs_().sum()
+    return torch.stack([plain1, plain2, smoothed1, smoothed2])
 
 
 def sigma_classification(*, b: float, j: float, num_weights: int, nu: float, lam: float) -> float:

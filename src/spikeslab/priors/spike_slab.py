@@ -221,7 +221,7 @@ class SpikeSlab(Prior):
         torch._foreach_lerp_(self._rho_bar, self._rho, omega)
 
     def _update_deltas(self, omega: float, rhos: list[Tensor]) -> None:
-        sums = torch.stack([rho.sum().double() for rho in rhos]).tolist()
+        sums = torch.stack([rho.sum() for rho in rhos]).tolist()
         for index, (rho_sum, size, b) in enumerate(zip(sums, self._sizes, self._b, strict=True)):
             new = mixture.delta(rho_sum=rho_sum, num_weights=size, a=self._a, b=b)
             self._deltas[index] += omega * (new - self._deltas[index])

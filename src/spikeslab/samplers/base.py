@@ -186,7 +186,7 @@ class Sampler(Optimizer):
             return
         # A norm is one cheap pass and is finite almost always; only where it is not do we look at each number.
         norms = [
-            norm.to(flat[0].device, torch.float64)
+            norm.to(flat[0].device, torch.float32)
             for params in active
             for bucket in _by_device_and_dtype(params)
             for norm in torch._foreach_norm([*bucket, *(cast(Tensor, param.grad) for param in bucket)])

@@ -29,6 +29,7 @@ class TorchNoise:
     def __init__(self, seed: int) -> None:
         self.seed = check_count("seed", seed, minimum=0)
         self._generators: dict[torch.device, torch.Generator] = {}
+        self._buffers: dict[tuple[torch.device, torch.dtype], Tensor] = {}
 
     def start(self, step: int) -> None:
         """Begin the numbers of ``step``; :meth:`draw` continues them."""
@@ -36,7 +37,10 @@ class TorchNoise:
         self._step_seed = step_seed(self.seed, step)
 
     def draw(self, params: Sequence[Tensor]) -> list[Tensor]:
-        """A standard normal tensor for each of ``params``, which share a device and a dtype, in their layout."""
+        """A standard normal tensor for each of ``params``, which share a device and a dtype, in their layout.
+
+        The tensors are valid until the next call.
+        """
         first = params[0]
         generator = self._generators.get(first.device)
         if generator is None:
@@ -45,8 +49,15 @@ class TorchNoise:
             self._generators[first.device] = generator
         # One call for all: small tensors would take torch's slow scalar path one by one.
         sizes = [param.numel() for param in params]
-        flat = torch.empty(sum(sizes), dtype=first.dtype, device=first.device).normal_(generator=generator)
+        flat = self._buffer(first, sum(sizes)).normal_(generator=generator)
         return [_in_layout_of(param, part) for param, part in zip(params, torch.split(flat, sizes), strict=True)]
+
+    def _buffer(self, like: Tensor, size: int) -> Tensor:
+        """Memory for the numbers, kept between steps: to allocate it anew would cost more than an SGD step."""
+        key = like.device, like.dtype
+        if key not in self._buffers or len(self._buffers[key]) < size:
+            self._buffers[key] = torch.empty(size, dtype=like.dtype, device=like.device)
+        return self._buffers[key][:size]
 
     def state_dict(self) -> dict[str, Any]:
         """Kind and seed; the step is the sampler's."""
