@@ -9,7 +9,7 @@ Each preset is plain keyword arguments, to be looked at and changed:
 >>> sampler = ss.SGLD(model.parameters(), prior=prior, **preset.sampler)
 
 lr is in units of ``torch.optim.SGD``: the paper's epsilon times N. The temperature is the inverse of its tau. The two
-presets for networks invert the roles of spike and slab, as the paper did, and ``SpikeSlab`` warns of it; see
+presets for images invert the roles of spike and slab, as the paper did, and ``SpikeSlab`` warns of it; see
 ``docs/priors.md``.
 """
 

@@ -129,7 +129,7 @@ class SpikeSlab(Prior):
 
     @property
     def inverted(self) -> bool:
-        """Whether the spike is wider than the slab, as in the paper's settings for networks."""
+        """Whether the spike is wider than the slab, as in the paper's settings for images."""
         return self.spike.standard_deviation(self.v0) > self.slab.standard_deviation(self.v1)
 
     @property

@@ -1,0 +1,50 @@
+"""Every Python example of the documentation runs, and every link in it leads somewhere."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+import torch
+
+ROOT = Path(__file__).parents[1]
+PAGES = [ROOT / "README.md", *sorted(ROOT.glob("CONTRIBUTING.md")), *sorted((ROOT / "docs").glob("*.md"))]
+BLOCK = re.compile(r"^```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+LINK = re.compile(r"\]\(([^)#\s]+)[^)]*\)")
+
+
+def page_name(page: Path) -> str:
+    return page.relative_to(ROOT).as_posix()
+
+
+@pytest.fixture
+def one_thread():
+    """Small tensors gain nothing from threads, and lose much where cores are busy."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=page_name)
+def test_examples_run(page, tmp_path, monkeypatch, one_thread):
+    text = page.read_text(encoding="utf-8")
+    blocks = list(BLOCK.finditer(text))
+    assert blocks, f"{page_name(page)} has no Python example"
+    monkeypatch.chdir(tmp_path)
+    torch.manual_seed(0)
+    namespace = {"__name__": "example"}
+    for block in blocks:
+        line = text.count("\n", 0, block.start(1))
+        # Blank lines in front make a traceback show the line of the page.
+        exec(compile("\n" * line + block[1], str(page), "exec"), namespace)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=page_name)
+def test_links_lead_somewhere(page):
+    links = LINK.findall(page.read_text(encoding="utf-8"))
+    # The pictures of the demo are copied from its output at a release.
+    targets = [link for link in links if "://" not in link and "figures/demo-" not in link]
+    missing = [target for target in targets if not (page.parent / target).exists()]
+    assert not missing
