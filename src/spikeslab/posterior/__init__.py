@@ -1,0 +1,7 @@
+"""Samples of a network's weights, and what they predict together."""
+
+from spikeslab.posterior.batch_norm import recalibrate
+from spikeslab.posterior.posterior import Posterior
+from spikeslab.posterior.prediction import Prediction, probabilities
+
+__all__ = ["Posterior", "Prediction", "probabilities", "recalibrate"]

@@ -1,0 +1,41 @@
+"""Statistics of batch normalisation that belong to the present weights."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import torch
+from torch import nn
+
+
+@torch.no_grad()
+def recalibrate(model: nn.Module, batches: Iterable[Any]) -> None:
+    """Re-estimate the statistics of batch normalisation as plain averages over ``batches``.
+
+    Everything else, dropout included, is in evaluation mode meanwhile.
+
+    Args:
+        model: Its batch-normalisation buffers are replaced.
+        batches: Inputs, or tuples whose first entry is the input.
+    """
+    norms = [
+        module
+        for module in model.modules()
+        if isinstance(module, nn.modules.batchnorm._BatchNorm) and module.track_running_stats
+    ]
+    modes = {module: module.training for module in model.modules()}
+    momenta = [norm.momentum for norm in norms]
+    model.eval()
+    for norm in norms:
+        norm.reset_running_stats()
+        norm.momentum = None  # None is a cumulative average in torch
+        norm.train()
+    try:
+        for batch in batches:
+            model(batch[0] if isinstance(batch, (tuple, list)) else batch)
+    finally:
+        for norm, momentum in zip(norms, momenta, strict=True):
+            norm.momentum = momentum
+        for module, mode in modes.items():
+            module.training = mode

@@ -1,0 +1,310 @@
+"""The posterior: samples collected along a chain, and the average of their predictions."""
+
+from __future__ import annotations
+
+import copy
+import os
+import warnings
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from spikeslab.errors import SpikeSlabWarning, check_choice, check_count, quoted
+from spikeslab.likelihoods import GaussianLikelihood
+from spikeslab.posterior.batch_norm import recalibrate
+from spikeslab.posterior.prediction import Average, Prediction, probabilities
+from spikeslab.posterior.samples import DiskSamples, MemorySamples, Samples, Tensors, named_tensors, snapshot
+from spikeslab.samplers.base import Sampler
+
+
+@dataclass(frozen=True)
+class Record:
+    """What is known of a sample besides its tensors: its step, its weight and the sigma of a regression."""
+
+    step: int
+    weight: float
+    sigma: float | None = None
+
+
+class Posterior:
+    """Collects samples along a chain and averages their predictions.
+
+    Predictions are averaged after the link (probabilities, not logits). Every sample keeps its own buffers, so batch
+    normalisation uses the statistics that belong to its weights.
+
+    >>> model = nn.Linear(2, 3)
+    >>> posterior = Posterior(model, burn_in=1, thin=2)
+    >>> for _ in range(5):
+    ...     _ = posterior.collect()
+    >>> len(posterior), posterior.predict(torch.zeros(4, 2)).shape
+    (2, torch.Size([4, 3]))
+
+    Args:
+        model: The model that the sampler moves.
+        burn_in: Steps before the first sample.
+        thin: Steps between two samples; the first is at step ``burn_in + thin``.
+        weights: ``"uniform"``, or ``"epsilon"`` for samples weighted by the step size at which they were taken
+            (Welling and Teh), for a decreasing lr; the latter needs ``sampler``.
+        likelihood: The likelihood of a regression: outputs are then means, and its sigma is kept with each sample.
+        link: From the model's outputs to what is averaged; by default a softmax over dimension 1, or the outputs
+            themselves where there is a likelihood.
+        sampler: Where given, its steps are counted instead of the calls of :meth:`collect`.
+        directory: Where given, samples live in this folder instead of in memory.
+        max_samples: Where given, the oldest sample is dropped once there are more.
+    """
+
+    def __init__(
+        self,
+        model: nn.Module,
+        burn_in: int = 0,
+        thin: int = 1,
+        *,
+        weights: str = "uniform",
+        likelihood: GaussianLikelihood | None = None,
+        link: Callable[[Tensor], Tensor] | None = None,
+        sampler: Sampler | None = None,
+        directory: str | os.PathLike[str] | None = None,
+        max_samples: int | None = None,
+    ) -> None:
+        self.model = model
+        self.burn_in = check_count("burn_in", burn_in, minimum=0)
+        self.thin = check_count("thin", thin)
+        self.weighting = check_choice("weights", weights, ("uniform", "epsilon"))
+        if weights == "epsilon" and sampler is None:
+            raise ValueError("sampler must be given where weights='epsilon', but got None.")
+        self.max_samples = None if max_samples is None else check_count("max_samples", max_samples)
+        self.steps = 0
+        self.records: list[Record] = []
+        self._likelihood = likelihood
+        self._regression = likelihood is not None
+        self._link = link or (probabilities if likelihood is None else _identity)
+        self._sampler = sampler
+        self._samples: Samples = MemorySamples()
+        if directory is not None:
+            self._samples = DiskSamples.create(Path(directory))
+            self._samples.write_index(self._index())
+
+    def __len__(self) -> int:
+        return len(self.records)
+
+    @property
+    def weights(self) -> Tensor:
+        """Weight of each sample, summing to 1."""
+        raw = torch.tensor([record.weight for record in self.records], dtype=torch.float64)
+        return raw / raw.sum()
+
+    def collect(self) -> bool:
+        """Count a step, and keep the model's weights and buffers if this step's turn has come.
+
+        Returns:
+            Whether a sample was kept.
+        """
+        step = self.steps + 1 if self._sampler is None else self._sampler.steps
+        if step == self.steps:  # a GradScaler skipped the sampler's step
+            return False
+        self.steps = step
+        if step <= self.burn_in or (step - self.burn_in) % self.thin:
+            return False
+        weight = 1.0
+        if self.weighting == "epsilon" and self._sampler is not None:
+            weight = float(self._sampler.param_groups[0]["lr"])
+        sigma = None if self._likelihood is None else self._likelihood.sigma
+        self._samples.write(step, snapshot(self.model))
+        self.records.append(Record(step, weight, sigma))
+        dropped = self.records.pop(0) if self.max_samples and len(self) > self.max_samples else None
+        self._samples.write_index(self._index())
+        if dropped is not None:
+            self._samples.remove(dropped.step)
+        return True
+
+    def tensors(self, index: int) -> Tensors:
+        """Parameters and buffers of sample ``index``, by name."""
+        if not -len(self) <= index < len(self):
+            raise IndexError(f"index must be that of one of {len(self)} samples, but got {index}.")
+        return self._samples.read(self.records[index].step)
+
+    def sample(self, index: int) -> nn.Module:
+        """A copy of the model with the weights and buffers of sample ``index``."""
+        return self._with_tensors(self.tensors(index))
+
+    @torch.no_grad()
+    def mean_model(self) -> nn.Module:
+        """A copy of the model with the weighted mean of all parameters and floating-point buffers.
+
+        The mean of samples whose zeros differ is less sparse than they are: freeze the mask before collecting, or
+        prune the mean again. Where the model has batch normalisation, recalibrate the mean on training data with
+        :func:`~spikeslab.recalibrate`. A warning says when zeros differ.
+        """
+        self._check_not_empty()
+        last = self.tensors(-1)
+        mean = {name: torch.zeros_like(tensor, dtype=torch.float64) for name, tensor in last.items()}
+        ever_alive = {name: torch.zeros_like(tensor, dtype=torch.bool) for name, tensor in last.items()}
+        zeros = []
+        for index, weight in enumerate(self.weights.tolist()):
+            tensors = self.tensors(index)
+            for name, tensor in tensors.items():
+                mean[name].add_(tensor, alpha=weight)
+                ever_alive[name] |= tensor != 0
+            zeros.append(sum(int((tensor == 0).sum()) for tensor in tensors.values()))
+        common = sum(int((~alive).sum()) for alive in ever_alive.values())
+        if common < min(zeros):
+            warnings.warn(
+                f"the samples have different zeros, so their mean has {common} where each sample has at least "
+                f"{min(zeros)}: freeze the mask before collecting, or prune the mean again and recalibrate it.",
+                SpikeSlabWarning,
+                stacklevel=2,
+            )
+        return self._with_tensors(
+            {n: mean[n].to(last[n].dtype) if last[n].is_floating_point() else last[n] for n in last}
+        )
+
+    def _with_tensors(self, tensors: Tensors) -> nn.Module:
+        model = copy.deepcopy(self.model)
+        model.zero_grad()
+        with torch.no_grad():
+            for name, own in named_tensors(model):
+                own.copy_(tensors[name])
+        return model
+
+    def predict(self, *inputs: Any, batch_size: int | None = None) -> Tensor:
+        """Mean over the samples of the probabilities, or of the regression means.
+
+        Args:
+            *inputs: Arguments of the model, batched along their first dimension.
+            batch_size: Where given, tensors are split into batches of this size to bound memory.
+        """
+        return self.predictive(*inputs, batch_size=batch_size).mean
+
+    def predictive(self, *inputs: Any, batch_size: int | None = None) -> Prediction:
+        """Mean and variance of the prediction, split into aleatoric and epistemic; arguments as in :meth:`predict`.
+
+        For classification the variance is that of each class's indicator, and sums to ``mean * (1 - mean)``.
+        """
+        average = Average()
+        for record, value in zip(self.records, self.outputs(*inputs, batch_size=batch_size), strict=True):
+            noise = value * (1.0 - value) if record.sigma is None else torch.full_like(value, record.sigma**2)
+            average.add(value, noise, record.weight)
+        return average.result()
+
+    def outputs(self, *inputs: Any, batch_size: int | None = None) -> Iterator[Tensor]:
+        """What each sample predicts, after the link, one at a time; arguments as in :meth:`predict`."""
+        self._check_not_empty()
+        for index in range(len(self)):
+            with torch.no_grad():
+                value = self._link(self._forward(self.tensors(index), inputs, batch_size))
+            yield value
+
+    def _forward(self, tensors: Tensors, inputs: tuple[Any, ...], batch_size: int | None) -> Tensor:
+        own = dict(named_tensors(self.model))
+        placed = {name: tensor.to(own[name].device) for name, tensor in tensors.items()}
+        modes = {module: module.training for module in self.model.modules()}
+        self.model.eval()
+        try:
+            outputs = [torch.func.functional_call(self.model, placed, batch) for batch in _batches(inputs, batch_size)]
+        finally:
+            for module, mode in modes.items():
+                module.training = mode
+        return torch.cat(outputs)
+
+    def recalibrate(self, batches: Iterable[Any]) -> None:
+        """Replace each sample's batch-normalisation statistics by averages over ``batches`` of inputs.
+
+        Args:
+            batches: A list or loader (it is run through once for each sample) of inputs, or of tuples whose first
+                entry is the input.
+        """
+        self._check_not_empty()
+        if iter(batches) is batches:
+            raise TypeError("batches must be a list or a loader that can be run through again, but got an iterator.")
+        for index, record in enumerate(self.records):
+            model = self.sample(index)
+            recalibrate(model, batches)
+            self._samples.write(record.step, snapshot(model))
+
+    def save(self, directory: str | os.PathLike[str]) -> None:
+        """Write all samples to a new folder: one safetensors file each, and an index in JSON."""
+        target = DiskSamples.create(Path(directory))
+        for index, record in enumerate(self.records):
+            target.write(record.step, self.tensors(index))
+        target.write_index(self._index())
+
+    @classmethod
+    def load(
+        cls,
+        directory: str | os.PathLike[str],
+        model: nn.Module,
+        *,
+        likelihood: GaussianLikelihood | None = None,
+        link: Callable[[Tensor], Tensor] | None = None,
+        sampler: Sampler | None = None,
+    ) -> Posterior:
+        """Read a folder written by :meth:`save` or by a posterior on disk; the samples stay on disk.
+
+        Args:
+            directory: The folder.
+            model: A model with the same parameters and buffers.
+            likelihood: As for the constructor; needed only to collect more samples of a regression.
+            link: As for the constructor.
+            sampler: As for the constructor; needed only to collect more samples.
+        """
+        samples = DiskSamples(Path(directory))
+        index = samples.read_index()
+        own = {name: list(tensor.shape) for name, tensor in named_tensors(model)}
+        if index["shapes"] != own:
+            odd = [name for name in {**index["shapes"], **own} if index["shapes"].get(name) != own.get(name)]
+            raise ValueError(
+                f"model must have the tensors that {samples.directory} was saved with, but it differs in {quoted(odd)}."
+            )
+        if link is None and index["regression"]:
+            link = _identity
+        posterior = cls(
+            model,
+            index["burn_in"],
+            index["thin"],
+            likelihood=likelihood,
+            link=link,
+            sampler=sampler,
+            max_samples=index["max_samples"],
+        )
+        posterior._regression = index["regression"]
+        posterior.weighting = index["weights"]
+        posterior.steps = index["steps"]
+        posterior.records = [Record(**record) for record in index["samples"]]
+        posterior._samples = samples
+        return posterior
+
+    def _index(self) -> dict[str, Any]:
+        return {
+            "burn_in": self.burn_in,
+            "thin": self.thin,
+            "weights": self.weighting,
+            "max_samples": self.max_samples,
+            "steps": self.steps,
+            "regression": self._regression,
+            "shapes": {name: list(tensor.shape) for name, tensor in named_tensors(self.model)},
+            "samples": [asdict(record) for record in self.records],
+        }
+
+    def _check_not_empty(self) -> None:
+        if not self.records:
+            raise RuntimeError(
+                f"the posterior must hold a sample, but got none in {self.steps} steps: the first is taken at step "
+                f"burn_in + thin = {self.burn_in + self.thin}."
+            )
+
+
+def _identity(outputs: Tensor) -> Tensor:
+    return outputs
+
+
+def _batches(inputs: tuple[Any, ...], size: int | None) -> Iterator[tuple[Any, ...]]:
+    if size is None:
+        yield inputs
+        return
+    rows = next(len(item) for item in inputs if isinstance(item, Tensor))
+    for start in range(0, rows, check_count("batch_size", size)):
+        yield tuple(item[start : start + size] if isinstance(item, Tensor) else item for item in inputs)

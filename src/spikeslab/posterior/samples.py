@@ -1,0 +1,124 @@
+"""Where samples live: in memory, or in a folder of safetensors files with an index in JSON."""
+
+from __future__ import annotations
+
+import json
+from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, TypeAlias
+
+from safetensors import SafetensorError
+from safetensors.torch import load_file, save_file
+from torch import Tensor, nn
+
+Tensors: TypeAlias = dict[str, Tensor]
+
+INDEX = "posterior.json"
+VERSION = 1
+
+
+def named_tensors(model: nn.Module) -> Iterator[tuple[str, Tensor]]:
+    """Parameters and buffers, a shared one once."""
+    yield from model.named_parameters()
+    yield from model.named_buffers()
+
+
+def snapshot(model: nn.Module) -> Tensors:
+    """Copies of all parameters and buffers, on the CPU."""
+    return {name: tensor.detach().to("cpu", copy=True).contiguous() for name, tensor in named_tensors(model)}
+
+
+class Samples(ABC):
+    """Tensors of samples by their key, the step at which they were taken."""
+
+    @abstractmethod
+    def write(self, key: int, tensors: Tensors) -> None:
+        """Keep a sample, or replace it."""
+
+    @abstractmethod
+    def read(self, key: int) -> Tensors:
+        """Give a sample back."""
+
+    @abstractmethod
+    def remove(self, key: int) -> None:
+        """Forget a sample."""
+
+    def write_index(self, index: dict[str, Any]) -> None:  # noqa: B027 - memory needs no index
+        """Keep what describes the samples."""
+
+
+class MemorySamples(Samples):
+    """Samples in memory."""
+
+    def __init__(self) -> None:
+        self._tensors: dict[int, Tensors] = {}
+
+    def write(self, key: int, tensors: Tensors) -> None:
+        """Keep a sample, or replace it."""
+        self._tensors[key] = tensors
+
+    def read(self, key: int) -> Tensors:
+        """Give a sample back."""
+        return self._tensors[key]
+
+    def remove(self, key: int) -> None:
+        """Forget a sample."""
+        del self._tensors[key]
+
+
+class DiskSamples(Samples):
+    """Samples in a folder; every file is written under another name first, so none is ever half there."""
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+
+    @classmethod
+    def create(cls, directory: Path) -> DiskSamples:
+        """Start in a folder that holds no posterior yet."""
+        if (directory / INDEX).exists():
+            raise FileExistsError(
+                f"directory must not hold a posterior yet, but {directory} does: load it with Posterior.load, or "
+                "choose another."
+            )
+        directory.mkdir(parents=True, exist_ok=True)
+        return cls(directory)
+
+    def _path(self, key: int) -> Path:
+        return self.directory / f"sample-{key:09d}.safetensors"
+
+    def write(self, key: int, tensors: Tensors) -> None:
+        """Keep a sample, or replace it."""
+        temporary = self._path(key).with_suffix(".tmp")
+        save_file(tensors, temporary)
+        temporary.replace(self._path(key))
+
+    def read(self, key: int) -> Tensors:
+        """Give a sample back."""
+        try:
+            return load_file(self._path(key))
+        except (SafetensorError, OSError) as error:
+            raise ValueError(f"{self._path(key)} must be a readable sample, but got: {error}.") from error
+
+    def remove(self, key: int) -> None:
+        """Forget a sample."""
+        self._path(key).unlink()
+
+    def write_index(self, index: dict[str, Any]) -> None:
+        """Write what describes the samples."""
+        temporary = self.directory / f"{INDEX}.tmp"
+        temporary.write_text(json.dumps({"version": VERSION, **index}, indent=1))
+        temporary.replace(self.directory / INDEX)
+
+    def read_index(self) -> dict[str, Any]:
+        """Read what describes the samples."""
+        path = self.directory / INDEX
+        if not path.is_file():
+            raise FileNotFoundError(f"directory must hold a posterior ({INDEX}), but {self.directory} does not.")
+        try:
+            index: dict[str, Any] = json.loads(path.read_text())
+        except ValueError as error:
+            raise ValueError(f"{path} must be a readable index, but got: {error}.") from error
+        if index.get("version") != VERSION:
+            raise ValueError(f"{path} must be of version {VERSION}, but got {index.get('version')!r}.")
+        return index
