@@ -43,7 +43,12 @@ def make_prior() -> Callable[..., ss.SpikeSlab]:
     """A prior with sound settings on the matrices of a model, any of them replaced."""
 
     def make(model: nn.Module, cls: type[ss.SpikeSlab] = ss.SpikeSlab, **settings: object) -> ss.SpikeSlab:
-        options = {"v0": 0.02, "v1": 1.0, "adapt": ss.SA(ss.polynomial(1.0, power=0.75, offset=3))} | settings
-        return cls(ss.select_weights(model, "*weight"), **options)
+        options = {
+            "v0": 0.02,
+            "v1": 1.0,
+            "adapt": ss.SA(ss.polynomial(1.0, power=0.75, offset=3)),
+            "sigma_coupling": "conjugate",
+        }
+        return cls(ss.select_weights(model, "*weight"), **options | settings)
 
     return make

@@ -116,7 +116,7 @@ def test_fifty_steps_equal_algorithm_1_with_every_latent_stored(cls, adapt, task
 
 def test_fifty_steps_in_float32_agree_to_float32() -> None:
     params = weights(torch.float32)
-    prior = ss.SpikeSlab(params, v0=0.05, v1=2.0, adapt=ADAPTATIONS["sa"])
+    prior = ss.SpikeSlab(params, v0=0.05, v1=2.0, adapt=ADAPTATIONS["sa"], sigma_coupling="conjugate")
     sizes = [param.numel() for param in params]
     reference = Latents(
         sizes,
@@ -151,7 +151,15 @@ def test_default_b_is_the_size_of_each_layer() -> None:
 def test_sigma_can_be_left_out_of_rho_and_delta_be_kept() -> None:
     params = weights()
     prior = ss.SpikeSlab(
-        params, v0=0.05, v1=2.0, sigma=3.0, delta=0.2, adapt=ss.EM(), sigma_in_rho=False, learn_delta=False
+        params,
+        v0=0.05,
+        v1=2.0,
+        sigma=3.0,
+        delta=0.2,
+        adapt=ss.EM(),
+        sigma_in_rho=False,
+        learn_delta=False,
+        sigma_coupling="conjugate",
     )
     prior.update(1, NUM_DATA)
     expected = mixture.rho([p.detach() for p in params], v0=0.05, v1=2.0, sigma=1.0, deltas=[0.2] * 3)
@@ -176,7 +184,7 @@ def test_marginal_follows_the_gradient_of_the_log_mixture_density(cls, coupling)
 
 def test_marginal_keeps_no_tensor_and_moves_sigma_and_delta_only_by_its_schedule() -> None:
     params = weights()
-    still = ss.SpikeSlab(params, v0=0.05, v1=2.0, adapt=ss.Marginal())
+    still = ss.SpikeSlab(params, v0=0.05, v1=2.0, adapt=ss.Marginal(), sigma_coupling="conjugate")
     still.update(1, NUM_DATA)
     assert (still.sigma, still.delta["weights[0]"]) == (1.0, 0.5)
     moving = ss.SpikeSlab(params, v0=0.05, v1=2.0, adapt=ss.Marginal(ss.constant(1.0)), sigma_coupling="fixed")
@@ -224,7 +232,8 @@ def test_gradient_of_some_weights_uses_their_own_latents() -> None:
 
 def test_foreach_and_single_tensor_priors_agree() -> None:
     params = weights()
-    priors = [ss.SpikeSlab(params, v0=0.05, v1=2.0, adapt=ss.SA(ss.constant(0.3)), foreach=f) for f in (True, False)]
+    options = {"v0": 0.05, "v1": 2.0, "adapt": ss.SA(ss.constant(0.3)), "sigma_coupling": "conjugate"}
+    priors = [ss.SpikeSlab(params, **options, foreach=f) for f in (True, False)]
     for step in range(1, 11):
         wander(params)
         for prior in priors:
@@ -261,7 +270,7 @@ def test_half_precision_weights_have_latents_and_gradient_in_float32(dtype) -> N
 )
 def test_latents_stay_finite_and_in_range_under_extreme_settings(settings) -> None:
     params = [nn.Parameter(torch.tensor([0.0, 1e-30, 1e-6, 1.0, -1e6]))]
-    prior = ss.SpikeSlab(params, adapt=ss.SA(ss.constant(0.7)), **settings)
+    prior = ss.SpikeSlab(params, adapt=ss.SA(ss.constant(0.7)), sigma_coupling="conjugate", **settings)
     for step in range(1, 20):
         prior.update(step, NUM_DATA)
     assert np.isfinite(prior.sigma)
@@ -317,7 +326,9 @@ class TestDiagnostics:
         params = weights()
         with torch.no_grad():
             params[0][0] = 0.0
-        prior = ss.SpikeSlab(params, v0=0.05, v1=2.0, sigma=0.7, adapt=ss.SA(ss.constant(0.4)))
+        prior = ss.SpikeSlab(
+            params, v0=0.05, v1=2.0, sigma=0.7, adapt=ss.SA(ss.constant(0.4)), sigma_coupling="conjugate"
+        )
         prior.update(1, NUM_DATA)
         diagnostics = prior.diagnostics(NUM_DATA)
         for (name, (kappa0, kappa1)), param in zip(prior.kappa.items(), params, strict=True):
@@ -352,8 +363,8 @@ class TestInvertedWarning:
 class TestState:
     def test_round_trip_continues_exactly(self) -> None:
         params = weights(torch.float32)
-        make = lambda: ss.SpikeSlab(params, v0=0.05, v1=2.0, adapt=ss.SA(ss.constant(0.3)))  # noqa: E731
-        first, second = make(), make()
+        options = {"v0": 0.05, "v1": 2.0, "adapt": ss.SA(ss.constant(0.3)), "sigma_coupling": "conjugate"}
+        first, second = (ss.SpikeSlab(params, **options) for _ in range(2))
         for step in range(1, 4):
             first.update(step, NUM_DATA)
         second.load_state_dict(first.state_dict())
@@ -420,3 +431,33 @@ def test_at_most_two_tensors_for_each_weight() -> None:
     state = prior.state_dict()
     numbers = sum(t.numel() for value in state.values() if isinstance(value, list) for t in value if torch.is_tensor(t))
     assert numbers == 2 * sum(param.numel() for param in params)
+
+
+@pytest.mark.parametrize("cls", [ss.SpikeSlab, ss.SpikeSlabGaussian])
+@pytest.mark.parametrize("adapt", [ss.Marginal(), ss.Fixed(), ss.SA(ss.constant(0.3))], ids=["marginal", "fixed", "sa"])
+def test_gradient_is_the_difference_quotient_of_the_penalty(cls, adapt) -> None:
+    """What is reported and what the sampler descends are the same thing, in every mode."""
+    params = weights()
+    prior = cls(params, v0=0.05, v1=2.0, sigma=0.6, delta=0.3, adapt=adapt, sigma_coupling="fixed")
+    prior.update(1, NUM_DATA)
+    out = [torch.zeros_like(param) for param in params]
+    prior.add_gradient_(params, out, NUM_DATA)
+    position, width = (2, 1), 1e-6
+    values = []
+    for shift in (width, -2 * width):
+        with torch.no_grad():
+            params[0][position] += shift
+        values.append(prior.penalty(NUM_DATA))
+    assert (values[0] - values[1]) / (2 * width) == pytest.approx(float(out[0][position]), rel=1e-5)
+
+
+def test_sigma_is_by_default_learnt_from_residuals_alone_and_kept_where_there_are_none() -> None:
+    params = weights()
+    prior = ss.SpikeSlab(params, v0=0.05, v1=2.0, sigma=0.6, adapt=ss.EM())
+    prior.update(1, NUM_DATA)
+    assert prior.sigma == 0.6
+    likelihood = ss.GaussianLikelihood(prior)
+    likelihood(torch.full((5,), 2.0, requires_grad=True), torch.zeros(5))
+    prior.update(2, NUM_DATA)
+    expected = mixture.sigma_independent(squares=4.0 * NUM_DATA, num_targets=NUM_DATA, nu=1.0, lam=1.0)
+    assert prior.sigma == pytest.approx(expected, rel=1e-9)
