@@ -18,7 +18,7 @@ from spikeslab.errors import check_choice, check_count, check_number
 from spikeslab.functional.thresholds import apportion, smallest_overall, smallest_per_tensor
 from spikeslab.priors.spike_slab import SpikeSlab
 from spikeslab.samplers.base import Sampler
-from spikeslab.schedules import ScheduleLike, constant
+from spikeslab.schedules import Schedule, ScheduleLike, constant
 from spikeslab.selection import Weights, named_weights
 
 MODES = ("projected", "masked")
@@ -104,9 +104,22 @@ class _Masks:
         for weight, mask in zip(self.weights.values(), masks, strict=True):
             weight.masked_fill_(mask, 0.0)
 
+    def freeze(self) -> None:
+        """From now on the weights that are zero stay zero: masked mode, from the present zeros on.
+
+        Samples of a posterior that share their zeros are as sparse together as each of them is.
+        """
+        self.mode = "masked"
+        self._pruned = [weight.detach() == 0 for weight in self.weights.values()]
+
     def state_dict(self) -> dict[str, Any]:
-        """The count of steps and, in masked mode, which weights are pruned."""
-        return {"steps": self.steps, "names": list(self.weights), "pruned": list(self._pruned)}
+        """The count of steps, the mode and, in masked mode, which weights are pruned."""
+        return {
+            "steps": self.steps,
+            "names": list(self.weights),
+            "mode": self.mode,
+            "pruned": list(self._pruned),
+        }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Take over a state; one of other weights is refused and changes nothing."""
@@ -118,6 +131,7 @@ class _Masks:
                 f"but got {list(state['names'])} of shapes {shapes}."
             )
         self.steps = int(state["steps"])
+        self.mode = check_choice("mode", state["mode"], MODES)
         self._pruned = [
             mask.to(weight.device, torch.bool, copy=True)
             for mask, weight in zip(state["pruned"], self.weights.values(), strict=False)
@@ -165,12 +179,16 @@ class Pruner(_Masks):
             if any(id(weight) not in inside for weight in self.weights.values()):
                 raise ValueError("weights must be parameters of the network, but some are not.")
             self._total = sum(parameter.numel() for parameter in network.parameters())
-        if not callable(sparsity):
-            self.zeros(1)
+        if isinstance(self.schedule, Schedule):
+            settings = dict(self.schedule.settings)
+            self._zeros(settings.get("target", settings.get("value", 0.0)))
 
     def zeros(self, step: int) -> int:
         """How many weights are zero at ``step``: exactly round(S * total)."""
-        sparsity = check_number("sparsity", self.schedule(step), "[0, 1)")
+        return self._zeros(self.schedule(step))
+
+    def _zeros(self, sparsity: object) -> int:
+        sparsity = check_number("sparsity", sparsity, "[0, 1)")
         zeros, room = round(sparsity * self._total), sum(self._sizes) - len(self._sizes)
         if zeros > room:
             raise ValueError(

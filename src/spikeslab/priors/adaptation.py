@@ -22,6 +22,11 @@ from spikeslab.schedules import ScheduleLike, constant
 class Adaptation:
     """Base of the four modes."""
 
+    @property
+    def learns(self) -> bool:
+        """Whether any latent ever moves."""
+        return True
+
     def omega(self, step: int) -> float:
         """Step size of the stochastic approximation, in [0, 1]."""
         raise NotImplementedError
@@ -54,6 +59,11 @@ class Marginal(Adaptation):
 
     schedule: ScheduleLike | None = None
 
+    @property
+    def learns(self) -> bool:
+        """Whether sigma and delta move."""
+        return self.schedule is not None
+
     def omega(self, step: int) -> float:
         """Step size for sigma and delta."""
         return 0.0 if self.schedule is None else min(max(float(self.schedule(step)), 0.0), 1.0)
@@ -62,6 +72,11 @@ class Marginal(Adaptation):
 @dataclass(frozen=True)
 class Fixed(Adaptation):
     """No latent moves: the paper's plain SGLD and SGHMC baselines."""
+
+    @property
+    def learns(self) -> bool:
+        """Nothing moves."""
+        return False
 
     def omega(self, step: int) -> float:
         """Zero."""

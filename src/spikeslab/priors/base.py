@@ -53,7 +53,7 @@ class Prior(ABC):
 
     @abstractmethod
     def penalty(self, num_data: int = 1) -> float:
-        """The negative log prior without its constants, divided by ``num_data``: what is added to the mean loss."""
+        """What the prior adds to the mean loss, up to a constant: its gradient is that of :meth:`add_gradient_`."""
 
     def check_ready(self) -> None:  # noqa: B027 - a prior without data-dependent state has nothing to check
         """Raise if :meth:`update` cannot run, before anything has moved."""

@@ -9,6 +9,8 @@ from torch import Tensor
 from spikeslab.errors import check_choice, check_number
 from spikeslab.functional import mixture
 
+COUPLINGS = ("conjugate", "independent", "fixed")
+
 
 class Scale:
     """Sigma, how it is learnt, and the residuals it is learnt from.
@@ -17,23 +19,28 @@ class Scale:
         sigma: Initial value.
         nu: Degrees of freedom of the inverse-gamma prior of sigma squared.
         lam: Its scale (lambda).
-        coupling: ``"conjugate"``, ``"independent"`` or ``"fixed"``; see :class:`~spikeslab.SpikeSlab`.
+        coupling: ``"conjugate"``, ``"independent"``, ``"fixed"`` or ``None``; see :class:`~spikeslab.SpikeSlab`.
         average: Whether SA averages ``"sigma"`` or its ``"variance"``.
 
     Attributes:
         regression: Whether a ``GaussianLikelihood`` reports residuals.
     """
 
-    def __init__(self, sigma: float, nu: float, lam: float, coupling: str, average: str) -> None:
+    def __init__(self, sigma: float, nu: float, lam: float, coupling: str | None, average: str) -> None:
         self.sigma = check_number("sigma", sigma, "> 0")
         self.nu = check_number("nu", nu, ">= 0")
         self.lam = check_number("lam", lam, ">= 0")
-        self.coupling = check_choice("sigma_coupling", coupling, ("conjugate", "independent", "fixed"))
+        self._coupling = None if coupling is None else check_choice("sigma_coupling", coupling, COUPLINGS)
         self.average = check_choice("sigma_average", average, ("sigma", "variance"))
         self.regression = False
         self._squares: Tensor | None = None
         self._targets = 0
         self._rows = 0
+
+    @property
+    def coupling(self) -> str:
+        """How sigma is learnt; by default from the residuals of a regression, and not at all without any."""
+        return self._coupling or ("independent" if self.regression else "fixed")
 
     @property
     def of_prior(self) -> float:

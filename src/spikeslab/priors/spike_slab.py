@@ -33,7 +33,7 @@ from torch import Tensor
 from spikeslab.errors import SpikeSlabWarning, check_number
 from spikeslab.functional import mixture
 from spikeslab.functional.mixture import GAUSSIAN, LAPLACE, Affine, Component
-from spikeslab.priors.adaptation import SA, Adaptation, Fixed, Marginal
+from spikeslab.priors.adaptation import SA, Adaptation, Marginal
 from spikeslab.priors.base import Prior
 from spikeslab.priors.diagnostics import Diagnostics
 from spikeslab.priors.scale import Scale
@@ -67,7 +67,8 @@ class SpikeSlab(Prior):
         learn_delta: Whether delta moves (eq. 15).
         sigma_coupling: ``"conjugate"`` scales the prior with sigma and learns it from weights and residuals (the
             paper, eq. 14); ``"independent"`` leaves the prior at scale 1 and learns the noise from the residuals alone
-            (regression only); ``"fixed"`` keeps sigma.
+            (regression only); ``"fixed"`` keeps sigma. ``None``, which is sound, is ``"independent"`` for a regression
+            through ``GaussianLikelihood(prior)`` and ``"fixed"`` otherwise.
         sigma_average: Whether SA averages ``"sigma"`` (the paper) or its ``"variance"`` (the authors' code).
         sigma_in_rho: Whether rho depends on sigma (eq. 12); the authors' code for networks leaves it out.
         foreach: Whether to use the list versions of torch's operations.
@@ -92,7 +93,7 @@ class SpikeSlab(Prior):
         kappa: tuple[float, float] | None = None,
         adapt: Adaptation | None = None,
         learn_delta: bool = True,
-        sigma_coupling: str = "conjugate",
+        sigma_coupling: str | None = None,
         sigma_average: str = "sigma",
         sigma_in_rho: bool = True,
         foreach: bool = True,
@@ -164,9 +165,20 @@ class SpikeSlab(Prior):
         }
 
     def penalty(self, num_data: int = 1) -> float:
-        """B/sigma + J/(2 sigma^2), the elastic net that the sampler sees, divided by ``num_data``."""
-        b, j = self._sums(self._betas())
-        sigma = self.scale.of_prior
+        """B/sigma + J/(2 sigma^2), the elastic net that the sampler descends, divided by ``num_data``.
+
+        With ``Marginal`` it is the negative log density of the mixture.
+        """
+        betas, sigma = self._betas(), self.scale.of_prior
+        if isinstance(self.adapt, Marginal):
+            logs = [
+                mixture.log_marginal(
+                    beta, v0=self.v0, v1=self.v1, sigma=sigma, delta=delta, spike=self.spike, slab=self.slab
+                )
+                for beta, delta in zip(betas, self._deltas, strict=True)
+            ]
+            return -sum(float(log.sum()) for log in logs) / num_data
+        b, j = self._sums(betas)
         return (b / sigma + j / (2.0 * sigma**2)) / num_data
 
     def diagnostics(self, num_data: int) -> Diagnostics:
@@ -187,7 +199,7 @@ class SpikeSlab(Prior):
 
     def check_ready(self) -> None:
         """Raise if sigma needs residuals and there are none."""
-        if not isinstance(self.adapt, Fixed):
+        if self.adapt.learns:
             self.scale.check_ready()
 
     def discard(self) -> None:

@@ -143,6 +143,8 @@ class Sampler(Optimizer):
 
     def _apply_schedules(self, step: int) -> None:
         for group, schedules in zip(self.param_groups, self._schedules, strict=True):
+            if "lr" in schedules and "initial_lr" in group:
+                raise ValueError("lr must be a schedule or set by a torch LR scheduler, but got both.")
             for name, schedule in schedules.items():
                 group[name] = check_number(name, float(schedule(step)), ">= 0")
 

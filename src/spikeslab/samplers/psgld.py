@@ -34,7 +34,7 @@ class PSGLD(Sampler):
         params: Parameters, named parameters or groups, as for any torch optimizer.
         lr: Learning rate in units of ``torch.optim.RMSprop``; a number or a schedule of the step.
         num_data: N, the number of training examples behind the mean loss.
-        alpha: Decay of the average of squared gradients, in [0, 1].
+        alpha: Decay of the average of squared gradients, in [0, 1]; 1 keeps it, to freeze G after burn-in.
         eps: What keeps the preconditioner finite.
         temperature: T; 1 is the Bayes posterior, 0 draws no noise; a number or a schedule.
         weight_decay: L2 penalty of the parameters that ``prior`` does not cover.
