@@ -263,7 +263,12 @@ def test_independence(dtype, other):
 
 def test_float32_and_float64_are_independent():
     assert_uncorrelated(normals(N), normals(N, dtype=np.float64))
-    assert_uncorrelated(normals(N)[::2], normals(N // 2, dtype=np.float64))
+    # Element by element of the same counter: without a domain of its own a float64 would repeat a float32.
+    single = normals(N).reshape(-1, 2, 256, 2)
+    double = normals(N // 2, dtype=np.float64).reshape(-1, 2, 256)
+    for word in (0, 1):
+        for order in (1, -1):
+            assert_uncorrelated(single[..., word].ravel(), double[:, ::order].ravel())
 
 
 @pytest.mark.parametrize("axis", ["step", "stream", "seed"])
@@ -368,7 +373,8 @@ def run_script(cache, **environment):
 def test_same_bits_without_simd_or_optimisation_and_from_the_cache(tmp_path, cpu):
     digests = list(DIGESTS.values())
     assert run_script(tmp_path, **cpu) == [*digests, "0"]
-    assert run_script(tmp_path, **cpu) == [*digests, "2"]
+    if "NUMBA_OPT" not in cpu:  # numba caches nothing without optimisation
+        assert run_script(tmp_path, **cpu) == [*digests, "2"]
 
 
 def test_bad_arguments():

@@ -133,8 +133,7 @@ _MANTISSA_F64, _EXPONENT_OF_HALF_F64 = np.uint64((1 << 52) - 1), np.uint64(1022 
 _BITS_OF_2_POW_52 = np.uint64(1075 << 52)
 
 
-@intrinsic  # type: ignore[untyped-decorator, unused-ignore]
-def _fma(typing_context: Any, a: Any, b: Any, c: Any) -> Any:
+def _emit_fma(typing_context: Any, a: Any, b: Any, c: Any) -> Any:
     """Give a * b + c, rounded once."""
 
     def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
@@ -143,8 +142,7 @@ def _fma(typing_context: Any, a: Any, b: Any, c: Any) -> Any:
     return a(a, b, c), codegen
 
 
-@intrinsic  # type: ignore[untyped-decorator, unused-ignore]
-def _bits(typing_context: Any, value: Any) -> Any:
+def _emit_bits(typing_context: Any, value: Any) -> Any:
     """Give the bits of a float32 as int32 or of a float64 as uint64."""
     kind, width = (types.int32, 32) if value == types.float32 else (types.uint64, 64)
 
@@ -154,8 +152,7 @@ def _bits(typing_context: Any, value: Any) -> Any:
     return kind(value), codegen
 
 
-@intrinsic  # type: ignore[untyped-decorator, unused-ignore]
-def _float(typing_context: Any, bits: Any) -> Any:
+def _emit_float(typing_context: Any, bits: Any) -> Any:
     """Give the float32 of an int32's bits or the float64 of a uint64's."""
     kind, target = (
         (types.float32, ir.FloatType()) if bits == types.int32 else (types.float64, ir.DoubleType())
@@ -165,6 +162,11 @@ def _float(typing_context: Any, bits: Any) -> Any:
         return builder.bitcast(args[0], target)
 
     return kind(bits), codegen
+
+
+_fma: Any = intrinsic(_emit_fma)
+_bits: Any = intrinsic(_emit_bits)
+_float: Any = intrinsic(_emit_float)
 
 
 @njit(nogil=True)
@@ -294,7 +296,7 @@ def normal_block(out: Any, seed: Any, step: Any, stream: Any, block: Any) -> Non
     _BLOCKS[out.dtype](out, *(np.uint64(v) for v in (seed, step, stream, block)))
 
 
-@overload(normal_block)  # type: ignore[untyped-decorator, unused-ignore]
+@overload(normal_block)
 def _normal_block_overload(out: Any, seed: Any, step: Any, stream: Any, block: Any) -> Callable[..., None]:
     block_of_dtype = _normal_block_f32 if out.dtype == types.float32 else _normal_block_f64
 
@@ -378,7 +380,8 @@ def fill_normal(
     if threads is not None and threads < 1:
         raise ValueError(f"The number of threads must be at least 1, not {threads}.")
     arguments = (out, np.uint64(seed), np.uint64(step), np.uint64(stream), offset)
-    workers = min(torch.get_num_threads() if threads is None else threads, numba.config.NUMBA_NUM_THREADS)
+    available = numba.config.NUMBA_NUM_THREADS  # type: ignore[attr-defined, unused-ignore]
+    workers = min(torch.get_num_threads() if threads is None else threads, available)
     if workers == 1 or out.nbytes < _PARALLEL_BLOCKS * BLOCK_BYTES:
         _fill_serial(*arguments)
         return
