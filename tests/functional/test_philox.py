@@ -175,9 +175,7 @@ def test_kolmogorov_smirnov_and_anderson_darling(dtype):
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_bins(dtype):
     """Chi-square over 4096 equally likely bins, for the cosine and the sine halves of the blocks apart."""
-    z = normals(2**23, step=3, dtype=dtype).reshape(
-        -1, 2, philox.BLOCK_BYTES // np.dtype(dtype).itemsize // 2
-    )
+    z = normals(2**23, step=3, dtype=dtype).reshape(-1, 2, philox.BLOCK_BYTES // np.dtype(dtype).itemsize // 2)
     for half in (0, 1):
         bins = (special.ndtr(z[:, half].ravel().astype(np.float64)) * 4096).astype(np.int64)
         assert 1e-3 < stats.chisquare(np.bincount(bins, minlength=4096)).pvalue < 1 - 1e-3
@@ -367,9 +365,7 @@ def run_script(cache, **environment):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "cpu", [{}, {"NUMBA_CPU_NAME": "generic", "NUMBA_CPU_FEATURES": ""}, {"NUMBA_OPT": "0"}]
-)
+@pytest.mark.parametrize("cpu", [{}, {"NUMBA_CPU_NAME": "generic", "NUMBA_CPU_FEATURES": ""}, {"NUMBA_OPT": "0"}])
 def test_same_bits_without_simd_or_optimisation_and_from_the_cache(tmp_path, cpu):
     digests = list(DIGESTS.values())
     assert run_script(tmp_path, **cpu) == [*digests, "0"]
