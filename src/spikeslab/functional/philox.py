@@ -154,9 +154,7 @@ def _emit_bits(typing_context: Any, value: Any) -> Any:
 
 def _emit_float(typing_context: Any, bits: Any) -> Any:
     """Give the float32 of an int32's bits or the float64 of a uint64's."""
-    kind, target = (
-        (types.float32, ir.FloatType()) if bits == types.int32 else (types.float64, ir.DoubleType())
-    )
+    kind, target = (types.float32, ir.FloatType()) if bits == types.int32 else (types.float64, ir.DoubleType())
 
     def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         return builder.bitcast(args[0], target)
