@@ -1,0 +1,33 @@
+"""The command line. What it needs beyond the optimizer comes with extras, so nothing of it is imported before use."""
+
+from __future__ import annotations
+
+import sys
+
+EXTRAS = {"typer": "cli", "rich": "cli", "matplotlib": "report", "sklearn": "sklearn"}
+
+
+def main() -> int:
+    """Entry point of ``spikeslab``; returns the exit code."""
+    try:
+        from spikeslab.cli.app import run
+
+        return run()
+    except ImportError as error:
+        package = (error.name or "").partition(".")[0]
+        if package not in EXTRAS and "pip install" not in str(error):
+            raise
+        print(_advice(package, str(error)), file=sys.stderr)
+        return 2
+
+
+def _advice(package: str, message: str) -> str:
+    """One sentence that says what to install.
+
+    >>> _advice("rich", "No module named 'rich'")
+    "The command line needs the package 'rich', which is not installed: pip install 'spikeslab[cli,report,sklearn]'."
+    """
+    if package not in EXTRAS:
+        return message
+    extras = ",".join(dict.fromkeys(EXTRAS.values()))
+    return f"The command line needs the package {package!r}, which is not installed: pip install 'spikeslab[{extras}]'."

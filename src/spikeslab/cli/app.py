@@ -1,0 +1,57 @@
+"""The commands, and the one place where errors become sentences and exit codes."""
+
+from __future__ import annotations
+
+import sys
+from typing import Annotated
+
+import typer
+
+from spikeslab import __version__
+from spikeslab.cli.demo import demo
+from spikeslab.cli.errors import InputError
+
+# The base of typer's own errors of usage: click's class, or the copy that newer versions of typer bring along.
+UsageError: type[Exception] = typer.BadParameter.__mro__[1]
+INTERRUPTED = 130
+
+app = typer.Typer(
+    name="spikeslab",
+    help="Sparse Bayesian deep learning for PyTorch.",
+    no_args_is_help=True,
+    add_completion=False,
+    rich_markup_mode="markdown",
+)
+app.command()(demo)
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        print(f"spikeslab {__version__}")
+        raise typer.Exit
+
+
+@app.callback(epilog="Example: `spikeslab demo --out out/demo`")
+def _options(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Show the version and exit.")
+    ] = False,
+) -> None:
+    """Sparse Bayesian deep learning for PyTorch: an adaptive spike-and-slab prior and SG-MCMC samplers."""
+
+
+def run(arguments: list[str] | None = None) -> int:
+    """Run a command and return its exit code: 2 for bad input and 130 for Ctrl-C, each with one sentence on stderr."""
+    try:
+        code = typer.main.get_command(app).main(arguments, prog_name="spikeslab", standalone_mode=False)
+    except InputError as error:
+        print(f"Error: {error}", file=sys.stderr)
+        return 2
+    except UsageError as error:
+        print(f"Error: {error.format_message()}", file=sys.stderr)  # type: ignore[attr-defined]
+        return 2
+    except (KeyboardInterrupt, typer.Abort):
+        code = INTERRUPTED
+    if code == INTERRUPTED:
+        print("Interrupted.", file=sys.stderr)
+    return code if isinstance(code, int) else 0

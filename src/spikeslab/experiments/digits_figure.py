@@ -1,0 +1,55 @@
+"""Figure of the digits: error, log score and size of the three models, and how far their confidence can be trusted."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from spikeslab.datasets import Digits
+from spikeslab.experiments.digits import DigitsResult
+from spikeslab.metrics import accuracy, negative_log_likelihood, reliability_curve
+from spikeslab.report.figures import BLUE, GREY, ORANGE, WIDTH, style
+
+COLOURS = (GREY, ORANGE, BLUE)
+BINS, FEWEST_ROWS = 10, 4
+
+
+def digits_figure(data: Digits, results: Sequence[DigitsResult]) -> Figure:
+    """Three rows of bars and a reliability curve."""
+    errors = [100.0 * (1.0 - accuracy(result.probabilities, data.y_test)) for result in results]
+    losses = [negative_log_likelihood(result.probabilities, data.y_test) for result in results]
+    sizes = [result.size / 1000.0 for result in results]
+    with style():
+        figure = Figure(figsize=(WIDTH, 2.9), layout="constrained")
+        axes = figure.subplots(1, 4, width_ratios=(1.0, 1.0, 1.0, 1.35))
+        for panel, title, values, spec in (
+            (axes[0], "test error, %", errors, ".1f"),
+            (axes[1], "test NLL", losses, ".3f"),
+            (axes[2], "size, kB", sizes, ".0f"),
+        ):
+            _draw_bars(panel, title, values, spec)
+        _draw_reliability(axes[3], data, results)
+        figure.legend(list(axes[0].patches), [result.name for result in results], loc="outside lower center", ncols=3)
+    return figure
+
+
+def _draw_bars(axes: Axes, title: str, values: Sequence[float], spec: str) -> None:
+    bars = axes.bar(range(len(values)), values, color=COLOURS, width=0.72)
+    axes.bar_label(bars, [format(value, spec) for value in values], padding=2)
+    axes.set_title(title)
+    axes.set_xticks([])
+    axes.set_yticks([])
+    axes.spines["left"].set_visible(False)
+    axes.margins(y=0.12)
+
+
+def _draw_reliability(axes: Axes, data: Digits, results: Sequence[DigitsResult]) -> None:
+    axes.axline((0.0, 0.0), slope=1.0, color=GREY, linewidth=0.8, zorder=0)
+    for result, colour in zip(results, COLOURS, strict=True):
+        curve = reliability_curve(result.probabilities, data.y_test, BINS)
+        shown = curve.count >= FEWEST_ROWS
+        axes.plot(curve.confidence[shown].numpy(), curve.accuracy[shown].numpy(), "o-", color=colour, markersize=4)
+    axes.set(xlim=(0.3, 1.02), ylim=(0.3, 1.02), xlabel="confidence", ylabel="accuracy", aspect="equal")
+    axes.set_title("reliability")

@@ -1,0 +1,31 @@
+"""How good a prediction is: tensors in, numbers out."""
+
+from spikeslab.metrics.classification import (
+    Reliability,
+    accuracy,
+    brier_score,
+    expected_calibration_error,
+    negative_log_likelihood,
+    reliability_curve,
+)
+from spikeslab.metrics.regression import (
+    gaussian_log_score,
+    interval_coverage,
+    mean_absolute_error,
+    mean_squared_error,
+    root_mean_squared_error,
+)
+
+__all__ = [
+    "Reliability",
+    "accuracy",
+    "brier_score",
+    "expected_calibration_error",
+    "gaussian_log_score",
+    "interval_coverage",
+    "mean_absolute_error",
+    "mean_squared_error",
+    "negative_log_likelihood",
+    "reliability_curve",
+    "root_mean_squared_error",
+]

@@ -1,0 +1,81 @@
+"""Accuracy, log score, Brier score and calibration of class probabilities.
+
+Everywhere ``probabilities`` has shape (rows, classes), rows summing to 1, and ``labels`` has shape (rows,).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+from torch.nn.functional import nll_loss, one_hot
+
+BINS = 15
+
+
+def accuracy(probabilities: Tensor, labels: Tensor) -> float:
+    """Share of rows whose most probable class is right.
+
+    >>> accuracy(torch.tensor([[0.9, 0.1], [0.6, 0.4]]), torch.tensor([0, 1]))
+    0.5
+    """
+    _check(probabilities, labels)
+    return float((probabilities.argmax(dim=1) == labels).double().mean())
+
+
+def negative_log_likelihood(probabilities: Tensor, labels: Tensor) -> float:
+    """Mean of minus the log of the probability given to the right class, in nats; infinite if one of them is 0."""
+    _check(probabilities, labels)
+    return float(nll_loss(probabilities.double().log(), labels))
+
+
+def brier_score(probabilities: Tensor, labels: Tensor) -> float:
+    """Mean squared distance of the probabilities from the one-hot label, summed over classes: from 0 to 2."""
+    _check(probabilities, labels)
+    errors = probabilities.double() - one_hot(labels, probabilities.shape[1])
+    return float(errors.square().sum(dim=1).mean())
+
+
+@dataclass(frozen=True)
+class Reliability:
+    """Confidence against accuracy in bins of equal width over (0, 1]; empty bins hold NaN.
+
+    Attributes:
+        confidence: Mean probability of the most probable class in each bin.
+        accuracy: Share of right rows in each bin.
+        count: Rows in each bin.
+    """
+
+    confidence: Tensor
+    accuracy: Tensor
+    count: Tensor
+
+
+def reliability_curve(probabilities: Tensor, labels: Tensor, bins: int = BINS) -> Reliability:
+    """Sort rows into bins by their largest probability; bin i holds those in (i/bins, (i+1)/bins]."""
+    _check(probabilities, labels)
+    confidence, predicted = probabilities.double().max(dim=1)
+    right = (predicted == labels).double()
+    position = (confidence * bins).ceil().long().clamp(1, bins) - 1
+    count = torch.bincount(position, minlength=bins)
+    return Reliability(
+        confidence=torch.bincount(position, confidence, minlength=bins) / count,
+        accuracy=torch.bincount(position, right, minlength=bins) / count,
+        count=count,
+    )
+
+
+def expected_calibration_error(probabilities: Tensor, labels: Tensor, bins: int = BINS) -> float:
+    """Mean distance of confidence from accuracy over the bins, weighted by their rows (Naeini et al., 2015)."""
+    curve = reliability_curve(probabilities, labels, bins)
+    gaps = (curve.confidence - curve.accuracy).abs().nan_to_num()
+    return float((gaps * curve.count).sum() / curve.count.sum())
+
+
+def _check(probabilities: Tensor, labels: Tensor) -> None:
+    if probabilities.ndim != 2 or labels.shape != probabilities.shape[:1] or not len(labels):
+        raise ValueError(
+            f"probabilities must have shape (rows, classes) and labels (rows,) with at least one row, but got "
+            f"{tuple(probabilities.shape)} and {tuple(labels.shape)}."
+        )

@@ -1,0 +1,144 @@
+"""The one writer of tables: Markdown to read, JSON with the raw numbers and their origin, rich for a terminal."""
+
+from __future__ import annotations
+
+import json
+import platform
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from importlib.metadata import version
+from pathlib import Path
+from typing import TYPE_CHECKING, TypeAlias
+
+from spikeslab.errors import quoted
+
+if TYPE_CHECKING:
+    from rich.table import Table as RichTable
+
+Cell: TypeAlias = str | int | float | None
+MISSING = "–"
+
+
+@dataclass(frozen=True)
+class Column:
+    """A column: the key of its cells, its heading, and the format of its numbers.
+
+    Attributes:
+        key: Name of the cells in the rows and in the JSON file.
+        title: Heading, with the unit where there is one.
+        spec: Format specification such as ``".2f"`` or ``","``.
+    """
+
+    key: str
+    title: str
+    spec: str = ""
+
+
+@dataclass(frozen=True)
+class Run:
+    """How the numbers came about.
+
+    Attributes:
+        command: What to type to get them again.
+        seed: Seed of the run.
+    """
+
+    command: str
+    seed: int
+
+    def record(self) -> dict[str, Cell]:
+        """Command, seed, and the versions of spikeslab, torch and Python."""
+        versions = {name: version(name) for name in ("spikeslab", "torch")}
+        return {"command": self.command, "seed": self.seed, **versions, "python": platform.python_version()}
+
+
+class Table:
+    """Rows under columns, with a title and notes.
+
+    >>> table = Table("Errors", [Column("method", "Method"), Column("mse", "MSE", ".2f")], [{"method": "SA", "mse": 3}])
+    >>> print(table.markdown())
+    ## Errors
+    <BLANKLINE>
+    | Method |  MSE |
+    |:-------|-----:|
+    | SA     | 3.00 |
+    <BLANKLINE>
+
+    Args:
+        title: Heading of the table.
+        columns: The columns, in order.
+        rows: One mapping for each row, with a cell for every column; ``None`` is a number that does not exist.
+        notes: Sentences below the table.
+
+    Raises:
+        ValueError: If a row lacks a cell or has one that no column shows.
+    """
+
+    def __init__(
+        self, title: str, columns: Sequence[Column], rows: Sequence[Mapping[str, Cell]], notes: Sequence[str] = ()
+    ) -> None:
+        keys = [column.key for column in columns]
+        for row in rows:
+            if set(row) != set(keys):
+                raise ValueError(f"rows must have the cells {quoted(keys)}, but got {quoted(row)}.")
+        self.title = title
+        self.columns = tuple(columns)
+        self.rows = [{key: row[key] for key in keys} for row in rows]
+        self.notes = tuple(notes)
+
+    def markdown(self) -> str:
+        """The table in Markdown, its columns aligned in the source too."""
+        lines = [[column.title for column in self.columns], *self._lines()]
+        widths = [max(map(len, cells)) for cells in zip(*lines, strict=True)]
+        sides = [">" if right else "<" for right in self._flush_right()]
+        rule = [
+            f"{'-' * (w + 1)}:" if side == ">" else f":{'-' * (w + 1)}" for side, w in zip(sides, widths, strict=True)
+        ]
+        template = "| " + " | ".join(f"{{:{side}{w}}}" for side, w in zip(sides, widths, strict=True)) + " |"
+        head, *body = [template.format(*line) for line in lines]
+        notes = [line for note in self.notes for line in (note, "")]
+        return "\n".join([f"## {self.title}", "", head, f"|{'|'.join(rule)}|", *body, "", *notes])
+
+    def json(self, run: Run) -> str:
+        """The raw numbers by column key, and how they came about."""
+        record = {
+            "title": self.title,
+            "columns": {column.key: column.title for column in self.columns},
+            "rows": self.rows,
+            "notes": self.notes,
+            "run": run.record(),
+        }
+        return json.dumps(record, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
+
+    def write(self, stem: Path, run: Run) -> list[Path]:
+        """Write ``stem.md`` and ``stem.json``, replacing what was there; returns both paths."""
+        made = f"Made by `{run.command}`; the raw numbers are in `{stem.name}.json`.\n"
+        texts = {stem.with_suffix(".md"): f"{self.markdown()}\n{made}", stem.with_suffix(".json"): self.json(run)}
+        for path, text in texts.items():
+            path.write_text(text, encoding="utf-8")
+        return list(texts)
+
+    def rich(self) -> RichTable:
+        """The table for a terminal."""
+        from rich import box
+        from rich.table import Table as RichTable
+
+        table = RichTable(title=self.title, box=box.SIMPLE_HEAD, title_justify="left", title_style="bold")
+        for column, right in zip(self.columns, self._flush_right(), strict=True):
+            table.add_column(column.title, justify="right" if right else "left")
+        for line in self._lines():
+            table.add_row(*line)
+        return table
+
+    def _lines(self) -> list[list[str]]:
+        return [[_text(row[column.key], column.spec) for column in self.columns] for row in self.rows]
+
+    def _flush_right(self) -> list[bool]:
+        """Whether each column holds numbers only."""
+        return [not any(isinstance(row[column.key], str) for row in self.rows) for column in self.columns]
+
+
+def _text(cell: Cell, spec: str) -> str:
+    if cell is None:
+        return MISSING
+    return cell if isinstance(cell, str) else format(cell, spec)

@@ -1,0 +1,119 @@
+"""Exit codes and sentences of the command line."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+
+import spikeslab.experiments.demo
+from spikeslab import __version__
+from spikeslab.cli import main
+
+
+def run(monkeypatch: pytest.MonkeyPatch, *arguments: str) -> int:
+    monkeypatch.setattr(sys, "argv", ["spikeslab", *arguments])
+    return main()
+
+
+def test_version(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(monkeypatch, "--version") == 0
+    assert capsys.readouterr().out == f"spikeslab {__version__}\n"
+
+
+def test_help_has_examples(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(monkeypatch, "--help") == 0
+    assert "spikeslab demo --out out/demo" in capsys.readouterr().out
+    assert run(monkeypatch, "demo", "--help") == 0
+    assert "spikeslab demo --steps 500" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("demo", "--steps", "0"), "--steps must be an integer >= 1, but got 0."),
+        (("demo", "--seed", "-1"), "--seed must be an integer >= 0, but got -1."),
+    ],
+)
+def test_bad_options_are_one_sentence(
+    arguments: tuple[str, ...], message: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(monkeypatch, *arguments) == 2
+    assert capsys.readouterr().err == f"Error: {message}\n"
+
+
+@pytest.mark.parametrize("arguments", [("demo", "--steps", "many"), ("demo", "--nonsense"), ("nonsense",)])
+def test_what_typer_finds_is_one_line(
+    arguments: tuple[str, ...], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(monkeypatch, *arguments) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith("Error: ")
+    assert arguments[-1].strip("-") in line or "integer" in line
+
+
+@pytest.mark.parametrize("below", ["", "demo/deeper"])
+def test_out_must_not_be_or_lie_in_a_file(
+    below: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "file"
+    file.write_text("mine")
+    assert run(monkeypatch, "demo", "--out", str(file / below)) == 2
+    assert capsys.readouterr().err == f"Error: --out must be a folder, but {file} is a file.\n"
+    assert file.read_text() == "mine"
+
+
+def test_a_folder_that_cannot_be_written_to(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def refuse(*_: object, **__: object) -> None:
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr(spikeslab.experiments.demo, "run_demo", refuse)
+    assert run(monkeypatch, "demo", "--out", str(tmp_path)) == 2
+    expected = f"Error: --out must be a folder that can be written to, but {tmp_path}: Permission denied.\n"
+    assert capsys.readouterr().err == expected
+
+
+def test_ctrl_c(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    def interrupt(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(spikeslab.experiments.demo, "run_demo", interrupt)
+    assert run(monkeypatch, "demo", "--out", str(tmp_path)) == 130
+    assert capsys.readouterr().err.strip() == "Interrupted."
+
+
+@pytest.mark.parametrize(
+    ("package", "modules"),
+    [
+        ("typer", ("spikeslab.cli.app",)),
+        ("rich", ("spikeslab.cli.app", "spikeslab.cli.demo")),
+        (
+            "matplotlib",
+            ("spikeslab.experiments.demo", "spikeslab.experiments.linear_figure", "spikeslab.report.figures"),
+        ),
+    ],
+)
+def test_missing_packages(
+    package: str, modules: tuple[str, ...], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for module in modules:
+        monkeypatch.delitem(sys.modules, module, raising=False)
+    for name in [name for name in sys.modules if name.partition(".")[0] == package]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, package, None)
+    assert run(monkeypatch, "demo") == 2
+    assert capsys.readouterr().err == (
+        f"The command line needs the package {package!r}, which is not installed: "
+        "pip install 'spikeslab[cli,report,sklearn]'.\n"
+    )
+
+
+def test_missing_scikit_learn(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setitem(sys.modules, "sklearn.datasets", None)
+    assert run(monkeypatch, "demo", "--out", str(tmp_path), "--steps", "1") == 2
+    assert capsys.readouterr().err == "The digits come with scikit-learn: pip install spikeslab[sklearn].\n"

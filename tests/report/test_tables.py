@@ -1,0 +1,65 @@
+from __future__ import annotations
+
+import io
+import json
+import platform
+from pathlib import Path
+
+import pytest
+import torch
+from rich.console import Console
+
+from spikeslab import __version__
+from spikeslab.report.tables import Column, Run, Table
+
+COLUMNS = [Column("method", "Method"), Column("mse", "MSE", ".2f"), Column("selected", "selected", ",")]
+ROWS = [{"method": "SGLD-SA", "mse": 3.14159, "selected": 1234}, {"method": "SGLD", "mse": 100.0, "selected": None}]
+
+
+@pytest.fixture
+def table() -> Table:
+    return Table("Errors", COLUMNS, ROWS, notes=["A note."])
+
+
+def test_markdown(table: Table) -> None:
+    assert table.markdown().splitlines() == [
+        "## Errors",
+        "",
+        "| Method  |    MSE | selected |",
+        "|:--------|-------:|---------:|",
+        "| SGLD-SA |   3.14 |    1,234 |",
+        "| SGLD    | 100.00 |        – |",
+        "",
+        "A note.",
+    ]
+
+
+def test_files_hold_the_raw_numbers_and_where_they_come_from(table: Table, tmp_path: Path) -> None:
+    (tmp_path / "other.txt").write_text("mine")
+    files = table.write(tmp_path / "errors", Run("spikeslab demo --seed 3", seed=3))
+    assert files == [tmp_path / "errors.md", tmp_path / "errors.json"]
+    record = json.loads((tmp_path / "errors.json").read_text())
+    assert record["rows"] == ROWS
+    assert record["run"] == {
+        "command": "spikeslab demo --seed 3",
+        "seed": 3,
+        "spikeslab": __version__,
+        "torch": torch.__version__,
+        "python": platform.python_version(),
+    }
+    assert "Made by `spikeslab demo --seed 3`" in (tmp_path / "errors.md").read_text()
+    assert (tmp_path / "other.txt").read_text() == "mine"
+
+
+def test_terminal(table: Table) -> None:
+    console = Console(width=80, file=io.StringIO())
+    console.print(table.rich())
+    text = console.file.getvalue()
+    assert "Errors" in text
+    assert "100.00" in text
+
+
+def test_rows_must_fit_the_columns() -> None:
+    message = r"^rows must have the cells 'method', 'mse', 'selected', but got 'method'\.$"
+    with pytest.raises(ValueError, match=message):
+        Table("Errors", COLUMNS, [{"method": "SGLD"}])
