@@ -1,0 +1,209 @@
+"""Each wrong argument is an error in one sentence: its name, what it got, what is allowed. Nothing is left changed."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+from torch import nn
+
+import spikeslab as ss
+from spikeslab.errors import check_choice, check_count, check_number, quoted
+
+SAMPLERS = [ss.SGLD, ss.SGHMC, ss.PSGLD]
+
+
+def one_sentence(message: str) -> bool:
+    return message.endswith(".") and "\n" not in message and ". " not in message
+
+
+@pytest.mark.parametrize("cls", SAMPLERS)
+@pytest.mark.parametrize(
+    ("settings", "error", "message"),
+    [
+        ({"lr": -0.1}, ValueError, "lr must be a number >= 0, but got -0.1."),
+        ({"lr": math.nan}, ValueError, "lr must be a number >= 0, but got nan."),
+        ({"lr": math.inf}, ValueError, "lr must be a number >= 0, but got inf."),
+        ({"lr": "0.1"}, TypeError, "lr must be a number >= 0, but got '0.1'."),
+        ({"lr": None}, TypeError, "lr must be a number >= 0, but got None."),
+        ({"lr": lambda k: -1.0}, ValueError, "lr must be a number >= 0, but got -1.0."),
+        ({"temperature": -1.0}, ValueError, "temperature must be a number >= 0, but got -1.0."),
+        ({"temperature": lambda k: -1.0}, ValueError, "temperature must be a number >= 0, but got -1.0."),
+        ({"weight_decay": -1e-4}, ValueError, "weight_decay must be a number >= 0, but got -0.0001."),
+        ({"num_data": None}, TypeError, "num_data must be an integer >= 1, but got None."),
+        ({"num_data": 0}, ValueError, "num_data must be an integer >= 1, but got 0."),
+        ({"num_data": 100.0}, TypeError, "num_data must be an integer >= 1, but got 100.0."),
+        ({"seed": -1}, ValueError, "seed must be an integer >= 0, but got -1."),
+        ({"seed": 0.5}, TypeError, "seed must be an integer >= 0, but got 0.5."),
+    ],
+)
+def test_settings_of_all_samplers(cls, settings, error, message: str) -> None:
+    weight = nn.Parameter(torch.ones(2))
+    with pytest.raises(error) as caught:
+        cls([weight], **{"lr": 0.1, "num_data": 10} | settings)
+    assert str(caught.value) == message
+    assert one_sentence(message)
+    assert weight.tolist() == [1.0, 1.0]
+
+
+@pytest.mark.parametrize("cls", SAMPLERS)
+def test_num_data_must_be_given(cls) -> None:
+    with pytest.raises(TypeError) as caught:
+        cls([nn.Parameter(torch.ones(2))], lr=0.1)
+    assert str(caught.value) == "num_data must be an integer >= 1, but got None."
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda p: ss.SGHMC(p, 0.1, momentum=1.0, num_data=9), "momentum must be a number in [0, 1), but got 1.0."),
+        (lambda p: ss.SGHMC(p, 0.1, momentum=-0.1, num_data=9), "momentum must be a number in [0, 1), but got -0.1."),
+        (
+            lambda p: ss.SGHMC(p, 0.1, gradient_noise=-1.0, num_data=9),
+            "gradient_noise must be a number >= 0, but got -1.0.",
+        ),
+        (
+            lambda p: ss.SGLD(p, 0.1, gradient_noise=-1.0, num_data=9),
+            "gradient_noise must be a number >= 0, but got -1.0.",
+        ),
+        (lambda p: ss.PSGLD(p, 0.1, alpha=1.1, num_data=9), "alpha must be a number in [0, 1], but got 1.1."),
+        (lambda p: ss.PSGLD(p, 0.1, eps=0.0, num_data=9), "eps must be a number > 0, but got 0.0."),
+    ],
+)
+def test_settings_of_one_sampler(make, message: str) -> None:
+    with pytest.raises(ValueError, match="must be a number") as caught:
+        make([nn.Parameter(torch.ones(2))])
+    assert str(caught.value) == message
+
+
+@pytest.mark.parametrize("cls", SAMPLERS)
+def test_params_must_be_real_tensors_in_a_list(cls) -> None:
+    with pytest.raises(TypeError) as caught:
+        cls(nn.Parameter(torch.ones(2)), lr=0.1, num_data=10)
+    assert str(caught.value) == "params must be an iterable of parameters or groups, but got a single tensor."
+    with pytest.raises(TypeError) as caught:
+        cls([nn.Parameter(torch.ones(2, dtype=torch.complex64))], lr=0.1, num_data=10)
+    assert str(caught.value) == (
+        "params must be real floating-point tensors, but parameter 0 of group 0 (shape (2,)) has dtype torch.complex64."
+    )
+
+
+@pytest.mark.parametrize("cls", SAMPLERS)
+def test_sparse_weights_must_be_among_the_parameters(cls) -> None:
+    model, other = nn.Linear(2, 2), nn.Linear(2, 2)
+    prior = ss.SpikeSlab({"a": other.weight, "b": model.weight, "c": other.bias}, v0=0.1, v1=1.0)
+    with pytest.raises(ValueError, match="prior") as caught:
+        cls(model.parameters(), lr=0.1, num_data=10, prior=prior)
+    assert str(caught.value) == "prior must be over weights among params, but 'a', 'c' of the prior are not."
+    prior = ss.SpikeSlab({"a": other.weight}, v0=0.1, v1=1.0)
+    with pytest.raises(ValueError, match="prior") as caught:
+        cls(model.parameters(), lr=0.1, num_data=10, prior=prior)
+    assert str(caught.value) == "prior must be over weights among params, but 'a' of the prior is not."
+
+
+@pytest.mark.parametrize("cls", [ss.SpikeSlab, ss.SpikeSlabGaussian])
+@pytest.mark.parametrize(
+    ("settings", "error", "message"),
+    [
+        ({"v0": -0.1}, ValueError, "v0 must be a number > 0, but got -0.1."),
+        ({"v0": 0.0}, ValueError, "v0 must be a number > 0, but got 0.0."),
+        ({"v1": -1.0}, ValueError, "v1 must be a number > 0, but got -1.0."),
+        ({"v1": math.inf}, ValueError, "v1 must be a number > 0, but got inf."),
+        ({"sigma": 0.0}, ValueError, "sigma must be a number > 0, but got 0.0."),
+        ({"delta": 0.0}, ValueError, "delta must be a number in (0, 1), but got 0.0."),
+        ({"delta": 1.0}, ValueError, "delta must be a number in (0, 1), but got 1.0."),
+        ({"delta": [0.1, 0.2, 0.3]}, ValueError, "delta must be one number or 2, one for each layer, but got 3."),
+        ({"a": 0.5}, ValueError, "a must be a number >= 1, but got 0.5."),
+        ({"b": 0.5}, ValueError, "b must be a number >= 1, but got 0.5."),
+        ({"nu": -1.0}, ValueError, "nu must be a number >= 0, but got -1.0."),
+        ({"lam": -1.0}, ValueError, "lam must be a number >= 0, but got -1.0."),
+        ({"rho": 1.5}, ValueError, "rho must be a number in [0, 1], but got 1.5."),
+        ({"kappa": (-1.0, 1.0)}, ValueError, "kappa[0] must be a number >= 0, but got -1.0."),
+        ({"kappa": (1.0, math.nan)}, ValueError, "kappa[1] must be a number >= 0, but got nan."),
+        (
+            {"kappa": 5e-4},
+            TypeError,
+            "kappa must be a pair (kappa0, kappa1) of numbers >= 0 or None, but got 0.0005.",
+        ),
+        ({"adapt": "sa"}, TypeError, "adapt must be SA(...), EM(), Marginal() or Fixed(), but got 'sa'."),
+        (
+            {"sigma_coupling": "shared"},
+            ValueError,
+            "sigma_coupling must be one of 'conjugate', 'independent', 'fixed', but got 'shared'.",
+        ),
+        (
+            {"sigma_average": "mean"},
+            ValueError,
+            "sigma_average must be one of 'sigma', 'variance', but got 'mean'.",
+        ),
+    ],
+)
+def test_settings_of_the_spike_and_slab(cls, settings, error, message: str) -> None:
+    weights = [nn.Parameter(torch.ones(2)), nn.Parameter(torch.ones(3))]
+    with pytest.raises(error) as caught:
+        cls(weights, **{"v0": 0.1, "v1": 10.0} | settings)
+    assert str(caught.value) == message
+
+
+def test_independent_sigma_of_a_classification_stops_before_anything_moves() -> None:
+    weight = nn.Parameter(torch.ones(2))
+    prior = ss.SpikeSlab([weight], v0=0.1, v1=1.0, sigma_coupling="independent")
+    sampler = ss.SGLD([weight], lr=0.1, num_data=10, prior=prior)
+    weight.grad = torch.ones(2)
+    with pytest.raises(ValueError, match=r"^sigma_coupling must be 'conjugate' or 'fixed' for classification"):
+        sampler.step()
+    assert weight.tolist() == [1.0, 1.0]
+    assert sampler.steps == 0
+
+
+def test_a_schedule_that_turns_negative_stops_before_anything_moves() -> None:
+    weight = nn.Parameter(torch.ones(2))
+    sampler = ss.SGLD([weight], lr=lambda k: 0.1 if k == 1 else -0.1, num_data=10, temperature=0.0)
+    weight.grad = torch.ones(2)
+    sampler.step()
+    before = weight.tolist()
+    with pytest.raises(ValueError, match=r"^lr must be a number >= 0, but got -0\.1\.$"):
+        sampler.step()
+    assert weight.tolist() == before
+    assert (sampler.steps, sampler.param_groups[0]["lr"]) == (1, 0.1)
+
+
+def test_an_lr_schedule_and_a_torch_scheduler_together_are_refused() -> None:
+    weight = nn.Parameter(torch.ones(2))
+    sampler = ss.SGLD([weight], lr=ss.constant(0.1), num_data=10)
+    torch.optim.lr_scheduler.StepLR(sampler, 10)
+    weight.grad = torch.ones(2)
+    with pytest.raises(ValueError, match=r"^lr must be a schedule or set by a torch LR scheduler, but got both\.$"):
+        sampler.step()
+    assert weight.tolist() == [1.0, 1.0]
+
+
+class TestChecks:
+    def test_intervals_mean_what_they_say(self) -> None:
+        for allowed, inside, outside in [
+            ("[0, 1)", [0, 0.5, 0.999], [-1e-9, 1]),
+            ("(0, 1)", [1e-9, 0.5], [0, 1]),
+            ("[0, 1]", [0, 1], [-0.1, 1.1]),
+            ("> 0", [1e-300], [0, -1]),
+            (">= 1", [1, 2], [0.999]),
+        ]:
+            for value in inside:
+                assert check_number("x", value, allowed) == value
+            for value in outside:
+                with pytest.raises(ValueError, match=r"^x must be a number"):
+                    check_number("x", value, allowed)
+
+    def test_numbers_of_other_libraries_are_numbers(self) -> None:
+        import numpy as np
+
+        assert check_number("x", np.float32(0.5), "> 0") == 0.5
+        assert check_count("n", np.int64(3)) == 3
+        with pytest.raises(TypeError, match="but got True"):
+            check_count("n", True)
+
+    def test_choices_and_lists_of_names(self) -> None:
+        assert check_choice("mode", "a", ("a", "b")) == "a"
+        with pytest.raises(ValueError, match=r"^mode must be one of 'a', 'b', but got 3\.$"):
+            check_choice("mode", 3, ("a", "b"))
+        assert quoted([str(i) for i in range(10)]) == "'0', '1', '2', '3', '4', '5', '6', '7' and 2 more"
