@@ -319,6 +319,19 @@ def test_compiled_path_agrees(cls, model, batch, make_prior) -> None:
 
 
 @needs_compiler
+@every_sampler
+def test_a_changing_lr_and_temperature_do_not_compile_anew(cls, model, batch, make_prior) -> None:
+    """A Python float is a constant to the compiler: after eight of them it would give up and run uncompiled."""
+    options = {"lr": ss.geometric(0.05, 0.9), "temperature": ss.geometric(1.0, 0.9), "steps": 12}
+    plain = chain(cls, model, batch, make_prior, **options)
+    torch._dynamo.reset()
+    torch._dynamo.utils.counters.clear()
+    compiled = chain(cls, model, batch, make_prior, compile=True, **options)
+    assert torch._dynamo.utils.counters["stats"]["unique_graphs"] <= 2
+    torch.testing.assert_close(compiled, plain, rtol=1e-5, atol=1e-6)
+
+
+@needs_compiler
 def test_a_compiled_training_step_may_contain_the_samplers_step(model, batch, make_prior) -> None:
     torch._dynamo.reset()
     plain = chain(ss.SGHMC, model, batch, make_prior, steps=4)

@@ -22,6 +22,8 @@ import math
 import torch
 from torch import Tensor
 
+from spikeslab.functional.scaled import Number, add_ratio_
+
 
 def psgld_noise_std(*, lr: float, temperature: float, num_data: int) -> float:
     r"""Standard deviation of the noise before preconditioning, :math:`\sqrt{2\,\mathrm{lr}\,T/N}`."""
@@ -35,52 +37,25 @@ def psgld(
     square_averages: list[Tensor],
     noises: list[Tensor] | None,
     *,
-    lr: float,
+    lr: Number,
     alpha: float,
     eps: float,
-    noise_std: float,
+    noise_std: Number,
     foreach: bool = True,
 ) -> None:
     """Move ``square_averages`` and ``params`` by one step; ``noises`` are standard normal, or ``None`` for no noise."""
-    update = _multi_tensor_psgld if foreach else _single_tensor_psgld
-    update(params, grads, loss_grads, square_averages, noises, lr, alpha, eps, noise_std)
-
-
-def _single_tensor_psgld(
-    params: list[Tensor],
-    grads: list[Tensor],
-    loss_grads: list[Tensor],
-    square_averages: list[Tensor],
-    noises: list[Tensor] | None,
-    lr: float,
-    alpha: float,
-    eps: float,
-    noise_std: float,
-) -> None:
-    for index, (param, grad) in enumerate(zip(params, grads, strict=True)):
-        square_averages[index].mul_(alpha).addcmul_(loss_grads[index], loss_grads[index], value=1.0 - alpha)
-        scale = square_averages[index].sqrt().add_(eps)
-        param.addcdiv_(grad, scale, value=-lr)
-        if noises is not None:
-            param.addcdiv_(noises[index], scale.sqrt_(), value=noise_std)
-
-
-def _multi_tensor_psgld(
-    params: list[Tensor],
-    grads: list[Tensor],
-    loss_grads: list[Tensor],
-    square_averages: list[Tensor],
-    noises: list[Tensor] | None,
-    lr: float,
-    alpha: float,
-    eps: float,
-    noise_std: float,
-) -> None:
-    torch._foreach_mul_(square_averages, alpha)
-    torch._foreach_addcmul_(square_averages, loss_grads, loss_grads, 1.0 - alpha)
-    scales = torch._foreach_sqrt(square_averages)
-    torch._foreach_add_(scales, eps)
-    torch._foreach_addcdiv_(params, grads, scales, -lr)
+    if foreach:
+        torch._foreach_mul_(square_averages, alpha)
+        torch._foreach_addcmul_(square_averages, loss_grads, loss_grads, 1.0 - alpha)
+        scales = list(torch._foreach_sqrt(square_averages))
+        torch._foreach_add_(scales, eps)
+    else:
+        scales = []
+        for average, grad in zip(square_averages, loss_grads, strict=True):
+            average.mul_(alpha).addcmul_(grad, grad, value=1.0 - alpha)
+            scales.append(average.sqrt().add_(eps))
+    add_ratio_(params, grads, scales, -lr, foreach=foreach)
     if noises is not None:
-        torch._foreach_sqrt_(scales)
-        torch._foreach_addcdiv_(params, noises, scales, noise_std)
+        roots = scales  # in their place
+        torch._foreach_sqrt_(roots)
+        add_ratio_(params, noises, roots, noise_std, foreach=foreach)

@@ -21,6 +21,8 @@ import math
 import torch
 from torch import Tensor
 
+from spikeslab.functional.scaled import Number, add_scaled_
+
 
 def sghmc_noise_std(
     *, lr: float, momentum: float, temperature: float, num_data: int, gradient_noise: float = 0.0
@@ -42,43 +44,18 @@ def sghmc(
     buffers: list[Tensor],
     noises: list[Tensor] | None,
     *,
-    lr: float,
-    momentum: float,
-    noise_std: float,
+    lr: Number,
+    momentum: Number,
+    noise_std: Number,
     foreach: bool = True,
 ) -> None:
     """Move ``buffers`` and ``params`` by one step; ``noises`` are standard normal, or ``None`` for no noise."""
-    update = _multi_tensor_sghmc if foreach else _single_tensor_sghmc
-    update(params, grads, buffers, noises, lr, momentum, noise_std)
-
-
-def _single_tensor_sghmc(
-    params: list[Tensor],
-    grads: list[Tensor],
-    buffers: list[Tensor],
-    noises: list[Tensor] | None,
-    lr: float,
-    momentum: float,
-    noise_std: float,
-) -> None:
-    for index, (param, grad, buffer) in enumerate(zip(params, grads, buffers, strict=True)):
-        buffer.mul_(momentum).add_(grad)
-        if noises is not None:
-            buffer.sub_(noises[index], alpha=noise_std)
-        param.sub_(buffer, alpha=lr)
-
-
-def _multi_tensor_sghmc(
-    params: list[Tensor],
-    grads: list[Tensor],
-    buffers: list[Tensor],
-    noises: list[Tensor] | None,
-    lr: float,
-    momentum: float,
-    noise_std: float,
-) -> None:
-    torch._foreach_mul_(buffers, momentum)
-    torch._foreach_add_(buffers, grads)
+    if foreach:
+        torch._foreach_mul_(buffers, momentum)
+    else:
+        for buffer in buffers:
+            buffer.mul_(momentum)
+    add_scaled_(buffers, grads, 1.0, foreach=foreach)
     if noises is not None:
-        torch._foreach_sub_(buffers, noises, alpha=noise_std)
-    torch._foreach_sub_(params, buffers, alpha=lr)
+        add_scaled_(buffers, noises, -noise_std, foreach=foreach)
+    add_scaled_(params, buffers, -lr, foreach=foreach)

@@ -14,8 +14,9 @@ from __future__ import annotations
 
 import math
 
-import torch
 from torch import Tensor
+
+from spikeslab.functional.scaled import Number, add_scaled_
 
 
 def sgld_noise_std(*, lr: float, temperature: float, num_data: int, gradient_noise: float = 0.0) -> float:
@@ -35,35 +36,11 @@ def sgld(
     grads: list[Tensor],
     noises: list[Tensor] | None,
     *,
-    lr: float,
-    noise_std: float,
+    lr: Number,
+    noise_std: Number,
     foreach: bool = True,
 ) -> None:
     """Move ``params`` by one step; ``noises`` are standard normal, or ``None`` for no noise."""
-    update = _multi_tensor_sgld if foreach else _single_tensor_sgld
-    update(params, grads, noises, lr, noise_std)
-
-
-def _single_tensor_sgld(
-    params: list[Tensor],
-    grads: list[Tensor],
-    noises: list[Tensor] | None,
-    lr: float,
-    noise_std: float,
-) -> None:
-    for index, (param, grad) in enumerate(zip(params, grads, strict=True)):
-        param.add_(grad, alpha=-lr)
-        if noises is not None:
-            param.add_(noises[index], alpha=noise_std)
-
-
-def _multi_tensor_sgld(
-    params: list[Tensor],
-    grads: list[Tensor],
-    noises: list[Tensor] | None,
-    lr: float,
-    noise_std: float,
-) -> None:
-    torch._foreach_add_(params, grads, alpha=-lr)
+    add_scaled_(params, grads, -lr, foreach=foreach)
     if noises is not None:
-        torch._foreach_add_(params, noises, alpha=noise_std)
+        add_scaled_(params, noises, noise_std, foreach=foreach)

@@ -19,6 +19,7 @@ Params: TypeAlias = Iterable[Tensor] | Iterable[dict[str, Any]] | Iterable[tuple
 Group: TypeAlias = dict[str, Any]
 
 SCHEDULED = ("lr", "temperature")
+COMPILED_AS_TENSORS = ("lr", "momentum", "noise_std")
 
 
 class Sampler(Optimizer):
@@ -180,7 +181,16 @@ class Sampler(Optimizer):
         return tensors
 
     def _compiled(self, function: Callable[..., None]) -> Callable[..., None]:
-        return torch.compile(function) if self.compile else function
+        """``function``, or a version compiled once for all values of what schedules change."""
+        if not self.compile:
+            return function
+        compiled = torch.compile(function)
+
+        def call(*tensors: Any, **numbers: Any) -> None:
+            moving = {name: torch.tensor(numbers[name]) for name in COMPILED_AS_TENSORS if name in numbers}
+            compiled(*tensors, **numbers | moving)
+
+        return call
 
     def _check_finite(self, active: list[list[Tensor]], step: int) -> None:
         flat = [param for params in active for param in params]
