@@ -10,6 +10,7 @@ import typer
 from spikeslab import __version__
 from spikeslab.cli.demo import demo
 from spikeslab.cli.errors import InputError
+from spikeslab.cli.reproduce import app as reproduce
 
 # The base of typer's own errors of usage: click's class, or the copy that newer versions of typer bring along.
 UsageError: type[Exception] = typer.BadParameter.__mro__[1]
@@ -23,6 +24,7 @@ app = typer.Typer(
     rich_markup_mode="markdown",
 )
 app.command()(demo)
+app.add_typer(reproduce, name="reproduce")
 
 
 def _print_version(wanted: bool) -> None:

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated
 
 import typer
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from spikeslab.cli.errors import InputError
-from spikeslab.errors import check_count
+from spikeslab.cli.options import check_folder, check_option
+from spikeslab.cli.output import print_result, progress_bars
 
 
 def demo(
@@ -33,60 +31,13 @@ def demo(
     """
     from spikeslab.experiments.demo import run_demo, stages
 
-    _check_folder(out)
-    _check_count("--seed", seed, minimum=0)
-    _check_count("--steps", steps, minimum=1)
+    check_folder(out)
+    check_option("--seed", seed, minimum=0)
+    check_option("--steps", steps, minimum=1)
     console = Console(highlight=False)
-    with _progress_bars(console, stages(steps)) as progress:
+    with progress_bars(console, stages(steps)) as progress:
         try:
             result = run_demo(out, seed=seed, steps=steps, progress=progress)
         except OSError as error:
             raise InputError(f"--out must be a folder that can be written to, but {out}: {error.strerror}.") from error
-    for table in result.tables:
-        console.print(table.rich())
-        for note in table.notes:
-            console.print(note, style="dim")
-        console.print()
-    console.print("Files written:")
-    for file in result.files:
-        console.print(f"  {file}", soft_wrap=True)
-
-
-def _check_folder(out: Path) -> None:
-    """Raise if ``out`` cannot be a folder, before any work is done."""
-    for path in (out, *out.parents):
-        if path.exists():
-            if not path.is_dir():
-                raise InputError(f"--out must be a folder, but {path} is a file.")
-            return
-
-
-def _check_count(option: str, value: int, minimum: int) -> None:
-    try:
-        check_count(option, value, minimum)
-    except ValueError as error:
-        raise InputError(str(error)) from error
-
-
-@contextmanager
-def _progress_bars(console: Console, stages: dict[str, int]) -> Iterator[Callable[[str, int], None]]:
-    """A bar for each stage on a terminal; elsewhere a plain line when a stage begins."""
-    if not console.is_terminal:
-        begun: set[str] = set()
-
-        def announce(stage: str, steps: int) -> None:
-            if stage not in begun:
-                begun.add(stage)
-                print(f"{stage}: {stages[stage]:,} steps", flush=True)
-
-        yield announce
-        return
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
-    with Progress(*columns, console=console) as bars:
-        tasks = {stage: bars.add_task(stage, total=total, start=False) for stage, total in stages.items()}
-
-        def advance(stage: str, steps: int) -> None:
-            bars.start_task(tasks[stage])
-            bars.advance(tasks[stage], steps)
-
-        yield advance
+    print_result(console, result.tables, result.files)

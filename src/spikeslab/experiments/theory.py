@@ -210,12 +210,21 @@ class WeakConvergence:
     noise: float
 
 
+STEP_SIZES = (0.16, 0.08, 0.04, 0.02, 0.01, 0.005)
+TIME = 15.0
+
+
+def corollary1_steps(lrs: Sequence[float] = STEP_SIZES, time: float = TIME) -> int:
+    """How many steps :func:`corollary1` takes in all."""
+    return sum(math.ceil(time / lr) for lr in lrs)
+
+
 def corollary1(
     problem: OneWeight,
     *,
-    lrs: Sequence[float] = (0.16, 0.08, 0.04, 0.02, 0.01, 0.005),
+    lrs: Sequence[float] = STEP_SIZES,
     chains: int = 40_000,
-    time: float = 15.0,
+    time: float = TIME,
     seed: int = 0,
     on_step: Callable[[int], None] = lambda _: None,
 ) -> list[WeakConvergence]:

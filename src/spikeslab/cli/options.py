@@ -1,0 +1,25 @@
+"""Checks of options before any work is done."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from spikeslab.cli.errors import InputError
+from spikeslab.errors import check_count
+
+
+def check_folder(out: Path) -> None:
+    """Raise if ``out`` cannot be a folder, before any work is done."""
+    for path in (out, *out.parents):
+        if path.exists():
+            if not path.is_dir():
+                raise InputError(f"--out must be a folder, but {path} is a file.")
+            return
+
+
+def check_option(option: str, value: int, minimum: int) -> None:
+    """Raise if an option is not an integer of at least ``minimum``."""
+    try:
+        check_count(option, value, minimum)
+    except ValueError as error:
+        raise InputError(str(error)) from error

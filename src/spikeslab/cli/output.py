@@ -1,0 +1,48 @@
+"""What every command shows: progress while it works, tables and files at the end."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+from spikeslab.report.tables import Table
+
+
+def print_result(console: Console, tables: Sequence[Table], files: Sequence[Path]) -> None:
+    """Print the tables with their notes, then the paths of the files."""
+    for table in tables:
+        console.print(table.rich())
+        for note in table.notes:
+            console.print(note, style="dim")
+        console.print()
+    console.print("Files written:")
+    for file in files:
+        console.print(f"  {file}", soft_wrap=True)
+
+
+@contextmanager
+def progress_bars(console: Console, stages: dict[str, int]) -> Iterator[Callable[[str, int], None]]:
+    """A bar for each stage on a terminal; elsewhere a plain line when a stage begins."""
+    if not console.is_terminal:
+        begun: set[str] = set()
+
+        def announce(stage: str, steps: int) -> None:
+            if stage not in begun:
+                begun.add(stage)
+                print(f"{stage}: {stages[stage]:,} steps", flush=True)
+
+        yield announce
+        return
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    with Progress(*columns, console=console) as bars:
+        tasks = {stage: bars.add_task(stage, total=total, start=False) for stage, total in stages.items()}
+
+        def advance(stage: str, steps: int) -> None:
+            bars.start_task(tasks[stage])
+            bars.advance(tasks[stage], steps)
+
+        yield advance
