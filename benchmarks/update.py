@@ -1,6 +1,6 @@
 """What a step costs beside ``torch.optim.SGD(momentum=0.9)``: the update alone, and a whole training step.
 
-    python benchmarks/update.py [--threads 1] [--repeats 7] [--json FILE]
+    python benchmarks/update.py [--threads 1] [--repeats 7] [--out results/bench]
 
 All candidates run in one process, in turns, and each is given its best time of the repeats, so that a busy machine
 hurts them alike. The table shows ratios to SGD; times mean little on another machine.
@@ -9,8 +9,6 @@ hurts them alike. The table shows ratios to SGD; times mean little on another ma
 from __future__ import annotations
 
 import argparse
-import json
-import platform
 import time
 import warnings
 from collections.abc import Callable
@@ -21,6 +19,7 @@ import torch.nn.functional as F
 
 import spikeslab as ss
 from spikeslab.models import CNN, resnet20
+from spikeslab.report.tables import Column, Run, Table
 
 SAMPLERS = ("SGD", "SGLD", "SGHMC", "SGHMC-SA")
 
@@ -85,30 +84,37 @@ def measure(network: str, repeats: int) -> dict[str, dict[str, float]]:
     return {"update": update, "step": step}
 
 
+def table(results: dict[str, dict[str, dict[str, float]]], threads: int) -> Table:
+    parts = {"update": "update alone", "step": "whole training step"}
+    rows = [
+        {"what": f"{network}, {parts[part]}", **{name: times[name] / times["SGD"] for name in SAMPLERS}}
+        for network, measured in results.items()
+        for part, times in measured.items()
+    ]
+    columns = [Column("what", ""), *(Column(name, name, ".2f") for name in SAMPLERS)]
+    title = f"Time of a step, in units of torch.optim.SGD(momentum=0.9), {threads} thread{'s' if threads > 1 else ''}"
+    notes = (
+        "MNIST CNN: 681,506 parameters, prior on 627,200, batch 1000. ResNet20: 272,474, prior on 267,264, batch 128. "
+        "Best of interleaved repeats in one process.",
+    )
+    return Table(title, columns, rows, notes)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--repeats", type=int, default=7)
-    parser.add_argument("--json", type=Path)
+    parser.add_argument("--out", type=Path)
     arguments = parser.parse_args()
     torch.set_num_threads(arguments.threads)
     warnings.simplefilter("ignore", ss.SpikeSlabWarning)
     results = {network: measure(network, arguments.repeats) for network in networks()}
-    print(f"Ratios to torch.optim.SGD(momentum=0.9), {arguments.threads} thread(s), torch {torch.__version__}\n")
-    print("| | " + " | ".join(SAMPLERS) + " |\n|---|" + "---|" * len(SAMPLERS))
-    for network, parts in results.items():
-        for part, times in parts.items():
-            cells = " | ".join(f"{times[name] / times['SGD']:.3f}" for name in SAMPLERS)
-            print(f"| {network}, {'update alone' if part == 'update' else 'whole training step'} | {cells} |")
-    if arguments.json:
-        report = {
-            "threads": arguments.threads,
-            "torch": torch.__version__,
-            "processor": platform.machine(),
-            "seconds": results,
-        }
-        arguments.json.parent.mkdir(parents=True, exist_ok=True)
-        arguments.json.write_text(json.dumps(report, indent=1))
+    ratios = table(results, arguments.threads)
+    print(ratios.markdown())
+    if arguments.out:
+        arguments.out.mkdir(parents=True, exist_ok=True)
+        command = f"python benchmarks/update.py --threads {arguments.threads} --repeats {arguments.repeats}"
+        ratios.write(arguments.out / f"update-{arguments.threads}", Run(command, seed=0))
 
 
 if __name__ == "__main__":

@@ -47,7 +47,7 @@ class OneWeight:
     v1: float = 2.0
     delta: float = 0.4
 
-    def grid(self, points: int = 801) -> Array:
+    def grid(self, points: int = 401) -> Array:
         """Points on which all integrals are taken; 0, where the density has its kink, lies between two of them."""
         reach = 6.0 * self.s
         step = (2.0 * reach + abs(self.m)) / points
