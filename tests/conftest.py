@@ -17,12 +17,14 @@ settings.load_profile("spikeslab")
 
 
 @pytest.fixture(scope="session", autouse=True)
-def _one_thread() -> None:
+def _one_thread_from_the_start() -> None:
     torch.set_num_threads(1)
 
 
 @pytest.fixture(autouse=True)
-def _seeded() -> None:
+def _one_thread_and_a_seed() -> None:
+    # Again for each test: what a test runs may have chosen another number, and threads that wait are slow.
+    torch.set_num_threads(1)
     torch.manual_seed(0)
 
 
