@@ -458,3 +458,26 @@ def test_a_posterior_of_an_exact_gaussian_has_its_variance() -> None:
     prediction = posterior.predictive(torch.ones(1, 1))
     # Twenty samples, five steps apart: a correlation of 0.5^5 lowers their variance by 5 % of 1/20 and more.
     assert float(prediction.epistemic.mean()) == pytest.approx(0.1 * 2 / 1.5 * (1 - 1 / 20), rel=0.02)
+
+
+def test_a_sample_of_weight_zero_is_not_kept() -> None:
+    model = nn.Linear(2, 2)
+    sampler = ss.SGLD(model.parameters(), lr=ss.multistep(1.0, 1e-300, [1]), num_data=10, seed=0)
+    posterior = ss.Posterior(model, weights="epsilon", sampler=sampler)
+    kept = []
+    for lr in (0.5, 0.0):
+        model(torch.ones(1, 2)).sum().backward()
+        sampler.step()
+        sampler.param_groups[0]["lr"] = lr
+        kept.append(posterior.collect())
+    assert kept == [True, False]
+    assert posterior.weights.tolist() == [1.0]
+
+
+def test_a_loaded_epsilon_posterior_needs_its_sampler_to_go_on(tmp_path) -> None:
+    model = nn.Linear(2, 2)
+    sampler = ss.SGLD(model.parameters(), lr=0.1, num_data=10, seed=0)
+    ss.Posterior(model, weights="epsilon", sampler=sampler).save(tmp_path / "posterior")
+    loaded = ss.Posterior.load(tmp_path / "posterior", model)
+    with pytest.raises(ValueError, match="sampler must be given where weights='epsilon', but got None"):
+        loaded.collect()

@@ -20,6 +20,8 @@ from spikeslab.posterior.prediction import Average, Prediction, probabilities
 from spikeslab.posterior.samples import DiskSamples, MemorySamples, Samples, Tensors, named_tensors, snapshot
 from spikeslab.samplers.base import Sampler
 
+NEEDS_SAMPLER = "sampler must be given where weights='epsilon', but got None."
+
 
 @dataclass(frozen=True)
 class Record:
@@ -75,7 +77,7 @@ class Posterior:
         self.thin = check_count("thin", thin)
         self.weighting = check_choice("weights", weights, ("uniform", "epsilon"))
         if weights == "epsilon" and sampler is None:
-            raise ValueError("sampler must be given where weights='epsilon', but got None.")
+            raise ValueError(NEEDS_SAMPLER)
         self.max_samples = None if max_samples is None else check_count("max_samples", max_samples)
         self.steps = 0
         self.records: list[Record] = []
@@ -109,9 +111,9 @@ class Posterior:
         self.steps = step
         if step <= self.burn_in or (step - self.burn_in) % self.thin:
             return False
-        weight = 1.0
-        if self.weighting == "epsilon" and self._sampler is not None:
-            weight = float(self._sampler.param_groups[0]["lr"])
+        weight = self._weight()
+        if weight == 0.0:
+            return False
         sigma = None if self._likelihood is None else self._likelihood.sigma
         self._samples.write(step, snapshot(self.model))
         self.records.append(Record(step, weight, sigma))
@@ -120,6 +122,13 @@ class Posterior:
         if dropped is not None:
             self._samples.remove(dropped.step)
         return True
+
+    def _weight(self) -> float:
+        if self.weighting == "uniform":
+            return 1.0
+        if self._sampler is None:
+            raise ValueError(NEEDS_SAMPLER)
+        return float(self._sampler.param_groups[0]["lr"])
 
     def tensors(self, index: int) -> Tensors:
         """Parameters and buffers of sample ``index``, by name."""
