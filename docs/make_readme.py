@@ -1,0 +1,37 @@
+"""Put the tables under ``results/`` into the README, between its two markers.
+
+    python docs/make_readme.py
+
+The README's numbers are those of the results, always: a test compares them.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+BEGIN, END = "<!-- results:begin -->", "<!-- results:end -->"
+TABLES = ("demo/linear", "demo/digits", "bench/update-1", "theory/theorem1", "theory/corollary1")
+
+
+def results(root: Path = ROOT) -> str:
+    """All tables, each a level below the section they stand in, with a link to its folder."""
+    parts = []
+    for name in TABLES:
+        text = (root / "results" / f"{name}.md").read_text(encoding="utf-8")
+        body, _, made = text.rpartition("Made by ")
+        command = made.partition(";")[0]
+        parts.append(f"#{body.strip()}\n\nMade by {command}: [raw numbers](results/{name}.json).")
+    return "\n\n".join(parts)
+
+
+def readme(root: Path = ROOT) -> str:
+    """The README with the present results."""
+    text = (root / "README.md").read_text(encoding="utf-8")
+    before, _, rest = text.partition(BEGIN)
+    _, _, after = rest.partition(END)
+    return f"{before}{BEGIN}\n\n{results(root)}\n\n{END}{after}"
+
+
+if __name__ == "__main__":
+    (ROOT / "README.md").write_text(readme(), encoding="utf-8")
