@@ -22,7 +22,7 @@ def test_the_three_models() -> None:
     for result in (dense, sparse, average):
         assert torch.allclose(result.probabilities.sum(1), torch.ones(len(data.y_test)), atol=1e-5)
     table = digits_table(data, [dense, sparse, average], SHORT)
-    assert [row["model"] for row in table.rows] == ["dense", "sparse sample", "4 samples"]
+    assert [row["model"] for row in table.rows] == ["dense", "sparse, last sample", "sparse, average of 4"]
     assert all(row["accuracy"] > 60.0 for row in table.rows)
 
 

@@ -22,7 +22,7 @@ from torch.nn.functional import cross_entropy
 
 from spikeslab.datasets import Digits
 from spikeslab.experiments.batches import minibatches
-from spikeslab.metrics import accuracy, brier_score, expected_calibration_error, negative_log_likelihood
+from spikeslab.metrics import accuracy, expected_calibration_error, negative_log_likelihood
 from spikeslab.models import DigitsCNN
 from spikeslab.posterior import Posterior
 from spikeslab.priors import SA, SpikeSlab
@@ -63,11 +63,11 @@ class Settings:
     prune_steps: int = 480
     collect_steps: int = 640
     samples: int = 8
-    lr: float = 0.02
+    lr: float = 0.05
     temperature: float = 0.01
     v0: float = 0.005
     v1: float = 1.0
-    weight_decay: float = 1e-4
+    weight_decay: float = 1e-3
 
     @property
     def steps(self) -> int:
@@ -119,8 +119,8 @@ def run_digits(
     members = [posterior.tensors(index) for index in range(len(posterior))]
     return [
         DigitsResult("dense", _predict(dense, data.x_test), *_footprint([dense.state_dict()])),
-        DigitsResult("sparse sample", _predict(model, data.x_test), *_footprint([model.state_dict()])),
-        DigitsResult(f"{len(members)} samples", posterior.predict(data.x_test), *_footprint(members)),
+        DigitsResult("sparse, last sample", _predict(model, data.x_test), *_footprint([model.state_dict()])),
+        DigitsResult(f"sparse, average of {len(members)}", posterior.predict(data.x_test), *_footprint(members)),
     ]
 
 
@@ -210,7 +210,6 @@ def digits_table(data: Digits, results: Sequence[DigitsResult], settings: Settin
             "model": result.name,
             "accuracy": 100.0 * accuracy(result.probabilities, data.y_test),
             "nll": negative_log_likelihood(result.probabilities, data.y_test),
-            "brier": brier_score(result.probabilities, data.y_test),
             "ece": 100.0 * expected_calibration_error(result.probabilities, data.y_test),
             "nonzeros": result.nonzeros,
             "kilobytes": result.size / 1000.0,
@@ -222,7 +221,6 @@ def digits_table(data: Digits, results: Sequence[DigitsResult], settings: Settin
             Column("model", "Model"),
             Column("accuracy", "accuracy %", ".1f"),
             Column("nll", "NLL", ".3f"),
-            Column("brier", "Brier", ".3f"),
             Column("ece", "ECE %", ".1f"),
             Column("nonzeros", "non-zeros", ","),
             Column("kilobytes", "size kB", ".0f"),

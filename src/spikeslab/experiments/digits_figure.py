@@ -13,11 +13,11 @@ from spikeslab.metrics import accuracy, negative_log_likelihood, reliability_cur
 from spikeslab.report.figures import BLUE, GREY, ORANGE, WIDTH, style
 
 COLOURS = (GREY, ORANGE, BLUE)
-BINS, FEWEST_ROWS = 10, 4
+BINS, FEWEST_ROWS = 5, 4  # few predictions are unsure: wide bins, and none of a row or two
 
 
 def digits_figure(data: Digits, results: Sequence[DigitsResult]) -> Figure:
-    """Three rows of bars and a reliability curve."""
+    """Bars of error, log score and size, and a reliability curve."""
     errors = [100.0 * (1.0 - accuracy(result.probabilities, data.y_test)) for result in results]
     losses = [negative_log_likelihood(result.probabilities, data.y_test) for result in results]
     sizes = [result.size / 1000.0 for result in results]
