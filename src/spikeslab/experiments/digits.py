@@ -185,9 +185,9 @@ def sample_sparse(
 def _batches(data: Digits, settings: Settings, seed: int, progress: Progress) -> Iterator[tuple[Tensor, Tensor]]:
     """Endless mini-batches that report how many of them were taken."""
     for step, rows in enumerate(minibatches(len(data.x_train), settings.batch_size, seed), start=1):
-        yield data.x_train[rows], data.y_train[rows]
         if step % REPORT_EVERY == 0:
             progress(REPORT_EVERY)
+        yield data.x_train[rows], data.y_train[rows]
 
 
 @torch.no_grad()
