@@ -44,7 +44,6 @@ def test_examples_run(page, tmp_path, monkeypatch, one_thread):
 @pytest.mark.parametrize("page", PAGES, ids=page_name)
 def test_links_lead_somewhere(page):
     links = LINK.findall(page.read_text(encoding="utf-8"))
-    # The pictures of the demo are copied from its output at a release.
-    targets = [link for link in links if "://" not in link and "figures/demo-" not in link]
+    targets = [link for link in links if "://" not in link]
     missing = [target for target in targets if not (page.parent / target).exists()]
     assert not missing
