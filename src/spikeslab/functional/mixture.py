@@ -65,6 +65,10 @@ class Affine(NamedTuple):
         """Both coefficients times ``factor``."""
         return Affine(self.base * factor, self.slope * factor)
 
+    def of_sums(self, plain: float, smoothed: float) -> float:
+        """The sum of ``(base + slope * s) * x``, given those of ``x`` and of ``s * x``."""
+        return self.base * plain + self.slope * smoothed
+
     def __bool__(self) -> bool:
         return self.base != 0.0 or self.slope != 0.0
 
@@ -89,14 +93,35 @@ def rho(
     which for SSGL is :math:`-\beta^2/(2\sigma^2 v_1) + |\beta|/(\sigma v_0) + \tfrac12\log(2v_0^2/(\pi v_1)) +
     \mathrm{logit}\,\delta`. The ratio of two exponentials, as the formula is usually coded, is 0/0 for large weights.
     """
+    odds = log_odds(v0=v0, v1=v1, sigma=sigma, deltas=deltas, spike=spike, slab=slab)
+    if foreach and odds:
+        return _multi_tensor_rho(betas, odds[0].linear, odds[0].quadratic, [o.offset for o in odds])
+    return [_single_tensor_rho(beta, *o) for beta, o in zip(betas, odds, strict=True)]
+
+
+class LogOdds(NamedTuple):
+    """The log odds of the slab, ``|beta| * (linear + quadratic * |beta|) + offset``."""
+
+    linear: float
+    quadratic: float
+    offset: float
+
+
+def log_odds(
+    *,
+    v0: float,
+    v1: float,
+    sigma: float,
+    deltas: Sequence[float],
+    spike: Component = LAPLACE,
+    slab: Component = GAUSSIAN,
+) -> list[LogOdds]:
+    """The log odds in eq. 12 for each layer."""
     spike_linear, spike_quadratic = spike.coefficients(v0, sigma)
     slab_linear, slab_quadratic = slab.coefficients(v1, sigma)
     linear, quadratic = spike_linear - slab_linear, spike_quadratic - slab_quadratic
     constant = spike.log_normaliser(v0) - slab.log_normaliser(v1)
-    offsets = [constant + logit(delta) for delta in deltas]
-    if foreach:
-        return _multi_tensor_rho(betas, linear, quadratic, offsets)
-    return [_single_tensor_rho(beta, linear, quadratic, offset) for beta, offset in zip(betas, offsets, strict=True)]
+    return [LogOdds(linear, quadratic, constant + logit(delta)) for delta in deltas]
 
 
 def logit(delta: float) -> float:
@@ -192,7 +217,7 @@ def elastic_net_sums(betas: list[Tensor], smoothed: list[Tensor] | None, l1: Aff
     sums = torch.stack([_sums(beta, smoothed[i] if smoothed else None) for i, beta in enumerate(betas)])
     # One transfer for all sums: on a GPU each .item() would wait for the device.
     plain1, plain2, smoothed1, smoothed2 = sums.sum(0).tolist()
-    return l1.base * plain1 + l1.slope * smoothed1, l2.base * plain2 + l2.slope * smoothed2
+    return l1.of_sums(plain1, smoothed1), l2.of_sums(plain2, smoothed2)
 
 
 def _sums(beta: Tensor, s: Tensor | None) -> Tensor:

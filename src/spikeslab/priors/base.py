@@ -4,15 +4,50 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
 from spikeslab.errors import quoted
+from spikeslab.functional.mixture import Affine, LogOdds
 from spikeslab.selection import Weights, named_weights
 
 FULL_PRECISION = (torch.float32, torch.float64)
+
+
+class Latents(NamedTuple):
+    r"""Latents of one weight that move with it: rho towards eq. 12 by omega, then its smoothed copy towards rho."""
+
+    rho: Tensor
+    log_odds: LogOdds
+    omega: float
+
+
+class FusedTerms(NamedTuple):
+    r"""A prior's part in the fused update of one weight: :math:`l_1\,\mathrm{sign}(w) + l_2\,w`, its gradient over N.
+
+    Attributes:
+        l1: Weight of the sign, affine in ``smoothed``.
+        l2: Weight of the weight.
+        smoothed: The smoothed rho, in the weight's layout, or ``None`` for zero.
+        latents: What moves with the weight, or ``None`` if nothing does in this step.
+    """
+
+    l1: Affine
+    l2: Affine
+    smoothed: Tensor | None = None
+    latents: Latents | None = None
+
+
+class LatentSums(NamedTuple):
+    """Sums over one weight after its latents have moved, with ``s`` the smoothed rho."""
+
+    magnitude: float = 0.0
+    square: float = 0.0
+    smoothed_magnitude: float = 0.0
+    smoothed_square: float = 0.0
+    rho: float = 0.0
 
 
 class Prior(ABC):
@@ -20,7 +55,8 @@ class Prior(ABC):
 
     The sampler calls :meth:`check_ready` before it moves, :meth:`add_gradient_` for the gradient at the old weights,
     and :meth:`update` with the new ones. A new prior implements the gradient, the penalty and, if it has a state,
-    ``update`` and the state dict.
+    ``update`` and the state dict. One whose gradient is an elastic net may also take part in the fused update, with
+    ``fusible``, :meth:`fused_terms` and, if it has latents, :meth:`update_from_sums`.
 
     Attributes:
         weights: The weights by name, in the order of all per-weight state.
@@ -63,6 +99,19 @@ class Prior(ABC):
 
     def update(self, step: int, num_data: int) -> None:  # noqa: B027
         """Adapt to the weights that the sampler reached at ``step``."""
+
+    @property
+    def fusible(self) -> bool:
+        """Whether :meth:`fused_terms` says all about the gradient."""
+        return False
+
+    def fused_terms(self, params: list[Tensor], step: int, num_data: int) -> list[FusedTerms]:
+        """What the fused update of ``params``, some of the prior's weights, needs to know."""
+        raise NotImplementedError
+
+    def update_from_sums(self, step: int, num_data: int, sums: list[LatentSums]) -> None:
+        """Do the rest of :meth:`update` after the latents of all weights have moved, given the sums of each."""
+        raise NotImplementedError
 
     def state_dict(self) -> dict[str, Any]:
         """All state: tensors, numbers and strings."""

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from spikeslab.errors import check_number
 from spikeslab.functional.mixture import Affine, add_elastic_net_gradient_, elastic_net_sums
-from spikeslab.priors.base import Prior
+from spikeslab.priors.base import FusedTerms, Prior
 from spikeslab.selection import Weights
 
 NOTHING = Affine(0.0, 0.0)
@@ -38,6 +38,15 @@ class L1(Prior):
 
     def _add_gradient_(self, indices: list[int], betas: list[Tensor], outs: list[Tensor], num_data: int) -> None:
         add_elastic_net_gradient_(outs, betas, None, *self._terms())
+
+    @property
+    def fusible(self) -> bool:
+        """An elastic net."""
+        return True
+
+    def fused_terms(self, params: list[Tensor], step: int, num_data: int) -> list[FusedTerms]:
+        """The same for all weights."""
+        return [FusedTerms(*self._terms())] * len(params)
 
     def penalty(self, num_data: int = 1) -> float:
         """What is added to the mean loss, whatever ``num_data`` is."""

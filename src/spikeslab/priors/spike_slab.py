@@ -34,7 +34,7 @@ from spikeslab.errors import SpikeSlabWarning, check_number
 from spikeslab.functional import mixture
 from spikeslab.functional.mixture import GAUSSIAN, LAPLACE, Affine, Component
 from spikeslab.priors.adaptation import SA, Adaptation, Marginal
-from spikeslab.priors.base import Prior
+from spikeslab.priors.base import FusedTerms, Latents, LatentSums, Prior
 from spikeslab.priors.diagnostics import Diagnostics
 from spikeslab.priors.scale import Scale
 from spikeslab.schedules import polynomial
@@ -214,41 +214,81 @@ class SpikeSlab(Prior):
             betas = self._betas()
             rhos = self._responsibilities(betas)
             if not isinstance(self.adapt, Marginal):
-                self._smooth(rhos, omega)
+                self._allocate()
+                torch._foreach_lerp_(self._rho, rhos, omega)
+                torch._foreach_lerp_(self._rho_bar, self._rho, omega)
                 rhos = self._rho
-            self._omega_sum += omega
-            self._progress += omega * (1.0 - self._progress)
-            if self.scale.coupling != "fixed":
-                sums = (0.0, 0.0) if self.scale.coupling == "independent" else self._sums(betas)
-                self.scale.update(omega, *sums, sum(self._sizes), num_data)
-            if self.learn_delta:
-                self._update_deltas(omega, rhos)
+            self._advance(omega)
+            sums = self._sums(betas) if self.scale.coupling == "conjugate" else (0.0, 0.0)
+            rho_sums = torch.stack([rho.sum() for rho in rhos]).tolist() if self.learn_delta else []
+            self._maximise(omega, num_data, *sums, rho_sums)
         self.scale.discard()
 
-    def _smooth(self, new: list[Tensor], omega: float) -> None:
-        if not self._rho:
-            self._rho = [torch.full_like(rho, self._initial_rho) for rho in new]
-            self._rho_bar = [torch.zeros_like(rho) for rho in new]
-        torch._foreach_lerp_(self._rho, new, omega)
-        torch._foreach_lerp_(self._rho_bar, self._rho, omega)
+    @property
+    def fusible(self) -> bool:
+        """Not with ``Marginal``, whose gradient is no elastic net."""
+        return not isinstance(self.adapt, Marginal)
 
-    def _update_deltas(self, omega: float, rhos: list[Tensor]) -> None:
-        sums = torch.stack([rho.sum() for rho in rhos]).tolist()
-        for index, (rho_sum, size, b) in enumerate(zip(sums, self._sizes, self._b, strict=True)):
-            new = mixture.delta(rho_sum=rho_sum, num_weights=size, a=self._a, b=b)
-            self._deltas[index] += omega * (new - self._deltas[index])
+    @torch.no_grad()
+    def fused_terms(self, params: list[Tensor], step: int, num_data: int) -> list[FusedTerms]:
+        """The elastic net at the old latents and what moves them."""
+        l1, l2 = self._elastic_net(num_data)
+        omega = self.adapt.omega(step)
+        if omega > 0.0:
+            self._allocate()
+        if not self._rho:
+            return [FusedTerms(l1, l2)] * len(params)
+        indices = [self._index[id(param)] for param in params]
+        for i, param in zip(indices, params, strict=True):
+            # A weight that has come into another memory format since takes its latents along.
+            if self._rho[i].stride() != param.stride():
+                for kind in (self._rho, self._rho_bar):
+                    kind[i] = torch.empty_like(param, requires_grad=False).copy_(kind[i])
+        if omega == 0.0:
+            return [FusedTerms(l1, l2, self._rho_bar[i]) for i in indices]
+        odds = mixture.log_odds(**self._densities(), deltas=self._deltas)
+        return [FusedTerms(l1, l2, self._rho_bar[i], Latents(self._rho[i], odds[i], omega)) for i in indices]
+
+    def update_from_sums(self, step: int, num_data: int, sums: list[LatentSums]) -> None:
+        """Move sigma and delta after rho and kappa have moved (eqs. 14 and 15)."""
+        omega = self.adapt.omega(step)
+        self._advance(omega)
+        total = LatentSums(*(sum(column) for column in zip(*sums, strict=True)))
+        l1, l2 = mixture.elastic_net(*self._kappa(), self.spike, self.slab)
+        b = l1.of_sums(total.magnitude, total.smoothed_magnitude)
+        j = l2.of_sums(total.square, total.smoothed_square)
+        self._maximise(omega, num_data, b, j, [s.rho for s in sums])
+        self.scale.discard()
+
+    def _allocate(self) -> None:
+        if not self._rho:
+            betas = self._betas()
+            self._rho = [torch.full_like(beta, self._initial_rho) for beta in betas]
+            self._rho_bar = [torch.zeros_like(beta) for beta in betas]
+
+    def _advance(self, omega: float) -> None:
+        self._omega_sum += omega
+        self._progress += omega * (1.0 - self._progress)
+
+    def _maximise(self, omega: float, num_data: int, b: float, j: float, rho_sums: list[float]) -> None:
+        """Move sigma and delta towards the maxima of Q, given B and J and, for each weight, the sum of rho."""
+        if self.scale.coupling == "independent":
+            b = j = 0.0
+        if self.scale.coupling != "fixed":
+            self.scale.update(omega, b, j, sum(self._sizes), num_data)
+        if self.learn_delta:
+            for index, (rho_sum, size, beta_b) in enumerate(zip(rho_sums, self._sizes, self._b, strict=True)):
+                new = mixture.delta(rho_sum=rho_sum, num_weights=size, a=self._a, b=beta_b)
+                self._deltas[index] += omega * (new - self._deltas[index])
 
     def _responsibilities(self, betas: list[Tensor], indices: Sequence[int] | None = None) -> list[Tensor]:
-        return mixture.rho(
-            betas,
-            v0=self.v0,
-            v1=self.v1,
-            sigma=self.scale.of_prior if self.sigma_in_rho else 1.0,
-            deltas=self._deltas if indices is None else [self._deltas[i] for i in indices],
-            spike=self.spike,
-            slab=self.slab,
-            foreach=self.foreach,
-        )
+        deltas = self._deltas if indices is None else [self._deltas[i] for i in indices]
+        return mixture.rho(betas, **self._densities(), deltas=deltas, foreach=self.foreach)
+
+    def _densities(self) -> dict[str, Any]:
+        """Both components, as eq. 12 sees them."""
+        sigma = self.scale.of_prior if self.sigma_in_rho else 1.0
+        return {"v0": self.v0, "v1": self.v1, "sigma": sigma, "spike": self.spike, "slab": self.slab}
 
     def _smoothed(self, betas: list[Tensor], indices: Sequence[int] | None = None) -> list[Tensor] | None:
         """The rho in kappa, or ``None`` where no latent has moved and it is zero."""

@@ -1,4 +1,4 @@
-"""The one source of noise: standard normal numbers as a pure function of (kind, seed, step).
+"""The sources of noise: standard normal numbers as a pure function of (kind, seed, step).
 
 Nothing is read from or written to torch's global generators, so the noise is the same after a resume and on every
 process that has the same seed, whatever else draws random numbers.
@@ -6,6 +6,7 @@ process that has the same seed, whatever else draws random numbers.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
@@ -17,7 +18,49 @@ from spikeslab.errors import check_count
 MASK32 = 0xFFFFFFFF
 
 
-class TorchNoise:
+FUSED_OF_KIND = {"torch": False, "philox": True}
+
+
+class Noise(ABC):
+    """A source of noise, whose state is its kind and a seed."""
+
+    kind: ClassVar[str]
+
+    def __init__(self, seed: int) -> None:
+        self.seed = seed
+
+    @abstractmethod
+    def start(self, step: int) -> None:
+        """Begin the numbers of ``step``."""
+
+    @abstractmethod
+    def draw(self, params: Sequence[Tensor], streams: Sequence[int] | None = None) -> list[Tensor]:
+        """A standard normal tensor for each of ``params``, which share a device and a dtype, in their layout.
+
+        ``streams`` are their numbers in the sampler. The tensors are valid until the next call.
+        """
+
+    def state_dict(self) -> dict[str, Any]:
+        """Kind and seed; the step is the sampler's."""
+        return {"kind": self.kind, "seed": self.seed}
+
+    def check_state(self, state: Mapping[str, Any]) -> None:
+        """Raise if ``state`` is of another kind of noise."""
+        kind = state["kind"]
+        if kind != self.kind:
+            way_out = f"set fused={FUSED_OF_KIND[kind]} to continue it" if kind in FUSED_OF_KIND else "it is unknown"
+            raise ValueError(
+                f"state_dict must hold noise of the kind {self.kind!r}, but got {kind!r}: the chain could not be "
+                f"continued exactly; {way_out}."
+            )
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Take over the seed."""
+        self.check_state(state)
+        self.seed = int(state["seed"])
+
+
+class TorchNoise(Noise):
     """Normal numbers from torch's own generator of each device, seeded anew for every step.
 
     Args:
@@ -27,7 +70,7 @@ class TorchNoise:
     kind: ClassVar[str] = "torch"
 
     def __init__(self, seed: int) -> None:
-        self.seed = check_count("seed", seed, minimum=0)
+        super().__init__(check_count("seed", seed, minimum=0))
         self._generators: dict[torch.device, torch.Generator] = {}
         self._buffers: dict[tuple[torch.device, torch.dtype], Tensor] = {}
 
@@ -36,11 +79,8 @@ class TorchNoise:
         self._generators = {}
         self._step_seed = step_seed(self.seed, step)
 
-    def draw(self, params: Sequence[Tensor]) -> list[Tensor]:
-        """A standard normal tensor for each of ``params``, which share a device and a dtype, in their layout.
-
-        The tensors are valid until the next call.
-        """
+    def draw(self, params: Sequence[Tensor], streams: Sequence[int] | None = None) -> list[Tensor]:
+        """A standard normal tensor for each of ``params``; torch's generators go on from one to the next."""
         first = params[0]
         generator = self._generators.get(first.device)
         if generator is None:
@@ -58,23 +98,6 @@ class TorchNoise:
         if key not in self._buffers or len(self._buffers[key]) < size:
             self._buffers[key] = torch.empty(size, dtype=like.dtype, device=like.device)
         return self._buffers[key][:size]
-
-    def state_dict(self) -> dict[str, Any]:
-        """Kind and seed; the step is the sampler's."""
-        return {"kind": self.kind, "seed": self.seed}
-
-    def check_state(self, state: Mapping[str, Any]) -> None:
-        """Raise if ``state`` is of another kind of noise."""
-        if state["kind"] != self.kind:
-            raise ValueError(
-                f"state_dict must hold noise of the kind {self.kind!r}, but got {state['kind']!r}: the chain could "
-                "not be continued exactly."
-            )
-
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Take over the seed."""
-        self.check_state(state)
-        self.seed = int(state["seed"])
 
 
 def _in_layout_of(param: Tensor, flat: Tensor) -> Tensor:

@@ -1,0 +1,364 @@
+r"""The samplers' update in one pass over memory: noise, prior, momentum, weights, latents and their sums.
+
+The parameters of a step are a table of tensors (`TABLE`, `FACTORS`) and the kernels go over fixed blocks of
+their memory (`philox.BLOCK_BYTES` each, counted over all tensors). For one block, while it is in the first-level
+cache, with :math:`s = \bar\rho` the smoothed rho, the gradient of U/N is
+
+.. math:: g = \nabla L + (a_1 + b_1 s)\,\mathrm{sign}(w) + (a_2 + b_2 s)\,w, \qquad \mathrm{sign}(0) = 0,
+
+the step is that of SGHMC or, where the tensor has no buffer, of SGLD,
+
+.. math::
+    b \leftarrow m\,b + g - \mathrm{std}\,\xi,\quad w \leftarrow w - \mathrm{lr}\,b \qquad\text{or}\qquad
+    w \leftarrow w - \mathrm{lr}\,g + \mathrm{std}\,\xi ,
+
+and where the tensor has latents they follow the new weights (eqs. 12 and 13),
+
+.. math::
+    \tilde\rho = \mathrm{sigmoid}(|w|\,(c_1 + c_2 |w|) + c_0), \quad
+    \rho \leftarrow \rho + \omega(\tilde\rho - \rho), \quad \bar\rho \leftarrow \bar\rho + \omega(\rho - \bar\rho),
+
+while the block's sums of :math:`|w|, w^2, \bar\rho|w|, \bar\rho w^2` and :math:`\rho`, which the maxima of sigma and
+delta need (eqs. 14 and 15), go to a row of their own.
+
+Nothing depends on who computes a block: given the same gradients the update is the same to the last bit at any
+number of threads. Every fused multiply-add is written as one, sums are folded in a fixed order, and no fast-math flag
+is set, so it does not depend on the width of the machine's vectors either.
+
+References:
+    W. Deng, X. Zhang, F. Liang and G. Lin. An adaptive empirical Bayesian method for sparse deep learning.
+    NeurIPS 2019, equations 12 to 15.
+"""
+
+import math
+from typing import Any
+
+import numpy as np
+from llvmlite import ir
+from numba import carray, njit, types
+from numba.extending import intrinsic, overload
+
+from spikeslab.functional.philox import BLOCK_BYTES, _bits, _float, _fma, normal_block
+
+__all__ = ["FACTORS", "SUMS", "TABLE", "finite", "update"]
+
+# Columns of the int64 table, a row for each tensor: addresses (0 for none), the number of elements, the stream of its
+# noise, and the number of its first block.
+TABLE = ("weight", "gradient", "buffer", "rho", "rho_bar", "size", "stream", "first_block")
+# Columns of the float64 table: the step, the noise, the elastic net (base and slope of both parts), the log odds of
+# the slab, and omega.
+FACTORS = ("lr", "momentum", "std", "l1", "l1_slope", "l2", "l2_slope", "linear", "quadratic", "offset", "omega")
+# Columns of the float64 sums, a row for each block.
+SUMS = ("|w|", "w^2", "rho_bar |w|", "rho_bar w^2", "rho")
+
+# A block is folded to this many lanes, which are then added up in pairs.
+_LANES = 64
+_ROWS = 8
+
+_LOG2_E = 1.0 / math.log(2.0)
+_ROUND_F32, _ROUND_F64 = np.float32(1.5 * 2.0**23), 1.5 * 2.0**52
+_LARGEST_F32, _LARGEST_F64 = np.float32(120.0), 1000.0
+_MANTISSA_F32, _MANTISSA_F64 = np.int32(23), np.uint64(52)
+_ONE_F32 = np.float32(1.0)
+# Minimax polynomials of 2^r in relative error on |r| <= 1/2 (Remez, from the lowest degree up): 1.9e-9 with the
+# constant 1 in front, and 3.1e-18.
+_E1, _E2, _E3 = (np.float32(c) for c in (0.6931472, 0.24022646, 0.055503286))
+_E4, _E5, _E6 = (np.float32(c) for c in (0.009618489, 0.0013399931, 0.00015345812))
+_EXP2_F64 = (
+    1.0,
+    0.6931471805599453,
+    0.24022650695910155,
+    0.055504108664819925,
+    0.009618129107588335,
+    0.0013333558146789923,
+    0.00015403530462514432,
+    1.5252733489988525e-05,
+    1.32154330896764e-06,
+    1.0178198021671931e-07,
+    7.074105613508143e-09,
+    4.435282706957277e-10,
+)
+_NOT_SIGN_F32, _INFINITE_F32 = np.int32(0x7FFFFFFF), np.int32(1 << 23)
+_NOT_SIGN_F64, _INFINITE_F64 = np.uint64((1 << 63) - 1), np.uint64(1 << 52)
+
+
+@intrinsic  # type: ignore[untyped-decorator, unused-ignore]
+def _pointer(typing_context: Any, address: Any, like: Any) -> Any:
+    """Give the address as a pointer to numbers of the array's dtype."""
+    pointer = types.CPointer(like.dtype)
+
+    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        return builder.inttoptr(args[0], context.get_value_type(pointer))
+
+    return pointer(types.int64, like), codegen
+
+
+# Adding 1.5 * 2^23 rounds to an integer n, which is then in the last bits, from where it goes into the exponent; the
+# rest r = t - n is exact.
+@njit
+def _exp2_f32(t: Any) -> Any:
+    shifted = t + _ROUND_F32
+    r = t - (shifted - _ROUND_F32)
+    r2 = r * r
+    # Estrin's scheme: a shorter chain of dependent operations than Horner's.
+    high = _fma(_fma(_E6, r2, _fma(_E5, r, _E4)), r2, _fma(_E3, r, _E2))
+    power = _fma(high, r2, _fma(_E1, r, _ONE_F32))
+    return _float(np.int32(_bits(power) + np.int32(_bits(shifted) << _MANTISSA_F32)))
+
+
+@njit
+def _exp2_f64(t: Any) -> Any:
+    shifted = t + _ROUND_F64
+    r = t - (shifted - _ROUND_F64)
+    r2 = r * r
+    even, odd = _EXP2_F64[-2], _EXP2_F64[-1]
+    for k in range(len(_EXP2_F64) - 4, -1, -2):
+        even, odd = _fma(even, r2, _EXP2_F64[k]), _fma(odd, r2, _EXP2_F64[k + 1])
+    return _float(_bits(_fma(odd, r, even)) + (_bits(shifted) << _MANTISSA_F64))
+
+
+def _exp2(t: Any) -> Any:
+    """Give 2^t to a unit in the last place or two, for t in [-LARGEST, LARGEST]."""
+    return (_exp2_f32 if isinstance(t, np.float32) else _exp2_f64)(t)
+
+
+@overload(_exp2)  # type: ignore[untyped-decorator, unused-ignore]
+def _exp2_overload(t: Any) -> Any:
+    of_dtype = _exp2_f32 if t == types.float32 else _exp2_f64
+
+    def implementation(t: Any) -> Any:
+        return of_dtype(t)
+
+    return implementation
+
+
+# float32's bits are int32 and float64's uint64 (see philox): two versions of one line.
+@njit(nogil=True)
+def _infinite_bits_f32(x: Any) -> Any:
+    bits = np.int32(0)
+    for i in range(x.size):
+        bits |= np.int32(np.int32(_bits(x[i]) & _NOT_SIGN_F32) + _INFINITE_F32)
+    return bits < np.int32(0)
+
+
+@njit(nogil=True)
+def _infinite_bits_f64(x: Any) -> Any:
+    bits = np.uint64(0)
+    for i in range(x.size):
+        bits |= (_bits(x[i]) & _NOT_SIGN_F64) + _INFINITE_F64
+    return bits > _NOT_SIGN_F64
+
+
+def _infinite(x: Any) -> bool:
+    """Whether an exponent is all ones: one more in the exponent then carries into the sign."""
+    return bool((_infinite_bits_f32 if x.dtype == np.float32 else _infinite_bits_f64)(x))
+
+
+@overload(_infinite)  # type: ignore[untyped-decorator, unused-ignore]
+def _infinite_overload(x: Any) -> Any:
+    of_dtype = _infinite_bits_f32 if x.dtype == types.float32 else _infinite_bits_f64
+
+    def implementation(x: Any) -> Any:
+        return of_dtype(x)
+
+    return implementation
+
+
+@njit(nogil=True)
+def _sign(w: Any, zero: Any, one: Any) -> Any:
+    return (one if w > zero else zero) - (one if w < zero else zero)
+
+
+@njit(nogil=True)
+def _add_penalty(out: Any, g: Any, w: Any, l1: Any, l2: Any) -> None:
+    zero, one = out.dtype.type(0), out.dtype.type(1)
+    for i in range(w.size):
+        out[i] = _fma(l2, w[i], _fma(l1, _sign(w[i], zero, one), g[i]))
+
+
+@njit(nogil=True)
+def _add_elastic_net(
+    out: Any, g: Any, w: Any, smoothed: Any, l1: Any, l1_slope: Any, l2: Any, l2_slope: Any
+) -> None:
+    zero, one = out.dtype.type(0), out.dtype.type(1)
+    for i in range(w.size):
+        weight1, weight2 = _fma(l1_slope, smoothed[i], l1), _fma(l2_slope, smoothed[i], l2)
+        out[i] = _fma(weight2, w[i], _fma(weight1, _sign(w[i], zero, one), g[i]))
+
+
+@njit(nogil=True)
+def _sgld(w: Any, g: Any, noise: Any, lr: Any, std: Any) -> None:
+    for i in range(w.size):
+        w[i] = _fma(std, noise[i], _fma(-lr, g[i], w[i]))
+
+
+@njit(nogil=True)
+def _sghmc(w: Any, g: Any, noise: Any, buffer: Any, lr: Any, momentum: Any, std: Any) -> None:
+    for i in range(w.size):
+        # The product is rounded, as in torch.optim.SGD, whose steps these are at temperature 0.
+        b = _fma(-std, noise[i], momentum * buffer[i] + g[i])
+        buffer[i] = b
+        w[i] = _fma(-lr, b, w[i])
+
+
+# Three loops, because the processor overlaps the elements of a short one better: one loop takes half as long again.
+# numpy's error model: Python's test for a zero divisor would keep the last one from becoming SIMD code.
+@njit(nogil=True, error_model="numpy")
+def _adapt(
+    w: Any, rho: Any, rho_bar: Any, scratch: Any, linear: Any, quadratic: Any, offset: Any, omega: Any
+) -> None:
+    one = w.dtype.type(1)
+    # Not beyond 2^-120 or 2^-1000: a rho that decays towards 0 would become subnormal, and slow. NaN passes.
+    largest = w.dtype.type(_LARGEST_F32 if w.itemsize == 4 else _LARGEST_F64)
+    for i in range(w.size):
+        magnitude = abs(w[i])
+        t = _fma(_fma(quadratic, magnitude, linear), magnitude, offset)
+        t = largest if t > largest else t
+        scratch[i] = -largest if t < -largest else t
+    for i in range(w.size):
+        scratch[i] = _exp2(scratch[i])
+    # From the nearer end, so that omega = 1 gives the new value exactly and equal values stay what they are.
+    far = omega >= w.dtype.type(0.5)
+    rest = one - omega
+    for i in range(w.size):
+        new = one / (one + scratch[i])
+        old, old_bar = rho[i], rho_bar[i]
+        r = _fma(rest, old - new, new) if far else _fma(omega, new - old, old)
+        rho[i] = r
+        rho_bar[i] = _fma(rest, old_bar - r, r) if far else _fma(omega, r - old_bar, old_bar)
+
+
+@njit(nogil=True)
+def _fold(w: Any, rho: Any, rho_bar: Any, lanes: Any, sums: Any) -> None:
+    """Write the five sums over a whole block: rows of 64 into 5 x 64 lanes, the lanes into 16, and these in turn."""
+    lanes[:] = lanes.dtype.type(0)
+    for start in range(0, w.size, _ROWS * _LANES):
+        stop = start + _ROWS * _LANES
+        _fold_rows(w[start:stop], rho[start:stop], rho_bar[start:stop], lanes)
+    for k in range(5):
+        part = lanes[k * _LANES : (k + 1) * _LANES]
+        total = 0.0
+        for i in range(_LANES // 8):
+            pairs = (part[i] + part[8 + i]) + (part[16 + i] + part[24 + i])
+            more = (part[32 + i] + part[40 + i]) + (part[48 + i] + part[56 + i])
+            part[i] = pairs + more
+        for i in range(_LANES // 8):
+            total += np.float64(part[i])
+        sums[k] = total
+
+
+@njit(nogil=True)
+def _fold_rows(w: Any, rho: Any, rho_bar: Any, lanes: Any) -> None:
+    for i in range(_LANES):
+        s0, s1, s2 = lanes[i], lanes[_LANES + i], lanes[2 * _LANES + i]
+        s3, s4 = lanes[3 * _LANES + i], lanes[4 * _LANES + i]
+        for k in range(_ROWS):
+            magnitude, s = abs(w[i + k * _LANES]), rho_bar[i + k * _LANES]
+            weighted = s * magnitude
+            s0 += magnitude
+            s1 = _fma(magnitude, magnitude, s1)
+            s2 += weighted
+            s3 = _fma(weighted, magnitude, s3)
+            s4 += rho[i + k * _LANES]
+        lanes[i], lanes[_LANES + i], lanes[2 * _LANES + i] = s0, s1, s2
+        lanes[3 * _LANES + i], lanes[4 * _LANES + i] = s3, s4
+
+
+@njit(nogil=True)
+def _padded(x: Any, scratch: Any) -> Any:
+    scratch[: x.size] = x
+    scratch[x.size :] = x.dtype.type(0)
+    return scratch
+
+
+@njit(nogil=True, cache=True)
+def update(
+    like: Any, table: Any, factors: Any, seed: Any, step: Any, first: Any, last: Any, sums: Any
+) -> None:
+    """Take one step with the blocks from first to below last.
+
+    Args:
+        like: An empty array of the tensors' dtype, float32 or float64.
+        table: A row of `TABLE` for each tensor, int64; the blocks are numbered over all tensors, in their order.
+        factors: A row of `FACTORS` for each tensor, float64.
+        seed: The seed of the noise, uint64.
+        step: The number of the step, uint64 below 2^32.
+        first: The first block.
+        last: The block after the last one.
+        sums: A row of `SUMS` for each block, float64; written where the tensor has a rho.
+    """
+    size = BLOCK_BYTES // like.itemsize
+    noise, gradient = np.empty(size, like.dtype), np.empty(size, like.dtype)
+    lanes = np.empty(5 * _LANES, like.dtype)
+    real = like.dtype.type
+    tensor = np.searchsorted(table[:, 7], first, side="right") - 1
+    for number in range(first, last):
+        while tensor + 1 < table.shape[0] and table[tensor + 1, 7] <= number:
+            tensor += 1
+        block = number - table[tensor, 7]
+        n = min(size, table[tensor, 5] - block * size)
+        shift = block * BLOCK_BYTES
+        w = carray(_pointer(table[tensor, 0] + shift, like), n)
+        g = carray(_pointer(table[tensor, 1] + shift, like), n)
+        rho_bar = carray(_pointer(table[tensor, 4] + shift, like), n)
+        lr, std = real(factors[tensor, 0]), real(factors[tensor, 2])
+        l1, l2 = real(factors[tensor, 3]), real(factors[tensor, 5])
+        zero = real(0)
+        if std != zero:
+            normal_block(noise, seed, step, table[tensor, 6], block)
+        else:
+            noise[:] = zero
+        if table[tensor, 4] != 0:
+            _add_elastic_net(
+                gradient, g, w, rho_bar, l1, real(factors[tensor, 4]), l2, real(factors[tensor, 6])
+            )
+            g = gradient
+        elif l1 != zero or l2 != zero:
+            _add_penalty(gradient, g, w, l1, l2)
+            g = gradient
+        if table[tensor, 2] != 0:
+            buffer = carray(_pointer(table[tensor, 2] + shift, like), n)
+            _sghmc(w, g, noise, buffer, lr, real(factors[tensor, 1]), std)
+        else:
+            _sgld(w, g, noise, lr, std)
+        if table[tensor, 3] != 0:
+            rho = carray(_pointer(table[tensor, 3] + shift, like), n)
+            _adapt(
+                w,
+                rho,
+                rho_bar,
+                noise,
+                real(-_LOG2_E * factors[tensor, 7]),
+                real(-_LOG2_E * factors[tensor, 8]),
+                real(-_LOG2_E * factors[tensor, 9]),
+                real(factors[tensor, 10]),
+            )
+            if n == size:
+                _fold(w, rho, rho_bar, lanes, sums[number])
+            else:
+                _fold(
+                    _padded(w, noise),
+                    _padded(rho, gradient),
+                    _padded(rho_bar, np.empty(size, like.dtype)),
+                    lanes,
+                    sums[number],
+                )
+
+
+@njit(nogil=True, cache=True)
+def finite(like: Any, table: Any, first: Any, last: Any) -> Any:
+    """Whether the weights and gradients in the blocks from first to below last are finite; arguments as for update."""
+    size = BLOCK_BYTES // like.itemsize
+    tensor = np.searchsorted(table[:, 7], first, side="right") - 1
+    while first < last:
+        while tensor + 1 < table.shape[0] and table[tensor + 1, 7] <= first:
+            tensor += 1
+        block = first - table[tensor, 7]
+        start = block * size
+        stop = min(table[tensor, 5], start + (last - first) * size)
+        shift = block * BLOCK_BYTES
+        for column in range(2):
+            if _infinite(carray(_pointer(table[tensor, column] + shift, like), stop - start)):
+                return False
+        first += (stop - start + size - 1) // size
+    return True
