@@ -34,13 +34,12 @@ import math
 from typing import Any
 
 import numpy as np
-from llvmlite import ir
 from numba import carray, njit, types
 from numba.extending import intrinsic, overload
 
 from spikeslab.functional.philox import BLOCK_BYTES, _bits, _float, _fma, normal_block
 
-__all__ = ["FACTORS", "SUMS", "TABLE", "finite", "update"]
+__all__ = ["BLOCK_BYTES", "FACTORS", "SUMS", "TABLE", "finite", "update"]
 
 # Columns of the int64 table, a row for each tensor: addresses (0 for none), the number of elements, the stream of its
 # noise, and the number of its first block.
@@ -177,9 +176,7 @@ def _add_penalty(out: Any, g: Any, w: Any, l1: Any, l2: Any) -> None:
 
 
 @njit(nogil=True)
-def _add_elastic_net(
-    out: Any, g: Any, w: Any, smoothed: Any, l1: Any, l1_slope: Any, l2: Any, l2_slope: Any
-) -> None:
+def _add_elastic_net(out: Any, g: Any, w: Any, smoothed: Any, l1: Any, l1_slope: Any, l2: Any, l2_slope: Any) -> None:
     zero, one = out.dtype.type(0), out.dtype.type(1)
     for i in range(w.size):
         weight1, weight2 = _fma(l1_slope, smoothed[i], l1), _fma(l2_slope, smoothed[i], l2)
@@ -204,9 +201,7 @@ def _sghmc(w: Any, g: Any, noise: Any, buffer: Any, lr: Any, momentum: Any, std:
 # Three loops, because the processor overlaps the elements of a short one better: one loop takes half as long again.
 # numpy's error model: Python's test for a zero divisor would keep the last one from becoming SIMD code.
 @njit(nogil=True, error_model="numpy")
-def _adapt(
-    w: Any, rho: Any, rho_bar: Any, scratch: Any, linear: Any, quadratic: Any, offset: Any, omega: Any
-) -> None:
+def _adapt(w: Any, rho: Any, rho_bar: Any, scratch: Any, linear: Any, quadratic: Any, offset: Any, omega: Any) -> None:
     one = w.dtype.type(1)
     # Not beyond 2^-120 or 2^-1000: a rho that decays towards 0 would become subnormal, and slow. NaN passes.
     largest = w.dtype.type(_LARGEST_F32 if w.itemsize == 4 else _LARGEST_F64)
@@ -272,20 +267,18 @@ def _padded(x: Any, scratch: Any) -> Any:
 
 
 @njit(nogil=True, cache=True)
-def update(
-    like: Any, table: Any, factors: Any, seed: Any, step: Any, first: Any, last: Any, sums: Any
-) -> None:
+def update(like: Any, table: Any, factors: Any, sums: Any, seed: Any, step: Any, first: Any, last: Any) -> None:
     """Take one step with the blocks from first to below last.
 
     Args:
         like: An empty array of the tensors' dtype, float32 or float64.
         table: A row of `TABLE` for each tensor, int64; the blocks are numbered over all tensors, in their order.
         factors: A row of `FACTORS` for each tensor, float64.
+        sums: A row of `SUMS` for each block, float64; written where the tensor has a rho.
         seed: The seed of the noise, uint64.
         step: The number of the step, uint64 below 2^32.
         first: The first block.
         last: The block after the last one.
-        sums: A row of `SUMS` for each block, float64; written where the tensor has a rho.
     """
     size = BLOCK_BYTES // like.itemsize
     noise, gradient = np.empty(size, like.dtype), np.empty(size, like.dtype)
@@ -309,9 +302,7 @@ def update(
         else:
             noise[:] = zero
         if table[tensor, 4] != 0:
-            _add_elastic_net(
-                gradient, g, w, rho_bar, l1, real(factors[tensor, 4]), l2, real(factors[tensor, 6])
-            )
+            _add_elastic_net(gradient, g, w, rho_bar, l1, real(factors[tensor, 4]), l2, real(factors[tensor, 6]))
             g = gradient
         elif l1 != zero or l2 != zero:
             _add_penalty(gradient, g, w, l1, l2)

@@ -32,6 +32,7 @@ from torch import Tensor
 
 from spikeslab.errors import SpikeSlabWarning, check_number
 from spikeslab.functional import mixture
+from spikeslab.functional.layout import aligned
 from spikeslab.functional.mixture import GAUSSIAN, LAPLACE, Affine, Component
 from spikeslab.priors.adaptation import SA, Adaptation, Marginal
 from spikeslab.priors.base import FusedTerms, Latents, LatentSums, Prior
@@ -240,10 +241,8 @@ class SpikeSlab(Prior):
             return [FusedTerms(l1, l2)] * len(params)
         indices = [self._index[id(param)] for param in params]
         for i, param in zip(indices, params, strict=True):
-            # A weight that has come into another memory format since takes its latents along.
-            if self._rho[i].stride() != param.stride():
-                for kind in (self._rho, self._rho_bar):
-                    kind[i] = torch.empty_like(param, requires_grad=False).copy_(kind[i])
+            # A weight may have come into another memory format or dtype since.
+            self._rho[i], self._rho_bar[i] = aligned(self._rho[i], param), aligned(self._rho_bar[i], param)
         if omega == 0.0:
             return [FusedTerms(l1, l2, self._rho_bar[i]) for i in indices]
         odds = mixture.log_odds(**self._densities(), deltas=self._deltas)

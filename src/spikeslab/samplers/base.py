@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, TypeAlias, cast, overload
+from typing import Any, ClassVar, TypeAlias, cast, overload
 
 import torch
 from torch import Tensor
@@ -12,7 +12,8 @@ from torch.optim import Optimizer
 
 from spikeslab.errors import NonFiniteError, check_count, check_number, quoted
 from spikeslab.priors.base import Prior
-from spikeslab.samplers.noise import TorchNoise
+from spikeslab.samplers.fused import FusedUpdate, Move, load_kernels
+from spikeslab.samplers.noise import Noise, TorchNoise
 from spikeslab.schedules import ScheduleLike
 
 Params: TypeAlias = Iterable[Tensor] | Iterable[dict[str, Any]] | Iterable[tuple[str, Tensor]]
@@ -31,7 +32,10 @@ class Sampler(Optimizer):
     Attributes:
         steps: Number of steps taken.
         prior: The prior of the sparse weights, or ``None``.
+        noise: The source of noise, which ``fused`` decides.
     """
+
+    _can_fuse: ClassVar[bool] = False
 
     def __init__(
         self,
@@ -40,13 +44,13 @@ class Sampler(Optimizer):
         *,
         prior: Prior | None,
         seed: int | None,
+        fused: bool | None,
         foreach: bool,
         compile: bool,  # noqa: A002 - the name torch uses
         check_finite: bool,
     ) -> None:
         self.prior = prior
         self.steps = 0
-        self.noise = TorchNoise(_default_seed() if seed is None else seed)
         self.foreach = foreach
         self.compile = compile
         self.check_finite = check_finite
@@ -55,6 +59,15 @@ class Sampler(Optimizer):
             raise TypeError("params must be an iterable of parameters or groups, but got a single tensor.")
         super().__init__(params, defaults)
         self._check_prior()
+        seed = _default_seed() if seed is None else seed
+        kernels = load_kernels(fused, compile=compile, params=self._named_parameters())
+        self.noise: Noise = TorchNoise(seed)
+        self._fused: FusedUpdate | None = None
+        if kernels is not None:
+            from spikeslab.samplers.philox_noise import PhiloxNoise  # needs numba, as the kernels do
+
+            self.noise = PhiloxNoise(seed)
+            self._fused = FusedUpdate(kernels, prior) if self._can_fuse else None
 
     def add_param_group(self, param_group: Group) -> None:
         """Add a group; its settings and parameters are checked first."""
@@ -112,23 +125,37 @@ class Sampler(Optimizer):
                 loss = closure()
         step = self.steps + 1
         active = [self._active(index) for index in range(len(self.param_groups))]
+        streams = {id(param): index for index, param in enumerate(self._parameters())}
+        rest = active if self._fused is None else self._fused.gather(active, streams)
         if self.check_finite:
-            self._check_finite(active, step)
+            self._check_finite(rest, step)
         if self.prior is not None:
             self.prior.check_ready()
         self._apply_schedules(step)
         self.noise.start(step)
-        for group, params in zip(self.param_groups, active, strict=True):
+        sums = None
+        if self._fused is not None:
+            moves = [self._move(group) for group in self.param_groups]
+            sums = self._fused.run(self.param_groups, moves, self.state, self.noise.seed, step)
+        for group, params in zip(self.param_groups, rest, strict=True):
             for bucket in _by_device_and_dtype(params):
                 self._update(group, bucket, self._gradients(group, bucket))
         if self.prior is not None:
-            self.prior.update(step, int(self.param_groups[0]["num_data"]))
+            num_data = int(self.param_groups[0]["num_data"])
+            if sums is None:
+                self.prior.update(step, num_data)
+            else:
+                self.prior.update_from_sums(step, num_data, sums)
         self.steps = step
         return loss
 
     @abstractmethod
     def _update(self, group: Group, params: list[Tensor], grads: list[Tensor]) -> None:
         """Move ``params``, which share a device and a dtype, along ``grads``, the gradient of U/N."""
+
+    def _move(self, group: Group) -> Move:
+        """The same for the fused update, of a sampler that has one (``_can_fuse``)."""
+        raise NotImplementedError
 
     def zero_grad(self, set_to_none: bool = True) -> None:
         """Clear the gradients, and the residuals that a likelihood has gathered with them."""
@@ -167,8 +194,14 @@ class Sampler(Optimizer):
                 grads[i] = grad
         return grads
 
+    def _parameters(self) -> list[Tensor]:
+        return [param for group in self.param_groups for param in group["params"]]
+
     def _noises(self, params: list[Tensor], std: float) -> list[Tensor] | None:
-        return self.noise.draw(params) if std > 0.0 else None
+        if std == 0.0:
+            return None
+        streams = {id(param): index for index, param in enumerate(self._parameters())}
+        return self.noise.draw(params, [streams[id(param)] for param in params])
 
     def _state_tensors(self, params: list[Tensor], name: str) -> list[Tensor]:
         """The tensor ``name`` of each parameter's state, zero at first."""
@@ -192,18 +225,10 @@ class Sampler(Optimizer):
 
         return call
 
-    def _check_finite(self, active: list[list[Tensor]], step: int) -> None:
-        flat = [param for params in active for param in params]
-        if not flat:
-            return
-        # A norm is one cheap pass and is finite almost always; only where it is not do we look at each number.
-        norms = [
-            norm.to(flat[0].device, torch.float32)
-            for params in active
-            for bucket in _by_device_and_dtype(params)
-            for norm in torch._foreach_norm([*bucket, *(cast(Tensor, param.grad) for param in bucket)])
-        ]
-        if bool(torch.stack(norms).sum().isfinite()):
+    def _check_finite(self, rest: list[list[Tensor]], step: int) -> None:
+        """Raise if a number is not finite among what the fused update has gathered or in the ``rest``."""
+        # Cheap passes that say yes almost always; only where they do not do we look at each number.
+        if (self._fused is None or self._fused.finite()) and _finite_norms(rest):
             return
         for index, group in enumerate(self.param_groups):
             for position, param in enumerate(group["params"]):
@@ -213,6 +238,13 @@ class Sampler(Optimizer):
                             f"the {what} of {self._name(index, position)} must be finite, but got NaN or Inf at step "
                             f"{step}: try a lower lr, or look for the first layer whose output is not finite."
                         )
+
+    def _named_parameters(self) -> dict[str, Tensor]:
+        return {
+            self._name(index, position): param
+            for index, group in enumerate(self.param_groups)
+            for position, param in enumerate(group["params"])
+        }
 
     def _name(self, index: int, position: int) -> str:
         group = self.param_groups[index]
@@ -287,6 +319,17 @@ def _check_parameter(name: str, param: Tensor) -> None:
         raise TypeError(f"params must be ordinary tensors, but {name} is a DTensor (FSDP), which is not supported.")
     if not param.is_floating_point():
         raise TypeError(f"params must be real floating-point tensors, but {name} has dtype {param.dtype}.")
+
+
+def _finite_norms(groups: list[list[Tensor]]) -> bool:
+    """Whether the norms of all parameters and gradients are finite: if they are, so is every number."""
+    norms = [
+        norm
+        for params in groups
+        for bucket in _by_device_and_dtype(params)
+        for norm in torch._foreach_norm([*bucket, *(cast(Tensor, param.grad) for param in bucket)])
+    ]
+    return not norms or bool(torch.stack([norm.to(norms[0].device, torch.float32) for norm in norms]).sum().isfinite())
 
 
 def _by_device_and_dtype(params: list[Tensor]) -> list[list[Tensor]]:

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from spikeslab.errors import check_count
 from spikeslab.functional import philox
-from spikeslab.samplers.layout import is_dense
+from spikeslab.functional.layout import is_dense
 from spikeslab.samplers.noise import Noise
 
 # Slices of the buffer start on cache lines.
@@ -30,7 +30,9 @@ class PhiloxNoise(Noise):
     kind: ClassVar[str] = "philox"
 
     def __init__(self, seed: int) -> None:
-        super().__init__(check_count("seed", seed, minimum=0))
+        if check_count("seed", seed, minimum=0) >= 2**64:
+            raise ValueError(f"seed must be below 2**64, but got {seed}.")
+        super().__init__(int(seed))
         self.step = 0
         self._buffers: dict[torch.dtype, Tensor] = {}
 

@@ -40,6 +40,8 @@ class PSGLD(Sampler):
         weight_decay: L2 penalty of the parameters that ``prior`` does not cover.
         prior: Prior of the sparse weights.
         seed: Seed of the noise; ``None`` takes one from torch's global generator.
+        fused: Whether numba draws the noise; ``None`` does where it is installed and all parameters are float32 or
+            float64 on the CPU. The update is torch's either way.
         foreach: Whether to use the list versions of torch's operations.
         compile: Whether to compile the update with ``torch.compile``; the noise is drawn outside.
         check_finite: Whether to look for NaN and Inf before every step.
@@ -57,6 +59,7 @@ class PSGLD(Sampler):
         weight_decay: float = 0.0,
         prior: Prior | None = None,
         seed: int | None = None,
+        fused: bool | None = None,
         foreach: bool = True,
         compile: bool = False,  # noqa: A002
         check_finite: bool = True,
@@ -74,6 +77,7 @@ class PSGLD(Sampler):
             defaults,
             prior=prior,
             seed=seed,
+            fused=fused,
             foreach=foreach,
             compile=compile,
             check_finite=check_finite,

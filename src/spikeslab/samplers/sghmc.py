@@ -2,12 +2,15 @@ r"""SGHMC as a torch optimizer."""
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 from torch import Tensor
 
 from spikeslab.errors import check_number
 from spikeslab.functional.sghmc import sghmc, sghmc_noise_std
 from spikeslab.priors.base import Prior
 from spikeslab.samplers.base import Group, Params, Sampler
+from spikeslab.samplers.fused import Move
 from spikeslab.schedules import ScheduleLike
 
 
@@ -37,10 +40,14 @@ class SGHMC(Sampler):
         prior: Prior of the sparse weights.
         gradient_noise: V, the variance of a coordinate of the stochastic gradient of U; that much less is injected.
         seed: Seed of the noise; ``None`` takes one from torch's global generator.
+        fused: Whether numba does the whole update in one pass over memory, with its own noise, for parameters on the
+            CPU; ``None`` takes it where numba is installed and all parameters are float32 or float64 on the CPU.
         foreach: Whether to use the list versions of torch's operations.
         compile: Whether to compile the update with ``torch.compile``; the noise is drawn outside.
         check_finite: Whether to look for NaN and Inf before every step.
     """
+
+    _can_fuse: ClassVar[bool] = True
 
     def __init__(
         self,
@@ -54,6 +61,7 @@ class SGHMC(Sampler):
         prior: Prior | None = None,
         gradient_noise: float = 0.0,
         seed: int | None = None,
+        fused: bool | None = None,
         foreach: bool = True,
         compile: bool = False,  # noqa: A002
         check_finite: bool = True,
@@ -71,6 +79,7 @@ class SGHMC(Sampler):
             defaults,
             prior=prior,
             seed=seed,
+            fused=fused,
             foreach=foreach,
             compile=compile,
             check_finite=check_finite,
@@ -82,14 +91,20 @@ class SGHMC(Sampler):
         check_number("momentum", group["momentum"], "[0, 1)")
         check_number("gradient_noise", group["gradient_noise"], ">= 0")
 
-    def _update(self, group: Group, params: list[Tensor], grads: list[Tensor]) -> None:
-        std = sghmc_noise_std(
+    def _noise_std(self, group: Group) -> float:
+        return sghmc_noise_std(
             lr=group["lr"],
             momentum=group["momentum"],
             temperature=group["temperature"],
             num_data=group["num_data"],
             gradient_noise=group["gradient_noise"],
         )
+
+    def _move(self, group: Group) -> Move:
+        return Move(group["lr"], self._noise_std(group), group["momentum"], "momentum_buffer")
+
+    def _update(self, group: Group, params: list[Tensor], grads: list[Tensor]) -> None:
+        std = self._noise_std(group)
         self._function(
             params,
             grads,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import torch
 from torch import Tensor
 
 
@@ -22,10 +23,13 @@ def is_dense(tensor: Tensor) -> bool:
     return True
 
 
-def same_layout(first: Tensor, second: Tensor) -> bool:
-    """Whether equal positions in memory are equal indices, for two dense tensors of the same shape."""
-    if first.stride() == second.stride():
-        return True
-    # The stride of a dimension of size 1 says nothing.
-    pairs = zip(first.shape, first.stride(), second.stride(), strict=True)
-    return all(size <= 1 or a == b for size, a, b in pairs)
+def aligned(tensor: Tensor, like: Tensor) -> Tensor:
+    """The tensor, or a copy if its elements do not lie in memory as those of the dense tensor ``like``."""
+    if tensor.dtype is like.dtype and tensor.is_cpu == like.is_cpu and not tensor.is_neg():
+        if tensor.stride() == like.stride():
+            return tensor
+        # The stride of a dimension of size 1 says nothing.
+        pairs = zip(tensor.shape, tensor.stride(), like.stride(), strict=True)
+        if all(size <= 1 or a == b for size, a, b in pairs):
+            return tensor
+    return torch.empty_like(like, requires_grad=False).copy_(tensor)
