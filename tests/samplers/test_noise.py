@@ -130,6 +130,7 @@ def test_a_state_of_another_kind_is_refused_and_changes_nothing() -> None:
     with pytest.raises(ValueError, match="kind") as error:
         noise.load_state_dict({"kind": "philox", "seed": 9})
     assert str(error.value) == (
-        "state_dict must hold noise of the kind 'torch', but got 'philox': the chain could not be continued exactly."
+        "state_dict must hold noise of the kind 'torch', but got 'philox': the chain could not be continued exactly; "
+        "set fused=True to continue it."
     )
     assert noise.seed == 3

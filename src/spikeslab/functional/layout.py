@@ -26,10 +26,10 @@ def is_dense(tensor: Tensor) -> bool:
 def aligned(tensor: Tensor, like: Tensor) -> Tensor:
     """The tensor, or a copy if its elements do not lie in memory as those of the dense tensor ``like``."""
     if tensor.dtype is like.dtype and tensor.is_cpu == like.is_cpu and not tensor.is_neg():
-        if tensor.stride() == like.stride():
-            return tensor
+        strides, wanted = tensor.stride(), like.stride()
         # The stride of a dimension of size 1 says nothing.
-        pairs = zip(tensor.shape, tensor.stride(), like.stride(), strict=True)
-        if all(size <= 1 or a == b for size, a, b in pairs):
+        if strides == wanted or all(
+            size <= 1 or a == b for size, a, b in zip(tensor.shape, strides, wanted, strict=True)
+        ):
             return tensor
     return torch.empty_like(like, requires_grad=False).copy_(tensor)

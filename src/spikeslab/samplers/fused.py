@@ -110,6 +110,7 @@ class _Plan:
         self.table[:, FIRST_BLOCK] = self.first_blocks
         self.factors = np.zeros((len(rows), len(kernels.FACTORS)))
         self.sums = np.zeros((self.blocks, len(kernels.SUMS)))
+        self.buffers: list[Tensor | None] = [None] * len(rows)
         self.gradients: list[Tensor] = []  # keeps their memory alive until the kernels have run
 
     def fits(self) -> bool:
@@ -133,14 +134,13 @@ class _Plan:
         self.factors[:, : numbers.shape[1]] = numbers[self.groups]
         if moves[0].buffer is None:
             return
-        addresses = []
-        for param in self.params:
+        for index, param in enumerate(self.params):
             own = state[param]
             buffer = own.get(moves[0].buffer)
-            buffer = torch.zeros_like(param, requires_grad=False) if buffer is None else aligned(buffer, param)
-            own[moves[0].buffer] = buffer
-            addresses.append(buffer.data_ptr())
-        self.table[:, BUFFER] = addresses
+            if buffer is None or buffer is not self.buffers[index]:
+                buffer = torch.zeros_like(param, requires_grad=False) if buffer is None else aligned(buffer, param)
+                own[moves[0].buffer] = self.buffers[index] = buffer
+        self.table[:, BUFFER] = [cast(Tensor, buffer).data_ptr() for buffer in self.buffers]
 
     def set_terms(self, terms: list[FusedTerms], adapt: bool) -> None:
         """Write the prior's part for the sparse parameters."""
@@ -160,6 +160,14 @@ class _Plan:
         if self.blocks:
             sums[self.nonempty] = np.add.reduceat(self.sums, self.first_blocks[self.nonempty], axis=0)
         return sums.tolist()
+
+
+def _increment_versions(params: list[Tensor]) -> None:
+    try:
+        increment_version(params)
+    except TypeError:  # older versions of torch take one at a time
+        for param in params:
+            increment_version(param)
 
 
 class FusedUpdate:
@@ -253,8 +261,7 @@ class FusedUpdate:
             )
             parallel.run(kernel, plan.blocks, threads)
             # Autograd must know that what it may have saved for a backward pass is no longer there.
-            for param in plan.params:
-                increment_version(param)
+            _increment_versions(plan.params)
             plan.gradients = []
         return self._sums() if adapt else None
 

@@ -1,0 +1,163 @@
+"""The kernels against plain numpy in float64, their exponential, and their order of summation."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+
+pytest.importorskip("numba")
+
+from numba import njit
+
+from spikeslab.functional import fused, parallel
+from spikeslab.functional.philox import BLOCK_BYTES, fill_normal
+
+DTYPES = [np.float32, np.float64]
+SIZES = [1, 7, 511, 512, 513, 1024, 1025, 5000]
+LR, MOMENTUM, STD, OMEGA = 0.1, 0.9, 0.3, 0.2
+ELASTIC_NET = (0.3, -0.2, 0.1, 0.05)
+LOG_ODDS = (8.0, -0.5, -2.0)
+
+
+class Tensors:
+    """Some weights with everything that may belong to them."""
+
+    def __init__(self, dtype: type, size: int, *, buffer: bool, latents: bool, std: float = STD, omega: float = OMEGA):
+        rng = np.random.default_rng(size)
+        self.dtype, self.size = dtype, size
+        self.w, self.g, self.buffer, self.rho, self.rho_bar = (
+            np.ascontiguousarray(x, dtype=dtype)
+            for x in (*rng.normal(size=(3, size)), rng.random(size), rng.random(size))
+        )
+        self.w[::5] = 0.0
+        blocks = math.ceil(self.w.nbytes / BLOCK_BYTES)
+        addresses = [x.ctypes.data for x in (self.w, self.g, self.buffer, self.rho, self.rho_bar)]
+        if not buffer:
+            addresses[2] = 0
+        if not latents:
+            addresses[3] = 0
+        self.table = np.array([[*addresses, size, 3, 0]], dtype=np.int64)
+        self.factors = np.array([[LR, MOMENTUM, std, *ELASTIC_NET, *LOG_ODDS, omega]])
+        self.sums = np.zeros((blocks, 5))
+
+    def update(self, threads: int = 1) -> None:
+        arguments = np.empty(0, self.dtype), self.table, self.factors, self.sums, np.uint64(5), np.uint64(6)
+        parallel.run(lambda first, last: fused.update(*arguments, first, last), len(self.sums), threads)
+
+    def finite(self) -> bool:
+        return fused.finite(np.empty(0, self.dtype), self.table, 0, len(self.sums))
+
+
+def reference(t: Tensors, *, buffer: bool, std: float = STD, omega: float = OMEGA) -> dict[str, np.ndarray]:
+    noise = np.empty(t.size, t.dtype)
+    fill_normal(noise, 5, 6, 3)
+    w, g, b, rho, bar = (x.astype(np.float64) for x in (t.w, t.g, t.buffer, t.rho, t.rho_bar))
+    l1, l1_slope, l2, l2_slope = ELASTIC_NET
+    g = g + (l1 + l1_slope * bar) * np.sign(w) + (l2 + l2_slope * bar) * w
+    if buffer:
+        b = MOMENTUM * b + g - std * noise
+        w = w - LR * b
+    else:
+        w = w - LR * g + std * noise
+    linear, quadratic, offset = LOG_ODDS
+    magnitude = np.abs(w)
+    new = 1 / (1 + np.exp(-(magnitude * (linear + quadratic * magnitude) + offset)))
+    rho = rho + omega * (new - rho)
+    bar = bar + omega * (rho - bar)
+    sums = np.array([magnitude.sum(), (w**2).sum(), (bar * magnitude).sum(), (bar * w**2).sum(), rho.sum()])
+    return {"w": w, "buffer": b, "rho": rho, "rho_bar": bar, "sums": sums}
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("size", SIZES)
+@pytest.mark.parametrize(("buffer", "omega", "std"), [(True, 0.2, STD), (False, 0.2, STD), (True, 1.0, 0.0)])
+def test_an_update_with_latents_is_that_of_the_equations(dtype, size, buffer, omega, std) -> None:
+    tensors = Tensors(dtype, size, buffer=buffer, latents=True, omega=omega, std=std)
+    expected = reference(tensors, buffer=buffer, omega=omega, std=std)
+    tensors.update()
+    tolerance = 30 * np.finfo(dtype).eps
+    for name in ("w", "buffer", "rho", "rho_bar"):
+        np.testing.assert_allclose(getattr(tensors, name), expected[name], rtol=tolerance, atol=tolerance)
+    np.testing.assert_allclose(tensors.sums.sum(0), expected["sums"], rtol=tolerance)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_without_latents_they_stay_and_no_sums_are_written(dtype) -> None:
+    tensors = Tensors(dtype, 3000, buffer=True, latents=False)
+    expected = reference(tensors, buffer=True)
+    before = tensors.rho.copy(), tensors.rho_bar.copy()
+    tensors.update()
+    np.testing.assert_allclose(tensors.w, expected["w"], rtol=1e-4, atol=1e-5)
+    assert np.array_equal(tensors.rho, before[0])
+    assert np.array_equal(tensors.rho_bar, before[1])
+    assert not tensors.sums.any()
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_threads_do_not_change_a_bit(dtype) -> None:
+    one, many = (Tensors(dtype, 300_001, buffer=True, latents=True) for _ in range(2))
+    one.update(threads=1)
+    many.update(threads=4)
+    for name in ("w", "buffer", "rho", "rho_bar", "sums"):
+        assert np.array_equal(getattr(one, name), getattr(many, name))
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
+@pytest.mark.parametrize("position", [0, 1023, 1024, 2999])
+@pytest.mark.parametrize("name", ["w", "g"])
+def test_what_is_not_finite_is_found(dtype, value, position, name) -> None:
+    tensors = Tensors(dtype, 3000, buffer=True, latents=True)
+    tensors.w[5], tensors.g[6], tensors.g[7] = np.finfo(dtype).max, -np.finfo(dtype).max, np.finfo(dtype).tiny / 4
+    assert tensors.finite()
+    getattr(tensors, name)[position] = value
+    assert not tensors.finite()
+
+
+@pytest.mark.parametrize(("dtype", "largest"), [(np.float32, 120.0), (np.float64, 1000.0)])
+def test_powers_of_two_are_accurate_to_two_units_in_the_last_place(dtype, largest) -> None:
+    exp2 = fused._exp2_f32 if dtype == np.float32 else fused._exp2_f64
+
+    @njit
+    def apply(x, out):
+        for i in range(x.size):
+            out[i] = exp2(x[i])
+
+    x = np.concatenate([np.linspace(-largest, largest, 200_001), np.linspace(-2, 2, 100_001)]).astype(dtype)
+    out = np.empty_like(x)
+    apply(x, out)
+    exact = np.exp2(x.astype(np.longdouble))
+    assert float(np.max(np.abs(out - exact) / np.spacing(exact.astype(dtype)))) <= 2
+    assert out[200_001 + 50_000] == 1.0
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_responsibilities_saturate_and_are_never_nan(dtype) -> None:
+    tensors = Tensors(dtype, 1024, buffer=False, latents=True, std=0.0, omega=1.0)
+    tensors.w[:] = np.geomspace(1e-8, 1e6, 1024)
+    tensors.g[:] = 0.0
+    tensors.factors[0, 3:7] = 0.0
+    for odds, end in (((1 / 0.005, -0.5 / 1e-5, 0.0), 0.0), ((200.0, 0.0, -3.0), 1.0)):
+        tensors.factors[0, 7:10] = odds
+        tensors.update()
+        assert np.isfinite(tensors.rho).all()
+        assert ((tensors.rho >= 0) & (tensors.rho <= 1)).all()
+        assert abs(tensors.rho[-1] - end) < 1e-30
+        assert np.array_equal(tensors.rho, tensors.rho_bar)  # omega = 1
+
+
+def test_pieces_are_shared_out_once_each() -> None:
+    for count in (0, 1, 31, 64, 1000):
+        for threads in (1, 2, 5):
+            pieces = [r for r in parallel.run(range, count, threads) if len(r)]
+            assert sorted(i for piece in pieces for i in piece) == list(range(count))
+
+
+def test_an_error_in_a_piece_is_raised() -> None:
+    def work(first: int, last: int) -> None:
+        raise ArithmeticError(first)
+
+    with pytest.raises(ArithmeticError):
+        parallel.run(work, 1000, 2)
