@@ -151,7 +151,7 @@ def test_responsibilities_saturate_and_are_never_nan(dtype) -> None:
 def test_pieces_are_shared_out_once_each() -> None:
     for count in (0, 1, 31, 64, 1000):
         for threads in (1, 2, 5):
-            pieces = [r for r in parallel.run(range, count, threads) if len(r)]
+            pieces = [r for r in parallel.run(range, count, threads, piece=16) if len(r)]
             assert sorted(i for piece in pieces for i in piece) == list(range(count))
 
 

@@ -8,22 +8,20 @@ first used; torch's threads cannot be had from Python.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
 
 T = TypeVar("T")
 
-# About 40 microseconds of work for a kernel at one nanosecond an element. A thread takes some 20 to wake, so it is
-# worth it for some pieces, not for one.
-PIECE = 32
+# A thread takes some 20 microseconds to wake, as long as a piece should: it is worth it for some, not for one.
 PIECES_OF_A_THREAD = 2
 
 _pool: ThreadPoolExecutor | None = None
 _pool_size = 0
 
 
-def run(work: Callable[[int, int], T], count: int, threads: int) -> list[T]:
+def run(work: Callable[[int, int], T], count: int, threads: int, piece: int = 32) -> list[T]:
     """Call ``work(first, last)`` on consecutive ranges that make up ``range(count)``, and give all results.
 
     Which thread takes a range, and when, is left to chance: nothing may depend on it.
@@ -32,23 +30,26 @@ def run(work: Callable[[int, int], T], count: int, threads: int) -> list[T]:
         work: Works on the items from ``first`` to below ``last``.
         count: How many items there are.
         threads: The threads to use at most, the caller's included.
+        piece: The length of the ranges, some tens of microseconds of work.
 
-    >>> sorted(run(range, 130, threads=2), key=min)
+    >>> sorted(run(range, 130, threads=2, piece=32), key=min)
     [range(0, 32), range(32, 64), range(64, 96), range(96, 128), range(128, 130)]
     """
-    threads = min(threads, count // (PIECES_OF_A_THREAD * PIECE))
+    threads = min(threads, count // (PIECES_OF_A_THREAD * piece))
     if threads <= 1:
         return [work(0, count)]
-    starts = iter(range(0, count, PIECE))
-    others = [_executor(threads - 1).submit(_take, work, starts, count) for _ in range(threads - 1)]
-    results = _take(work, starts, count)
+    starts = iter(range(0, count, piece))
+
+    def take() -> list[T]:
+        return [work(start, min(start + piece, count)) for start in starts]
+
+    others = [_executor(threads - 1).submit(take) for _ in range(threads - 1)]
+    results = take()
     for other in others:
-        results += other.result()
+        # On a busy machine a thread may not have started when all is done.
+        if not other.cancel():
+            results += other.result()
     return results
-
-
-def _take(work: Callable[[int, int], T], starts: Iterator[int], count: int) -> list[T]:
-    return [work(start, min(start + PIECE, count)) for start in starts]
 
 
 def _executor(size: int) -> ThreadPoolExecutor:

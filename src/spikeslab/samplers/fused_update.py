@@ -25,6 +25,7 @@ from spikeslab.priors.base import FULL_PRECISION, FusedTerms, LatentSums, Prior
 # Columns of the kernels' tables.
 WEIGHT, GRADIENT, BUFFER, RHO, RHO_BAR, SIZE, STREAM, FIRST_BLOCK = range(8)
 ELASTIC_NET = 3
+CHECK_PIECE = 128  # blocks that a thread checks at once; to move them takes it many times as long
 NUMPY = {torch.float32: np.float32, torch.float64: np.float64}
 
 
@@ -229,7 +230,8 @@ class FusedUpdate:
         """Whether all gathered weights and gradients are finite."""
         threads, kernel = torch.get_num_threads(), self._kernels.finite
         return all(
-            all(parallel.run(partial(kernel, plan.like, plan.table), plan.blocks, threads)) for plan in self._plans
+            all(parallel.run(partial(kernel, plan.like, plan.table), plan.blocks, threads, CHECK_PIECE))
+            for plan in self._plans
         )
 
     def run(
