@@ -125,8 +125,7 @@ class Sampler(Optimizer):
                 loss = closure()
         step = self.steps + 1
         active = [self._active(index) for index in range(len(self.param_groups))]
-        streams = {id(param): index for index, param in enumerate(self._parameters())}
-        rest = active if self._fused is None else self._fused.gather(active, streams)
+        rest = active if self._fused is None else self._fused.gather(active, self._streams())
         if self.check_finite:
             self._check_finite(rest, step)
         if self.prior is not None:
@@ -194,13 +193,15 @@ class Sampler(Optimizer):
                 grads[i] = grad
         return grads
 
-    def _parameters(self) -> list[Tensor]:
-        return [param for group in self.param_groups for param in group["params"]]
+    def _streams(self) -> dict[int, int]:
+        """The number of each parameter, which its noise depends on, by id."""
+        params = (param for group in self.param_groups for param in group["params"])
+        return {id(param): index for index, param in enumerate(params)}
 
     def _noises(self, params: list[Tensor], std: float) -> list[Tensor] | None:
         if std == 0.0:
             return None
-        streams = {id(param): index for index, param in enumerate(self._parameters())}
+        streams = self._streams()
         return self.noise.draw(params, [streams[id(param)] for param in params])
 
     def _state_tensors(self, params: list[Tensor], name: str) -> list[Tensor]:
