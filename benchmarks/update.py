@@ -2,7 +2,7 @@
 
     python benchmarks/update.py [--threads 1] [--repeats 7] [--out results/bench]
 
-All candidates run in one process, in turns, and each is given its best time of the repeats, so that a busy machine
+All candidates run in one process, in short turns, and each is given its best time of many, so that a busy machine
 hurts them alike. The table shows ratios to SGD; times mean little on another machine.
 """
 
@@ -79,8 +79,8 @@ def measure(network: str, repeats: int) -> dict[str, dict[str, float]]:
         train()
         updates[name], steps[name] = optimizer.step, train
     # The update first: a training step would replace the gradients that it uses.
-    update = best_times(updates, repeats, seconds=0.1)
-    step = best_times(steps, repeats, seconds=0.5)
+    update = best_times(updates, 20 * repeats, seconds=0.01)
+    step = best_times(steps, repeats, seconds=0.3)
     return {"update": update, "step": step}
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import io
 import math
+import pickle
 import random
 import re
 import shutil
@@ -719,3 +720,16 @@ def test_samplers_with_a_shared_parameter_move_it_once() -> None:
     prior.add_gradient_([model[0].weight], expected, 10)
     sampler.step()
     torch.testing.assert_close(model[1].weight.detach(), before - 0.5 * expected[0])
+
+
+@pytest.mark.parametrize("copying", [copy.deepcopy, pickle.dumps], ids=["deepcopy", "pickle"])
+def test_a_sampler_refuses_to_be_copied(copying) -> None:
+    sampler = ss.SGLD([nn.Parameter(torch.zeros(2))], lr=0.1, num_data=10, seed=0)
+    with pytest.raises(TypeError) as error:
+        copying(sampler)
+    assert str(error.value) == "SGLD cannot be copied or pickled: use state_dict() and load_state_dict()."
+
+
+def test_a_seed_beyond_64_bits_is_refused() -> None:
+    with pytest.raises(ValueError, match="seed must be an integer below 2\\*\\*64, but got 18446744073709551616"):
+        ss.SGLD([nn.Parameter(torch.zeros(2))], lr=0.1, num_data=10, seed=2**64)

@@ -258,6 +258,10 @@ class Sampler(Optimizer):
             return str(group["param_names"][position])
         return f"parameter {position} of group {index} (shape {tuple(param.shape)})"
 
+    def __getstate__(self) -> dict[str, Any]:
+        """Refuse to be copied or pickled: torch would drop the step count, and the copy would lose the prior."""
+        raise TypeError(f"{type(self).__name__} cannot be copied or pickled: use state_dict() and load_state_dict().")
+
     def state_dict(self) -> dict[str, Any]:
         """The optimizer's state, and with it the step count, the noise and the prior's latents."""
         state = super().state_dict()

@@ -82,11 +82,11 @@ def load_kernels(fused: bool | None, *, compile: bool, params: dict[str, Tensor]
         )
     try:
         return importlib.import_module("spikeslab.functional.fused")
-    except ImportError as error:
+    except (ImportError, RuntimeError) as error:  # numba raises the latter where it can write its cache nowhere
         if fused is None:
             return None
         raise ImportError(
-            f"fused must be False or None without numba, but got True: pip install spikeslab[fast] ({error})."
+            f"fused must be False or None without a working numba, but got True: pip install spikeslab[fast] ({error})."
         ) from error
 
 

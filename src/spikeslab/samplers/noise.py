@@ -16,18 +16,18 @@ from torch import Tensor
 from spikeslab.errors import check_count
 
 MASK32 = 0xFFFFFFFF
-
-
 FUSED_OF_KIND = {"torch": False, "philox": True}
 
 
 class Noise(ABC):
-    """A source of noise, whose state is its kind and a seed."""
+    """A source of noise, whose state is its kind and a seed, an integer in [0, 2**64)."""
 
     kind: ClassVar[str]
 
     def __init__(self, seed: int) -> None:
-        self.seed = seed
+        if check_count("seed", seed, minimum=0) >= 1 << 64:
+            raise ValueError(f"seed must be an integer below 2**64, but got {seed}.")
+        self.seed = int(seed)
 
     @abstractmethod
     def start(self, step: int) -> None:
@@ -61,16 +61,12 @@ class Noise(ABC):
 
 
 class TorchNoise(Noise):
-    """Normal numbers from torch's own generator of each device, seeded anew for every step.
-
-    Args:
-        seed: Any non-negative integer below 2**64.
-    """
+    """Normal numbers from torch's own generator of each device, seeded anew for every step."""
 
     kind: ClassVar[str] = "torch"
 
     def __init__(self, seed: int) -> None:
-        super().__init__(check_count("seed", seed, minimum=0))
+        super().__init__(seed)
         self._generators: dict[torch.device, torch.Generator] = {}
         self._buffers: dict[tuple[torch.device, torch.dtype], Tensor] = {}
 

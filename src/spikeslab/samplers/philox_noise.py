@@ -11,7 +11,6 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from spikeslab.errors import check_count
 from spikeslab.functional import philox
 from spikeslab.functional.layout import is_dense
 from spikeslab.samplers.noise import Noise
@@ -21,18 +20,12 @@ LINE = 16
 
 
 class PhiloxNoise(Noise):
-    """Normal numbers from Philox, the same at any number of threads and for any choice of active parameters.
-
-    Args:
-        seed: Any non-negative integer below 2**64.
-    """
+    """Normal numbers from Philox, the same at any number of threads and for any choice of active parameters."""
 
     kind: ClassVar[str] = "philox"
 
     def __init__(self, seed: int) -> None:
-        if check_count("seed", seed, minimum=0) >= 2**64:
-            raise ValueError(f"seed must be below 2**64, but got {seed}.")
-        super().__init__(int(seed))
+        super().__init__(seed)
         self.step = 0
         self._buffers: dict[torch.dtype, Tensor] = {}
 
