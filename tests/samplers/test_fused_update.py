@@ -330,9 +330,7 @@ class TestWhoDecides:
         weight.grad = torch.ones(2)
         sampler.step()
         assert sampler.noise.kind == "torch"
-        with pytest.raises(
-            ImportError, match=r"^fused must be False or None without a working numba"
-        ):
+        with pytest.raises(ImportError, match=r"^fused must be False or None without a working numba"):
             ss.SGHMC([weight], lr=0.1, num_data=1, fused=True)
 
     def test_the_package_does_not_import_numba(self) -> None:
