@@ -42,16 +42,17 @@ class GibbsChain(Chain):
         n_features: number of columns of X.
         warmup: sweeps to discard.
         rng: the chain's own source of randomness.
+        intercepts: number of intercepts, which the kernel writes after the scalars.
     """
 
     scalar_names: ClassVar[tuple[str, ...]]
 
-    def __init__(self, n_classes: int, n_features: int, warmup: int, rng: Generator, n_scalars: int | None = None) -> None:
+    def __init__(self, n_classes: int, n_features: int, warmup: int, rng: Generator, intercepts: int = 0) -> None:
         self.warmup = warmup
         self.rng = rng
         self.beta = np.zeros((n_classes, n_features))
         self.sums = np.zeros((n_classes, 3, n_features))
-        self.buffer = Buffer(n_classes * n_features, n_scalars or len(self.scalar_names))
+        self.buffer = Buffer(n_classes * n_features, len(self.scalar_names) + intercepts)
 
     @abstractmethod
     def _run(self, sweeps: int) -> int:
@@ -73,9 +74,9 @@ class GibbsChain(Chain):
     def collect(self) -> ChainDraws:
         """Return the draws and the Rao-Blackwell estimates."""
         coef, scalars = self.buffer.collect()
-        pip, mean, square = self.sums[0] / max(self.done - self.warmup, 1)
+        pip, mean, square = (self.sums / max(self.done - self.warmup, 1)).transpose(1, 0, 2)
         named = {name: scalars[:, i] for i, name in enumerate(self.scalar_names)}
-        return ChainDraws(coef, named, pip, mean[None], square[None])
+        return ChainDraws(coef, scalars[:, len(named) :], named, pip[0], mean, square)
 
 
 def spawn(random_state: int | np.random.RandomState | Generator | None, n: int) -> list[Generator]:

@@ -76,13 +76,15 @@ class ChainDraws:
 
     Attributes:
         coef: draws of the coefficients, shape (draws, classes * features), class by class.
-        scalars: draws of the monitored scalars by name, each of shape (draws,) or (draws, classes).
+        intercept: draws of the intercepts, shape (draws, classes), or (draws, 0) where they are integrated out.
+        scalars: draws of the monitored scalars by name, each of shape (draws,).
         pip: estimate of P(gamma_j = 1), shape (features,).
         mean: estimate of E[beta], shape (classes, features).
         square: estimate of E[beta^2], shape (classes, features).
     """
 
     coef: sparse.csr_array
+    intercept: Floats
     scalars: dict[str, Floats]
     pip: Floats
     mean: Floats
