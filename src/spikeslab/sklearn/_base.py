@@ -13,10 +13,13 @@ from sklearn.base import BaseEstimator
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from spikeslab.sklearn._chains import run_chains
+from spikeslab.sklearn._chains import run_chains, spawn
 from spikeslab.sklearn._diagnostics import ess, rhat
 from spikeslab.sklearn._prior import Prior
 from spikeslab.sklearn._progress import progress
+from spikeslab.sklearn._scaling import standardise
+from spikeslab.sklearn._sgld import SGLDChain
+from spikeslab.sklearn._sgld_settings import SGLDSettings
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -28,7 +31,7 @@ if TYPE_CHECKING:
     from spikeslab.sklearn._chains import Chain
     from spikeslab.sklearn._draws import ChainDraws
     from spikeslab.sklearn._posterior import Posterior
-    from spikeslab.sklearn._sgld_settings import SGLDSettings
+    from spikeslab.sklearn._scaling import Scaling
 
     Floats = NDArray[np.float64]
 
@@ -123,7 +126,7 @@ class SpikeSlabBase(BaseEstimator):  # type: ignore[misc]
         df, scale = self._default_slab
         return Prior(
             float(a),
-            float(n_features / 3 if b is None else b),
+            float(n_features if b is None else b),
             float(df if self.slab_df is None else self.slab_df),
             float(scale if self.slab_scale is None else self.slab_scale),
             1.0,
@@ -149,6 +152,21 @@ class SpikeSlabBase(BaseEstimator):  # type: ignore[misc]
         if self.n_jobs is None:
             return cores
         return self.n_jobs if self.n_jobs > 0 else max(1, cores + 1 + self.n_jobs)
+
+    def _sgld_chains(self, X: Any, y: Floats, n_classes: int, method: str) -> tuple[list[ChainDraws], Scaling, int]:
+        """Run the paper's method on standardised X and return (draws, scaling, steps)."""
+        settings = SGLDSettings() if self.sgld is None else self.sgld
+        if not isinstance(settings, SGLDSettings):
+            raise TypeError(f"sgld must be an SGLDSettings or None, got {settings!r}.")
+        columns, scaling = standardise(X)
+        kind = np.float32 if X.dtype == np.float32 else np.float64
+        rows = np.ascontiguousarray(columns.T, dtype=kind)
+        warmup, steps = self._steps(12_000, 48_000)
+        chains = [
+            SGLDChain(rows, y.astype(kind), n_classes, method, settings, warmup, steps, rng)
+            for rng in spawn(self.random_state, self.n_chains)
+        ]
+        return self._sample(chains, steps), scaling, steps
 
     def _sample(self, chains: Sequence[Chain], steps: int) -> list[ChainDraws]:
         with progress(self.verbose, type(self).__name__) as report:

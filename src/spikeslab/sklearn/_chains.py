@@ -27,7 +27,7 @@ class Chain(ABC):
 
     @abstractmethod
     def advance(self, steps: int) -> int:
-        """Run up to `steps` steps, at least one, and return how many were run."""
+        """Run about `steps` steps, at least one, and return how many were run."""
 
     @abstractmethod
     def collect(self) -> ChainDraws:

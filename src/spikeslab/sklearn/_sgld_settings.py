@@ -24,6 +24,8 @@ class SGLDSettings:
         step: (A, B, alpha) of the step size epsilon_k = A (k + B)^-alpha.
         omega: (A, B, alpha) of the step size of the stochastic approximation, clipped to [0, 1].
         temperature: 1 is the posterior; the paper's tau is its inverse.
+        kappa: initial value of kappa0 and kappa1.
+        init_scale: standard deviation of the initial coefficients.
         thin: steps between kept draws.
     """
 
@@ -39,4 +41,6 @@ class SGLDSettings:
     step: tuple[float, float, float] = (0.001, 0.0, 1 / 3)
     omega: tuple[float, float, float] = (10.0, 1000.0, 0.7)
     temperature: float = 1.0
+    kappa: float = 1.0
+    init_scale: float = 0.1
     thin: int = 100

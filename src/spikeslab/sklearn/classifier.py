@@ -109,8 +109,9 @@ class SpikeSlabClassifier(ClassifierMixin, SpikeSlabBase):  # type: ignore[misc]
         if classes.size < 2:
             raise ValueError(f"y must hold at least 2 classes, got 1 class: {classes[0]!r}.")
         method = self._resolve(X.shape, classes.size)
-        if method != "gibbs":
-            return self._fit_stochastic(X, labels, classes, method)
+        if method.startswith("sgld"):
+            draws, scaling, steps = self._sgld_chains(X, labels, classes.size, method)
+            return self._finish(draws, scaling, classes, method, steps)
         columns, scaling = standardise(X)
         warmup, steps = self._steps(300, 500)
         rngs = spawn(self.random_state, self.n_chains)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
@@ -107,7 +108,9 @@ class SpikeSlabRegressor(RegressorMixin, SpikeSlabBase):  # type: ignore[misc]
         X, y = self._validate(X, y, reset=True, min_samples=2)
         method = self._resolve(X.shape)
         if method != "gibbs":
-            return self._fit_stochastic(X, y, method)
+            draws, scaling, steps = self._sgld_chains(X, y - y.mean(), 0, method)
+            scaling = replace(scaling, y_mean=float(y.mean()))
+            return self._finish(draws, scaling, y.shape[0], method, steps, spawn(self.random_state, 1)[0])
         if X.shape[1] <= GRAM_LIMIT:
             return self._fit_moments(Moments.of(X, y))
         return self._fit_columns(X, y)
