@@ -89,3 +89,10 @@ class ChainDraws:
     pip: Floats
     mean: Floats
     square: Floats
+
+
+def any_class(coef: sparse.csr_array, n_features: int) -> Floats:
+    """Share of the draws, shape (draws, classes * n_features), in which some class uses a feature."""
+    rows = np.repeat(np.arange(coef.shape[0]), np.diff(coef.indptr))
+    pairs = np.unique(rows * n_features + coef.indices % n_features)
+    return np.bincount(pairs % n_features, minlength=n_features) / max(coef.shape[0], 1)

@@ -162,12 +162,13 @@ def gram_sweeps(
         for _ in range(swaps):
             _gram_swap(gram, corr, beta, noise, slab, rng)
         _gram_joint(gram, xty, corr, beta, noise, slab, rng)
-        rss = yty
-        for j in range(beta.shape[0]):
-            if beta[j] != 0.0:
-                rss -= beta[j] * (xty[j] + corr[j])
-        rate = 0.5 * (prior.noise_df * prior.noise_scale**2 + max(rss, 0.0))
-        variances[0] = draw_inverse_gamma(0.5 * (prior.noise_df + df), rate, rng)
+        if prior.noise_df < np.inf:
+            rss = yty
+            for j in range(beta.shape[0]):
+                if beta[j] != 0.0:
+                    rss -= beta[j] * (xty[j] + corr[j])
+            rate = 0.5 * (prior.noise_df * prior.noise_scale**2 + max(rss, 0.0))
+            variances[0] = draw_inverse_gamma(0.5 * (prior.noise_df + df), rate, rng)
         variances[1] = draw_slab(beta, prior.slab_df, prior.slab_scale**2, rng)
         scalars[sweep, 0] = sqrt(variances[0])
         scalars[sweep, 1] = sqrt(variances[1])
@@ -246,7 +247,8 @@ class GramChain(GibbsChain):
         self.corr = xty.copy()
         self.prior = prior
         self.swaps = swaps
-        self.variances = np.array([max(yty / n_samples, 1e-10), prior.slab_scale**2])
+        noise = yty / n_samples if prior.noise_df < np.inf else prior.noise_scale**2
+        self.variances = np.array([max(noise, 1e-10), prior.slab_scale**2])
 
     def _run(self, sweeps: int) -> int:
         state = (self.corr, self.beta[0], self.variances)

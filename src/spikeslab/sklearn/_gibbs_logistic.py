@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     Ints = NDArray[np.int64]
 
 
-SCALE_STEPS = 4  # Metropolis steps on the common scale per sweep
+SCALE_STEPS = 2  # Metropolis steps on the common scale per sweep
 
 
 @njit(cache=True, nogil=True)

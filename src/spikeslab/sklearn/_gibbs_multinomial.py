@@ -5,7 +5,8 @@ r"""Exact Gibbs sampling for multinomial logistic regression under a point-mass 
 with X standardised. The parametrisation is symmetric: every class has its own coefficients, each with its own
 indicator, all of which share pi and s2 (prior as in `Prior`), and its own intercept with a flat prior. Given the
 other classes, class c is a logistic regression with offset -log sum_{d != c} exp(psi_id) (Holmes and Held, 2006),
-so that the Polya-Gamma sweep of `_gibbs_logistic` applies to one class after the other. The likelihood does not
+so that the Polya-Gamma sweep of `_gibbs_logistic` applies to one class after the other. The moves of
+`_class_patterns` then redraw some features' coefficients in all classes together. The likelihood does not
 depend on a common shift of the intercepts; they are centred after every sweep, which changes no probability and
 leaves them one dimension less. The Metropolis step on the common scale is that of `_gibbs_logistic`. A sweep
 leaves p(b0, beta, gamma, s2 | y) invariant and costs O(n p) per class.
@@ -19,6 +20,7 @@ References:
 
 from __future__ import annotations
 
+from dataclasses import replace
 from math import exp, log, sqrt
 from typing import TYPE_CHECKING
 
@@ -26,7 +28,8 @@ import numpy as np
 from numba import njit
 
 from spikeslab.sklearn._chains import GibbsChain
-from spikeslab.sklearn._draws import ChainDraws, has_room, record
+from spikeslab.sklearn._class_patterns import class_patterns, move_pattern
+from spikeslab.sklearn._draws import ChainDraws, any_class, has_room, record
 from spikeslab.sklearn._gibbs_logistic import SCALE_STEPS, draw_factor, linear_predictor, log_scale_prior
 from spikeslab.sklearn._polya_gamma import draw_polya_gamma
 from spikeslab.sklearn._sweep import coordinate_sweep, count_nonzero, draw_slab, joint_draw, swap
@@ -41,6 +44,9 @@ if TYPE_CHECKING:
     Ints = NDArray[np.int64]
 
 
+PATTERN_MOVES = 1  # features per sweep
+
+
 @njit(cache=True, nogil=True)
 def log_sum_others(psi: Floats, i: int, skip: int) -> float:
     """log sum_{c != skip} exp(psi[c, i])."""
@@ -53,6 +59,18 @@ def log_sum_others(psi: Floats, i: int, skip: int) -> float:
         if c != skip:
             acc += exp(psi[c, i] - top)
     return top + log(acc)
+
+
+@njit(cache=True, nogil=True)
+def used_features(beta: Floats) -> Ints:
+    """Indices of the features with a non-zero coefficient in some class."""
+    used = np.empty(beta.shape[1], np.int64)
+    k = 0
+    for j in range(beta.shape[1]):
+        if count_nonzero(beta[:, j]) > 0:
+            used[k] = j
+            k += 1
+    return used[:k]
 
 
 @njit(cache=True, nogil=True)
@@ -77,6 +95,7 @@ def multinomial_sweeps(
     intercepts: Floats,
     slab: Floats,
     prior: Prior,
+    patterns: Ints,
     swaps: int,
     sweeps: int,
     rng: Generator,
@@ -110,6 +129,14 @@ def multinomial_sweeps(
             intercepts[c] += joint_draw(columns, w, wr, beta[c], slab[0], True, rng)
             linear_predictor(columns, beta[c], intercepts[c], psi[c])
             size += count_nonzero(beta[c])
+        used = used_features(beta)
+        for _ in range(min(PATTERN_MOVES, used.shape[0])):
+            j = used[int(rng.random() * used.shape[0])]
+            b = beta[:, j].copy()
+            others = size - count_nonzero(b)
+            move_pattern(columns[j], labels, psi, b, slab[0], prior, others, classes * p, patterns, rng)
+            beta[:, j] = b
+            size = others + count_nonzero(b)
         shift = intercepts.mean()
         intercepts -= shift
         psi -= shift
@@ -163,19 +190,15 @@ class MultinomialChain(GibbsChain):
         self.psi = np.repeat(self.intercepts[:, None], labels.shape[0], axis=1)
         self.slab = np.array([prior.slab_scale**2])
         self.prior = prior
+        self.patterns = class_patterns(n_classes)
         self.swaps = swaps
 
     def _run(self, sweeps: int) -> int:
         state = (self.psi, self.beta, self.intercepts, self.slab)
-        return int(
-            multinomial_sweeps(*self.data, *state, self.prior, self.swaps, sweeps, self.rng, self.sums, *self.buffer.arrays)
-        )
+        how = (self.prior, self.patterns, self.swaps, sweeps, self.rng)
+        return int(multinomial_sweeps(*self.data, *state, *how, self.sums, *self.buffer.arrays))
 
     def collect(self) -> ChainDraws:
         """Return the draws; the inclusion probability of a feature counts the draws where any class uses it."""
         draws = super().collect()
-        classes, p = self.beta.shape
-        rows = np.repeat(np.arange(draws.coef.shape[0]), np.diff(draws.coef.indptr))
-        pairs = np.unique(rows * p + draws.coef.indices % p)
-        pip = np.bincount(pairs % p, minlength=p) / max(draws.coef.shape[0], 1)
-        return ChainDraws(draws.coef, draws.intercept, draws.scalars, pip, draws.mean, draws.square)
+        return replace(draws, pip=any_class(draws.coef, self.beta.shape[1]))

@@ -11,7 +11,8 @@ class Prior(NamedTuple):
         gamma_j | pi ~ Bernoulli(pi),  pi ~ Beta(a, b),  beta_j | gamma_j = 1 ~ N(0, s2),
         s2 ~ IG(slab_df / 2, slab_df slab_scale^2 / 2),  sigma2 ~ IG(noise_df / 2, noise_df noise_scale^2 / 2).
 
-    The slab does not depend on sigma2, and the intercept has a flat prior.
+    The slab does not depend on sigma2, and the intercept has a flat prior. An infinite noise_df says that sigma2 is
+    known to be noise_scale^2.
     """
 
     a: float

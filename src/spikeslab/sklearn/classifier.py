@@ -5,16 +5,18 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
+from scipy import sparse
 from scipy.special import expit, softmax
 from sklearn.base import ClassifierMixin
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import validate_data
 
-from spikeslab.sklearn._base import SpikeSlabBase
+from spikeslab.sklearn._base import SpikeSlabBase, check_number
 from spikeslab.sklearn._chains import spawn
 from spikeslab.sklearn._gibbs_logistic import LogisticChain
 from spikeslab.sklearn._gibbs_multinomial import MultinomialChain
 from spikeslab.sklearn._posterior import pool
+from spikeslab.sklearn._quadratic import QuadraticPosterior, column_scaling, expand, mean_of, settle
 from spikeslab.sklearn._scaling import standardise
 
 if TYPE_CHECKING:
@@ -24,11 +26,13 @@ if TYPE_CHECKING:
 
     from spikeslab.sklearn._chains import Chain
     from spikeslab.sklearn._draws import ChainDraws
+    from spikeslab.sklearn._quadratic import Expansion
     from spikeslab.sklearn._scaling import Scaling
 
     Floats = NDArray[np.float64]
 
 GIBBS_LIMIT = 20_000_000  # entries of X times coefficient vectors; a sweep then takes a few hundredths of a second
+QUADRATIC_LIMIT = 8192  # coefficients; their curvature matrix then takes up to 537 MB
 
 
 class SpikeSlabClassifier(ClassifierMixin, SpikeSlabBase):  # type: ignore[misc]
@@ -109,11 +113,14 @@ class SpikeSlabClassifier(ClassifierMixin, SpikeSlabBase):  # type: ignore[misc]
         if classes.size < 2:
             raise ValueError(f"y must hold at least 2 classes, got 1 class: {classes[0]!r}.")
         method = self._resolve(X.shape, classes.size)
+        self._stream = None
         if method.startswith("sgld"):
             draws, scaling, steps = self._sgld_chains(X, labels, classes.size, method)
             return self._finish(draws, scaling, classes, method, steps)
+        if method == "minibatch":
+            return self._fit_minibatch(X, labels, classes)
         columns, scaling = standardise(X)
-        warmup, steps = self._steps(300, 500)
+        warmup, steps = self._steps(*self._default_sweeps(columns.size, classes.size))
         rngs = spawn(self.random_state, self.n_chains)
         chains: Sequence[Chain]
         if classes.size == 2:
@@ -128,7 +135,88 @@ class SpikeSlabClassifier(ClassifierMixin, SpikeSlabBase):  # type: ignore[misc]
         if self.method != "auto":
             return self.method
         vectors = 1 if n_classes == 2 else n_classes
-        return "gibbs" if shape[0] * shape[1] * vectors <= GIBBS_LIMIT else "minibatch"
+        large = shape[0] * shape[1] * vectors > GIBBS_LIMIT
+        return "minibatch" if large and shape[1] * vectors <= QUADRATIC_LIMIT else "gibbs"
+
+    @staticmethod
+    def _default_sweeps(entries: int, n_classes: int) -> tuple[int, int]:
+        vectors = 1 if n_classes == 2 else n_classes
+        kept = int(np.clip(300_000_000 / max(entries * vectors, 1), 500, 2000))
+        return max(300, kept // 2), kept
+
+    def _fit_minibatch(self, X: Any, labels: NDArray[np.int64], classes: NDArray[Any]) -> Self:
+        X = X.tocsr() if sparse.issparse(X) else X
+        scaling = column_scaling(X)
+        vectors = 1 if classes.size == 2 else classes.size
+        self._check_quadratic(X.shape[1], vectors)
+        rng, *rngs = spawn(self.random_state, self.n_chains + 1)
+        prior = self._prior(X.shape[1] * vectors)
+        start = np.zeros((vectors, X.shape[1] + 1))
+        expansion, _ = settle(lambda theta: expand(X, labels, theta, scaling), start, prior, rng, rounds=8)
+        warmup, steps = self._steps(500, 1000)
+        draws = QuadraticPosterior(expansion, prior).draw(self._sample, rngs, warmup, steps)
+        return self._finish(draws, scaling, classes, "minibatch", steps)
+
+    @staticmethod
+    def _check_quadratic(n_features: int, vectors: int) -> None:
+        if n_features * vectors > QUADRATIC_LIMIT:
+            raise ValueError(
+                f"X must have at most {QUADRATIC_LIMIT // vectors} features for mini-batches of "
+                f"{vectors} coefficient vector(s), got {n_features}."
+            )
+
+    def partial_fit(self, X: Any, y: Any, classes: Any = None, num_data: int | None = None) -> Self:
+        """Take in more rows.
+
+        The likelihood of each batch is replaced by its quadratic expansion at the posterior mean that includes
+        the batch; the expansions add up, and the posterior given all rows seen so far is sampled anew. It
+        starts afresh after `fit`.
+
+        Args:
+            X: new rows, shape (n_samples, n_features).
+            y: their classes.
+            classes: all classes; needed at the first call.
+            num_data: number of rows of the whole data set. The rows seen so far then stand for all of it;
+                None takes them as they are.
+
+        Returns:
+            The estimator itself.
+        """
+        self._check_params()
+        if num_data is not None:
+            check_number("num_data", num_data, 1, integer=True)
+        stream = getattr(self, "_stream", None)
+        X, y = validate_data(self, X, y, reset=stream is None, accept_sparse="csr", dtype=(np.float64, np.float32))
+        check_classification_targets(y)
+        if stream is None and classes is None:
+            raise ValueError("classes must be given at the first call of partial_fit, got None.")
+        known = np.unique(classes) if stream is None else self.classes_
+        if classes is not None and not np.array_equal(np.unique(classes), known):
+            raise ValueError(f"classes must be the same at every call, {known!r}, got {classes!r}.")
+        unknown = np.setdiff1d(y, known)
+        if unknown.size:
+            raise ValueError(f"y must hold only the given classes {known!r}, got {unknown!r}.")
+        vectors = 1 if known.size == 2 else known.size
+        self._check_quadratic(X.shape[1], vectors)
+        prior = self._prior(X.shape[1] * vectors)
+        rng, *rngs = spawn(self.random_state, self.n_chains + 1)
+        labels = np.searchsorted(known, y)
+        if stream is None:
+            scaling, theta, past = column_scaling(X), np.zeros((vectors, X.shape[1] + 1)), None
+        else:
+            scaling, theta, past = stream
+
+        def total(at: Floats) -> Expansion:
+            batch = expand(X, labels, at, scaling)
+            return batch if past is None else past + batch
+
+        expansion, _ = settle(total, theta, prior, rng, rounds=8 if past is None else 2)
+        warmup, steps = self._steps(500, 1000)
+        scaled = expansion if num_data is None else expansion.rescaled(num_data)
+        draws = QuadraticPosterior(scaled, prior).draw(self._sample, rngs, warmup, steps)
+        self._finish(draws, scaling, known, "minibatch", steps)
+        self._stream = (scaling, mean_of(draws), expansion)
+        return self
 
     def _finish(
         self, chains: Sequence[ChainDraws], scaling: Scaling, classes: NDArray[Any], method: str, steps: int
