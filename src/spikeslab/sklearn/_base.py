@@ -104,7 +104,9 @@ class SpikeSlabBase(BaseEstimator):  # type: ignore[misc]
 
     def _check_params(self) -> None:
         if self.method not in self._methods:
-            raise ValueError(f"method must be one of {', '.join(map(repr, self._methods))}, got {self.method!r}.")
+            raise ValueError(
+                f"method must be one of {', '.join(map(repr, self._methods))}, got {self.method!r}."
+            )
         check_number("n_chains", self.n_chains, 1, integer=True)
         if self.n_iter is not None:
             check_number("n_iter", self.n_iter, 1, integer=True)
@@ -153,7 +155,9 @@ class SpikeSlabBase(BaseEstimator):  # type: ignore[misc]
             return cores
         return self.n_jobs if self.n_jobs > 0 else max(1, cores + 1 + self.n_jobs)
 
-    def _sgld_chains(self, X: Any, y: Floats, n_classes: int, method: str) -> tuple[list[ChainDraws], Scaling, int]:
+    def _sgld_chains(
+        self, X: Any, y: Floats, n_classes: int, method: str
+    ) -> tuple[list[ChainDraws], Scaling, int]:
         """Run the paper's method on standardised X and return (draws, scaling, steps)."""
         settings = SGLDSettings() if self.sgld is None else self.sgld
         if not isinstance(settings, SGLDSettings):
@@ -271,7 +275,9 @@ class SpikeSlabBase(BaseEstimator):  # type: ignore[misc]
                 draws = post.coef_of(c * self.n_features_in_ + order[i])
                 columns["rhat"][i], columns["ess"][i] = rhat(draws), ess(draws)
             frame = pd.DataFrame(columns, index=pd.Index(self._names()[order], name="feature"))
-            frames.append(frame if label is None else frame.assign(**{"class": label}).set_index("class", append=True))
+            frames.append(
+                frame if label is None else frame.assign(**{"class": label}).set_index("class", append=True)
+            )
         if len(frames) == 1:
             return frames[0]
         return pd.concat(frames).sort_values("pip", ascending=False, kind="stable")
@@ -295,7 +301,13 @@ class SpikeSlabBase(BaseEstimator):  # type: ignore[misc]
         ax.vlines(np.arange(self.pip_.size), 0.0, self.pip_, color="0.6", linewidth=1.0)
         ax.plot(chosen, self.pip_[chosen], "o", color="C0")
         for j in chosen[np.argsort(-self.pip_[chosen], kind="stable")][:25]:
-            ax.annotate(str(self._names()[j]), (j, self.pip_[j]), xytext=(4, 2), textcoords="offset points", fontsize=8)
+            ax.annotate(
+                str(self._names()[j]),
+                (j, self.pip_[j]),
+                xytext=(4, 2),
+                textcoords="offset points",
+                fontsize=8,
+            )
         ax.axhline(threshold, color="C3", linewidth=0.8, linestyle="--")
         ax.set(xlabel="feature", ylabel="inclusion probability", ylim=(0.0, 1.08))
         return ax

@@ -58,7 +58,9 @@ def log_fit(x: Floats, labels: Ints, offsets: Floats, b: Floats) -> float:
 
 
 @njit(cache=True, nogil=True)
-def derivatives(x: Floats, labels: Ints, offsets: Floats, b: Floats, gradient: Floats, hessian: Floats) -> None:
+def derivatives(
+    x: Floats, labels: Ints, offsets: Floats, b: Floats, gradient: Floats, hessian: Floats
+) -> None:
     """Write the gradient and the negative Hessian of `log_fit` with respect to b."""
     classes = b.shape[0]
     proba = np.empty(classes)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 from numba import njit
@@ -16,24 +16,34 @@ if TYPE_CHECKING:
     Ints = NDArray[np.int64]
 
 
+class Room(NamedTuple):
+    """Arrays that a kernel writes draws to: a compressed sparse matrix and the scalars of each draw."""
+
+    indices: Ints
+    values: Floats
+    indptr: Ints
+    scalars: Floats
+
+
 @njit(cache=True, nogil=True)
-def has_room(beta: Floats, indices: Ints, indptr: Ints, row: int) -> bool:
+def has_room(beta: Floats, room: Room, row: int) -> bool:
     """Whether row `row` fits whatever it will hold: asked before a sweep, so that no draw is ever dropped."""
-    return indptr[row] + beta.size <= indices.shape[0]
+    return bool(room.indptr[row] + beta.size <= room.indices.shape[0])
 
 
 @njit(cache=True, nogil=True)
-def record(beta: Floats, indices: Ints, values: Floats, indptr: Ints, row: int) -> int:
+def record(beta: Floats, room: Room, row: int) -> int:
     """Write the non-zeros of `beta` as row `row` of a compressed sparse matrix and return their number."""
-    at = indptr[row]
+    start = room.indptr[row]
+    at = start
     flat = beta.ravel()
     for j in range(flat.shape[0]):
         if flat[j] != 0.0:
-            indices[at] = j
-            values[at] = flat[j]
+            room.indices[at] = j
+            room.values[at] = flat[j]
             at += 1
-    indptr[row + 1] = at
-    return at - indptr[row]
+    room.indptr[row + 1] = at
+    return int(at - start)
 
 
 class Buffer:
@@ -41,32 +51,27 @@ class Buffer:
 
     def __init__(self, n_columns: int, n_scalars: int, rows: int = 256) -> None:
         self.n_columns = n_columns
-        self.indices = np.empty(max(4 * n_columns, 32 * rows), dtype=np.int64)
-        self.values = np.empty(self.indices.shape[0])
-        self.indptr = np.zeros(rows + 1, dtype=np.int64)
-        self.scalars = np.empty((rows, n_scalars))
         self.rows = rows
+        size = max(4 * n_columns, 32 * rows)
+        pointers = np.zeros(rows + 1, dtype=np.int64)
+        self.room = Room(np.empty(size, np.int64), np.empty(size), pointers, np.empty((rows, n_scalars)))
         self._coefs: list[sparse.csr_array] = []
         self._scalars: list[Floats] = []
-
-    @property
-    def arrays(self) -> tuple[Ints, Floats, Ints, Floats]:
-        """The arrays that a kernel writes to."""
-        return self.indices, self.values, self.indptr, self.scalars
 
     def flush(self, rows: int) -> None:
         """Take the first `rows` draws out of the buffer."""
         if rows == 0:
             return
-        end = self.indptr[rows]
-        parts = (self.values[:end].copy(), self.indices[:end].copy(), self.indptr[: rows + 1].copy())
+        room = self.room
+        end = room.indptr[rows]
+        parts = (room.values[:end].copy(), room.indices[:end].copy(), room.indptr[: rows + 1].copy())
         self._coefs.append(sparse.csr_array(parts, shape=(rows, self.n_columns)))
-        self._scalars.append(self.scalars[:rows].copy())
+        self._scalars.append(room.scalars[:rows].copy())
 
     def collect(self) -> tuple[sparse.csr_array, Floats]:
         """Return all draws taken so far: coefficients (draws, columns) and scalars (draws, n_scalars)."""
         if not self._coefs:
-            return sparse.csr_array((0, self.n_columns)), np.empty((0, self.scalars.shape[1]))
+            return sparse.csr_array((0, self.n_columns)), np.empty((0, self.room.scalars.shape[1]))
         return sparse.csr_array(sparse.vstack(self._coefs, format="csr")), np.concatenate(self._scalars)
 
 
@@ -76,7 +81,7 @@ class ChainDraws:
 
     Attributes:
         coef: draws of the coefficients, shape (draws, classes * features), class by class.
-        intercept: draws of the intercepts, shape (draws, classes), or (draws, 0) where they are integrated out.
+        intercept: draws of the intercepts, shape (draws, classes), or (draws, 0) if integrated out.
         scalars: draws of the monitored scalars by name, each of shape (draws,).
         pip: estimate of P(gamma_j = 1), shape (features,).
         mean: estimate of E[beta], shape (classes, features).

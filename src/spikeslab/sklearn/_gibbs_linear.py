@@ -17,7 +17,7 @@ O(n p). The moves and their references are in `_sweep`.
 from __future__ import annotations
 
 from math import exp, log1p, sqrt
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 from numba import njit
@@ -43,10 +43,20 @@ if TYPE_CHECKING:
     from numpy.random import Generator
     from numpy.typing import NDArray
 
+    from spikeslab.sklearn._draws import Room
     from spikeslab.sklearn._prior import Prior
 
     Floats = NDArray[np.float64]
     Ints = NDArray[np.int64]
+
+
+class GramData(NamedTuple):
+    """X'X of standardised columns (equal diagonal), X'y and y'y of a centred response, and the number of rows."""
+
+    gram: Floats
+    xty: Floats
+    yty: float
+    n: float
 
 
 @njit(cache=True, nogil=True, fastmath=REORDER)
@@ -57,7 +67,15 @@ def _shift_correlations(corr: Floats, gram_row: Floats, change: float) -> None:
 
 @njit(cache=True, nogil=True)
 def _gram_coordinates(
-    gram: Floats, corr: Floats, beta: Floats, noise: float, slab: float, a: float, b: float, rng: Generator, sums: Floats
+    gram: Floats,
+    corr: Floats,
+    beta: Floats,
+    noise: float,
+    slab: float,
+    a: float,
+    b: float,
+    rng: Generator,
+    sums: Floats,
 ) -> None:
     """The update of `_sweep.coordinate_sweep` for columns of equal norm, from corr = X'r."""
     p = beta.shape[0]
@@ -133,10 +151,7 @@ def _gram_joint(
 
 @njit(cache=True, nogil=True)
 def gram_sweeps(
-    gram: Floats,
-    xty: Floats,
-    yty: float,
-    df: float,
+    data: GramData,
     corr: Floats,
     beta: Floats,
     variances: Floats,
@@ -145,17 +160,15 @@ def gram_sweeps(
     sweeps: int,
     rng: Generator,
     sums: Floats,
-    indices: Ints,
-    values: Floats,
-    indptr: Ints,
-    scalars: Floats,
+    room: Room,
 ) -> int:
-    """Run up to `sweeps` sweeps from X'X, X'y and y'y, recording each; return how many fitted in the buffer.
+    """Run up to `sweeps` sweeps, recording each; return how many fitted in the buffer.
 
-    `df` is n - 1, `variances` is (sigma2, s2); `corr`, `beta` and `variances` are updated in place.
+    `variances` is (sigma2, s2); it, `corr` = X'r and `beta` are updated in place.
     """
+    gram, xty = data.gram, data.xty
     for sweep in range(sweeps):
-        if not has_room(beta, indices, indptr, sweep):
+        if not has_room(beta, room, sweep):
             return sweep
         noise, slab = variances[0], variances[1]
         _gram_coordinates(gram, corr, beta, noise, slab, prior.a, prior.b, rng, sums)
@@ -163,16 +176,16 @@ def gram_sweeps(
             _gram_swap(gram, corr, beta, noise, slab, rng)
         _gram_joint(gram, xty, corr, beta, noise, slab, rng)
         if prior.noise_df < np.inf:
-            rss = yty
+            rss = data.yty
             for j in range(beta.shape[0]):
                 if beta[j] != 0.0:
                     rss -= beta[j] * (xty[j] + corr[j])
             rate = 0.5 * (prior.noise_df * prior.noise_scale**2 + max(rss, 0.0))
-            variances[0] = draw_inverse_gamma(0.5 * (prior.noise_df + df), rate, rng)
+            variances[0] = draw_inverse_gamma(0.5 * (prior.noise_df + data.n - 1.0), rate, rng)
         variances[1] = draw_slab(beta, prior.slab_df, prior.slab_scale**2, rng)
-        scalars[sweep, 0] = sqrt(variances[0])
-        scalars[sweep, 1] = sqrt(variances[1])
-        scalars[sweep, 2] = record(beta, indices, values, indptr, sweep)
+        room.scalars[sweep, 0] = sqrt(variances[0])
+        room.scalars[sweep, 1] = sqrt(variances[1])
+        room.scalars[sweep, 2] = record(beta, room, sweep)
     return sweeps
 
 
@@ -187,15 +200,12 @@ def column_sweeps(
     sweeps: int,
     rng: Generator,
     sums: Floats,
-    indices: Ints,
-    values: Floats,
-    indptr: Ints,
-    scalars: Floats,
+    room: Room,
 ) -> int:
     """Run up to `sweeps` sweeps from X itself (transposed); otherwise as `gram_sweeps`."""
     p, n = columns.shape
     for sweep in range(sweeps):
-        if not has_room(beta, indices, indptr, sweep):
+        if not has_room(beta, room, sweep):
             return sweep
         noise, slab = variances[0], variances[1]
         w = np.full(n, 1.0 / noise)
@@ -209,9 +219,9 @@ def column_sweeps(
         rate = 0.5 * (prior.noise_df * prior.noise_scale**2 + rss)
         variances[0] = draw_inverse_gamma(0.5 * (prior.noise_df + n - 1), rate, rng)
         variances[1] = draw_slab(beta, prior.slab_df, prior.slab_scale**2, rng)
-        scalars[sweep, 0] = sqrt(variances[0])
-        scalars[sweep, 1] = sqrt(variances[1])
-        scalars[sweep, 2] = record(beta, indices, values, indptr, sweep)
+        room.scalars[sweep, 0] = sqrt(variances[0])
+        room.scalars[sweep, 1] = sqrt(variances[1])
+        room.scalars[sweep, 2] = record(beta, room, sweep)
     return sweeps
 
 
@@ -219,10 +229,7 @@ class GramChain(GibbsChain):
     """A chain that works on X'X, for p up to a few thousand and any n.
 
     Args:
-        gram: X'X of standardised columns (equal diagonal), shape (p, p).
-        xty: X'y of centred y.
-        yty: y'y of centred y.
-        n_samples: number of rows behind these sums.
+        data: the sums of squares and products.
         prior: the prior.
         warmup: sweeps to discard.
         rng: the chain's own source of randomness.
@@ -231,29 +238,27 @@ class GramChain(GibbsChain):
 
     scalar_names = ("sigma", "slab_scale", "model_size")
 
-    def __init__(
-        self,
-        gram: Floats,
-        xty: Floats,
-        yty: float,
-        n_samples: int,
-        prior: Prior,
-        warmup: int,
-        rng: Generator,
-        swaps: int = 2,
-    ) -> None:
-        super().__init__(1, xty.shape[0], warmup, rng)
-        self.data = (gram, xty, float(yty), float(n_samples - 1))
-        self.corr = xty.copy()
+    def __init__(self, data: GramData, prior: Prior, warmup: int, rng: Generator, swaps: int = 2) -> None:
+        super().__init__(1, data.xty.shape[0], warmup, rng)
+        self.data = data
+        self.corr = data.xty.copy()
         self.prior = prior
         self.swaps = swaps
-        noise = yty / n_samples if prior.noise_df < np.inf else prior.noise_scale**2
+        noise = data.yty / data.n if prior.noise_df < np.inf else prior.noise_scale**2
         self.variances = np.array([max(noise, 1e-10), prior.slab_scale**2])
 
     def _run(self, sweeps: int) -> int:
-        state = (self.corr, self.beta[0], self.variances)
-        return int(
-            gram_sweeps(*self.data, *state, self.prior, self.swaps, sweeps, self.rng, self.sums[0], *self.buffer.arrays)
+        return gram_sweeps(
+            self.data,
+            self.corr,
+            self.beta[0],
+            self.variances,
+            self.prior,
+            self.swaps,
+            sweeps,
+            self.rng,
+            self.sums[0],
+            self.buffer.room,
         )
 
 
@@ -282,7 +287,15 @@ class ColumnChain(GibbsChain):
         self.variances = np.array([max(float(y @ y) / y.shape[0], 1e-10), prior.slab_scale**2])
 
     def _run(self, sweeps: int) -> int:
-        state = (self.columns, self.residual, self.beta[0], self.variances)
-        return int(
-            column_sweeps(*state, self.prior, self.swaps, sweeps, self.rng, self.sums[0], *self.buffer.arrays)
+        return column_sweeps(
+            self.columns,
+            self.residual,
+            self.beta[0],
+            self.variances,
+            self.prior,
+            self.swaps,
+            sweeps,
+            self.rng,
+            self.sums[0],
+            self.buffer.room,
         )

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from numpy.random import Generator
     from numpy.typing import NDArray
 
+    from spikeslab.sklearn._draws import Room
     from spikeslab.sklearn._prior import Prior
 
     Floats = NDArray[np.float64]
@@ -95,10 +96,7 @@ def logistic_sweeps(
     sweeps: int,
     rng: Generator,
     sums: Floats,
-    indices: Ints,
-    values: Floats,
-    indptr: Ints,
-    scalars: Floats,
+    room: Room,
 ) -> int:
     """Run up to `sweeps` sweeps, recording each; return how many fitted in the buffer.
 
@@ -108,7 +106,7 @@ def logistic_sweeps(
     w = np.empty(n)
     wr = np.empty(n)
     for sweep in range(sweeps):
-        if not has_room(beta, indices, indptr, sweep):
+        if not has_room(beta, room, sweep):
             return sweep
         for i in range(n):
             w[i] = draw_polya_gamma(psi[i], rng)
@@ -130,10 +128,10 @@ def logistic_sweeps(
                 beta *= factor
                 level[1] *= factor
                 level[0] *= factor * factor
-        scalars[sweep, 0] = sqrt(level[0])
-        scalars[sweep, 1] = record(beta, indices, values, indptr, sweep)
-        scalars[sweep, 2] = fit
-        scalars[sweep, 3] = level[1]
+        room.scalars[sweep, 0] = sqrt(level[0])
+        room.scalars[sweep, 1] = record(beta, room, sweep)
+        room.scalars[sweep, 2] = fit
+        room.scalars[sweep, 3] = level[1]
     return sweeps
 
 
@@ -156,14 +154,24 @@ class LogisticChain(GibbsChain):
     ) -> None:
         super().__init__(1, columns.shape[0], warmup, rng, intercepts=1)
         start = np.log((y.sum() + 0.5) / (y.size - y.sum() + 0.5))
-        self.data = (columns, y)
+        self.columns = columns
+        self.y = y
         self.psi = np.full(y.shape[0], start)
         self.level = np.array([prior.slab_scale**2, start])
         self.prior = prior
         self.swaps = swaps
 
     def _run(self, sweeps: int) -> int:
-        state = (self.psi, self.beta[0], self.level)
-        return int(
-            logistic_sweeps(*self.data, *state, self.prior, self.swaps, sweeps, self.rng, self.sums[0], *self.buffer.arrays)
+        return logistic_sweeps(
+            self.columns,
+            self.y,
+            self.psi,
+            self.beta[0],
+            self.level,
+            self.prior,
+            self.swaps,
+            sweeps,
+            self.rng,
+            self.sums[0],
+            self.buffer.room,
         )

@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from numpy.random import Generator
     from numpy.typing import NDArray
 
+    from spikeslab.sklearn._draws import Room
     from spikeslab.sklearn._prior import Prior
 
     Floats = NDArray[np.float64]
@@ -100,10 +101,7 @@ def multinomial_sweeps(
     sweeps: int,
     rng: Generator,
     sums: Floats,
-    indices: Ints,
-    values: Floats,
-    indptr: Ints,
-    scalars: Floats,
+    room: Room,
 ) -> int:
     """Run up to `sweeps` sweeps, recording each; return how many fitted in the buffer.
 
@@ -114,7 +112,7 @@ def multinomial_sweeps(
     w = np.empty(n)
     wr = np.empty(n)
     for sweep in range(sweeps):
-        if not has_room(beta, indices, indptr, sweep):
+        if not has_room(beta, room, sweep):
             return sweep
         size = count_nonzero(beta.ravel())
         for c in range(classes):
@@ -123,7 +121,9 @@ def multinomial_sweeps(
                 w[i] = draw_polya_gamma(offset, rng)
                 wr[i] = (0.5 if labels[i] == c else -0.5) - w[i] * offset
             size -= count_nonzero(beta[c])
-            coordinate_sweep(columns, w, wr, beta[c], slab[0], prior.a, prior.b, size, classes * p, rng, sums[c])
+            coordinate_sweep(
+                columns, w, wr, beta[c], slab[0], prior.a, prior.b, size, classes * p, rng, sums[c]
+            )
             for _ in range(swaps):
                 swap(columns, w, wr, beta[c], slab[0], rng)
             intercepts[c] += joint_draw(columns, w, wr, beta[c], slab[0], True, rng)
@@ -145,16 +145,18 @@ def multinomial_sweeps(
         for _ in range(SCALE_STEPS):
             factor = draw_factor(rng)
             proposed = log_likelihood(labels, psi, factor)
-            if log(1.0 - rng.random()) < proposed - fit + log_scale_prior(factor, slab[0], classes - 1, prior):
+            if log(1.0 - rng.random()) < proposed - fit + log_scale_prior(
+                factor, slab[0], classes - 1, prior
+            ):
                 fit = proposed
                 psi *= factor
                 beta *= factor
                 intercepts *= factor
                 slab *= factor * factor
-        scalars[sweep, 0] = sqrt(slab[0])
-        scalars[sweep, 1] = record(beta, indices, values, indptr, sweep)
-        scalars[sweep, 2] = fit
-        scalars[sweep, 3:] = intercepts
+        room.scalars[sweep, 0] = sqrt(slab[0])
+        room.scalars[sweep, 1] = record(beta, room, sweep)
+        room.scalars[sweep, 2] = fit
+        room.scalars[sweep, 3:] = intercepts
     return sweeps
 
 
@@ -185,7 +187,8 @@ class MultinomialChain(GibbsChain):
     ) -> None:
         super().__init__(n_classes, columns.shape[0], warmup, rng, intercepts=n_classes)
         start = np.log(np.bincount(labels, minlength=n_classes) + 0.5)
-        self.data = (columns, labels)
+        self.columns = columns
+        self.labels = labels
         self.intercepts = start - start.mean()
         self.psi = np.repeat(self.intercepts[:, None], labels.shape[0], axis=1)
         self.slab = np.array([prior.slab_scale**2])
@@ -194,9 +197,21 @@ class MultinomialChain(GibbsChain):
         self.swaps = swaps
 
     def _run(self, sweeps: int) -> int:
-        state = (self.psi, self.beta, self.intercepts, self.slab)
-        how = (self.prior, self.patterns, self.swaps, sweeps, self.rng)
-        return int(multinomial_sweeps(*self.data, *state, *how, self.sums, *self.buffer.arrays))
+        return multinomial_sweeps(
+            self.columns,
+            self.labels,
+            self.psi,
+            self.beta,
+            self.intercepts,
+            self.slab,
+            self.prior,
+            self.patterns,
+            self.swaps,
+            sweeps,
+            self.rng,
+            self.sums,
+            self.buffer.room,
+        )
 
     def collect(self) -> ChainDraws:
         """Return the draws; the inclusion probability of a feature counts the draws where any class uses it."""

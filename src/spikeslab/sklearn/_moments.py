@@ -8,12 +8,16 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from scipy import sparse
 
+from spikeslab.sklearn._gibbs_linear import GramData
 from spikeslab.sklearn._scaling import Scaling
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     Floats = NDArray[np.float64]
+
+
+BLOCK = 4_000_000  # entries of X centred at once
 
 
 @dataclass(frozen=True)
@@ -38,7 +42,7 @@ class Moments:
 
     @classmethod
     def of(cls, X: Any, y: Floats) -> Moments:
-        """Compute the moments of a dense or sparse X; a sparse one is not made dense."""
+        """Compute the moments of a dense or sparse X; a sparse one is not made dense, a dense one not copied."""
         n = y.shape[0]
         y_mean = float(y.mean())
         yc = y.astype(np.float64) - y_mean
@@ -48,8 +52,14 @@ class Moments:
             xx = np.asarray((X.T @ X).todense()) - n * np.outer(x_mean, x_mean)
             return cls(n, x_mean, y_mean, xx, np.asarray(X.T @ yc).ravel(), float(yc @ yc))
         x_mean = X.mean(axis=0, dtype=np.float64)
-        xc = X - x_mean
-        return cls(n, x_mean, y_mean, xc.T @ xc, xc.T @ yc, float(yc @ yc))
+        xx = np.zeros((x_mean.size, x_mean.size))
+        xy = np.zeros(x_mean.size)
+        step = max(1, BLOCK // max(x_mean.size, 1))
+        for start in range(0, n, step):
+            xc = X[start : start + step] - x_mean
+            xx += xc.T @ xc
+            xy += xc.T @ yc[start : start + step]
+        return cls(n, x_mean, y_mean, xx, xy, float(yc @ yc))
 
     def merge(self, other: Moments) -> Moments:
         """Return the moments of both sets of rows together (Chan, Golub and LeVeque, 1983)."""
@@ -72,10 +82,11 @@ class Moments:
         f = n / self.n
         return Moments(n, self.x_mean, self.y_mean, f * self.xx, f * self.xy, f * self.yy)
 
-    def standardised(self) -> tuple[Floats, Floats, float, Scaling]:
-        """Return X'X, X'y and y'y of the standardised kept columns and response, and their scaling."""
+    def standardised(self) -> tuple[GramData, Scaling]:
+        """Return the sums for the standardised kept columns and response, and their scaling."""
         scale = np.sqrt(np.maximum(np.diag(self.xx), 0.0) / self.n)
         scaling = Scaling.of_columns(self.x_mean, scale).with_response(self.y_mean, self.yy / self.n)
         kept, factor, y_scale = scaling.kept, 1.0 / scaling.x_scale, scaling.y_scale
         xx = self.xx if kept.size == scaling.n_features else self.xx[np.ix_(kept, kept)]
-        return xx * np.outer(factor, factor), self.xy[kept] * factor / y_scale, self.yy / y_scale**2, scaling
+        xy = self.xy[kept] * factor / y_scale
+        return GramData(xx * np.outer(factor, factor), xy, self.yy / y_scale**2, self.n), scaling

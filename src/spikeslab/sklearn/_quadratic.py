@@ -23,7 +23,7 @@ from scipy import sparse
 from scipy.special import expit, log_expit, log_softmax
 
 from spikeslab.sklearn._draws import ChainDraws, any_class
-from spikeslab.sklearn._gibbs_linear import GramChain
+from spikeslab.sklearn._gibbs_linear import GramChain, GramData
 from spikeslab.sklearn._scaling import Scaling
 
 if TYPE_CHECKING:
@@ -130,15 +130,13 @@ class QuadraticPosterior:
         self.factor = np.sqrt(unit / np.where(diagonal > 1e-9 * unit, diagonal, np.inf))
         gram *= np.outer(self.factor, self.factor)
         np.fill_diagonal(gram, unit)
-        self.gram = np.ascontiguousarray(gram)
-        self.shift = shift * self.factor
-        self.n = int(expansion.n)
+        self.data = GramData(np.ascontiguousarray(gram), shift * self.factor, 0.0, expansion.n)
         self.vectors = vectors
         self.prior = prior._replace(noise_df=np.inf, noise_scale=1.0)
 
     def draw(self, sample: Sample, rngs: Sequence[Generator], warmup: int, steps: int) -> list[ChainDraws]:
         """Run a chain per generator and return draws for the columns that the expansion was made for."""
-        chains = [GramChain(self.gram, self.shift, 0.0, self.n, self.prior, warmup, rng) for rng in rngs]
+        chains = [GramChain(self.data, self.prior, warmup, rng) for rng in rngs]
         return [self._finish(draws, rng) for draws, rng in zip(sample(chains, steps), rngs, strict=True)]
 
     def _finish(self, draws: ChainDraws, rng: Generator) -> ChainDraws:

@@ -9,7 +9,17 @@ from scipy import sparse
 
 from spikeslab.sklearn._chains import Chain
 from spikeslab.sklearn._draws import ChainDraws
-from spikeslab.sklearn._sgld_kernel import BINARY, EM, FIXED, GAUSSIAN, SA, SOFTMAX, Rule, responsibilities, sgld_steps
+from spikeslab.sklearn._sgld_kernel import (
+    BINARY,
+    EM,
+    FIXED,
+    GAUSSIAN,
+    SA,
+    SOFTMAX,
+    Rule,
+    responsibilities,
+    sgld_steps,
+)
 
 if TYPE_CHECKING:
     from numpy.random import Generator
@@ -97,7 +107,9 @@ class SGLDChain(Chain):
             )
         if self.done > self.warmup:
             self.kept.append((self.beta.copy(), self.intercept.copy(), self.latent.copy()))
-            self.inclusion += responsibilities(self.beta, self.latent[0], self.latent[1], self.rule.v0, self.rule.v1)
+            self.inclusion += responsibilities(
+                self.beta, self.latent[0], self.latent[1], self.rule.v0, self.rule.v1
+            )
         return ran
 
     def collect(self) -> ChainDraws:

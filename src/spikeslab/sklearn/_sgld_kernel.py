@@ -130,7 +130,15 @@ def responsibilities(beta: Array, sigma: float, delta: float, v0: float, v1: flo
 
 @njit(cache=True, nogil=True, fastmath=REORDER)
 def langevin_step(
-    beta: Array, grad: Array, kappa0: Array, kappa1: Array, xi: Array, epsilon: float, scale: float, sigma: float, noise: float
+    beta: Array,
+    grad: Array,
+    kappa0: Array,
+    kappa1: Array,
+    xi: Array,
+    epsilon: float,
+    scale: float,
+    sigma: float,
+    noise: float,
 ) -> None:
     """Move one coefficient vector; all scalars have the type of the arrays."""
     inverse = beta.dtype.type(1) / sigma
@@ -142,7 +150,14 @@ def langevin_step(
 
 @njit(cache=True, nogil=True)
 def adapt_coefficients(
-    beta: Array, rho: Array, kappa0: Array, kappa1: Array, omega: float, sigma: float, rule: Rule, logit_delta: float
+    beta: Array,
+    rho: Array,
+    kappa0: Array,
+    kappa1: Array,
+    omega: float,
+    sigma: float,
+    rule: Rule,
+    logit_delta: float,
 ) -> tuple[float, float, float]:
     """Update rho and kappa of one coefficient vector; return sum rho, R_b and sum kappa1 beta^2."""
     kind = beta.dtype.type
@@ -200,7 +215,15 @@ def sgld_steps(
             for j in range(p):
                 xi[j] = rng.standard_normal()
             langevin_step(
-                beta[c], grad[c], kappa0[c], kappa1[c], xi, kind(epsilon), kind(weight), kind(sigma), kind(noise)
+                beta[c],
+                grad[c],
+                kappa0[c],
+                kappa1[c],
+                xi,
+                kind(epsilon),
+                kind(weight),
+                kind(sigma),
+                kind(noise),
             )
             if rule.family != GAUSSIAN:
                 intercept[c] += epsilon * weight * grad[c, p] + noise * rng.standard_normal()

@@ -31,7 +31,9 @@ if TYPE_CHECKING:
 
     Floats = NDArray[np.float64]
 
-GIBBS_LIMIT = 20_000_000  # entries of X times coefficient vectors; a sweep then takes a few hundredths of a second
+GIBBS_LIMIT = (
+    20_000_000  # entries of X times coefficient vectors; a sweep then takes a few hundredths of a second
+)
 QUADRATIC_LIMIT = 8192  # coefficients; their curvature matrix then takes up to 537 MB
 
 
@@ -186,7 +188,9 @@ class SpikeSlabClassifier(ClassifierMixin, SpikeSlabBase):  # type: ignore[misc]
         if num_data is not None:
             check_number("num_data", num_data, 1, integer=True)
         stream = getattr(self, "_stream", None)
-        X, y = validate_data(self, X, y, reset=stream is None, accept_sparse="csr", dtype=(np.float64, np.float32))
+        X, y = validate_data(
+            self, X, y, reset=stream is None, accept_sparse="csr", dtype=(np.float64, np.float32)
+        )
         check_classification_targets(y)
         if stream is None and classes is None:
             raise ValueError("classes must be given at the first call of partial_fit, got None.")

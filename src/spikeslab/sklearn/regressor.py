@@ -29,7 +29,9 @@ if TYPE_CHECKING:
     Floats = NDArray[np.float64]
 
 GRAM_LIMIT = 4096  # features; X'X then takes up to 134 MB
-COLUMN_LIMIT = 50_000_000  # entries of X; a sweep over its columns then takes up to a few hundredths of a second
+COLUMN_LIMIT = (
+    50_000_000  # entries of X; a sweep over its columns then takes up to a few hundredths of a second
+)
 
 
 class SpikeSlabRegressor(RegressorMixin, SpikeSlabBase):  # type: ignore[misc]
@@ -164,11 +166,11 @@ class SpikeSlabRegressor(RegressorMixin, SpikeSlabBase):  # type: ignore[misc]
         return "gibbs" if shape[1] <= GRAM_LIMIT or shape[0] * shape[1] <= COLUMN_LIMIT else "minibatch"
 
     def _fit_moments(self, moments: Moments) -> Self:
-        gram, xty, yty, scaling = moments.standardised()
+        data, scaling = moments.standardised()
         prior = self._prior(scaling.kept.size, self._noise_scale)
         warmup, steps = self._steps(500, 1000)
         *rngs, rng = spawn(self.random_state, self.n_chains + 1)
-        chains = [GramChain(gram, xty, yty, int(moments.n), prior, warmup, r) for r in rngs]
+        chains = [GramChain(data, prior, warmup, r) for r in rngs]
         return self._finish(self._sample(chains, steps), scaling, moments.n, "gibbs", steps, rng)
 
     def _fit_columns(self, X: Any, y: Floats) -> Self:
@@ -182,7 +184,13 @@ class SpikeSlabRegressor(RegressorMixin, SpikeSlabBase):  # type: ignore[misc]
         return self._finish(self._sample(chains, steps), scaling, y.shape[0], "gibbs", steps, rng)
 
     def _finish(
-        self, chains: Sequence[ChainDraws], scaling: Scaling, n: float, method: str, steps: int, rng: Generator
+        self,
+        chains: Sequence[ChainDraws],
+        scaling: Scaling,
+        n: float,
+        method: str,
+        steps: int,
+        rng: Generator,
     ) -> Self:
         for chain in chains:
             chain.scalars["sigma"] *= scaling.y_scale
