@@ -1,12 +1,11 @@
 import numpy as np
 import pytest
+from exact_posteriors import linear_posterior
 from scipy.stats import kstest
 
 from spikeslab.sklearn._chains import run_chains
 from spikeslab.sklearn._gibbs_linear import ColumnChain, GramChain, GramData
 from spikeslab.sklearn._prior import Prior
-
-from .exact import linear_posterior
 
 PRIOR = Prior(a=1.0, b=3.0, slab_df=4.0, slab_scale=1.0, noise_df=3.0, noise_scale=1.0)
 
@@ -88,7 +87,8 @@ def _ranks(replications, rng, n=20, p=8, kept=63, thin=4):
             "beta": (coef[:, 0], beta[0]),
             "fit": (coef @ X[0], X[0] @ beta),
         }
-        ranks.append([(np.sum(d < t) + rng.random() * (np.sum(d == t) + 1)) / (kept + 1) for d, t in monitored.values()])
+        below = [(np.sum(d < t) + rng.random() * (np.sum(d == t) + 1)) for d, t in monitored.values()]
+        ranks.append(np.array(below) / (kept + 1))
     return np.array(ranks)
 
 

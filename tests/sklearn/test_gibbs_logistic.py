@@ -1,11 +1,10 @@
 import numpy as np
 import pytest
+from exact_posteriors import logistic_posterior
 
 from spikeslab.sklearn._chains import run_chains
 from spikeslab.sklearn._gibbs_logistic import LogisticChain, log_likelihood, log_scale_prior, softplus
 from spikeslab.sklearn._prior import Prior
-
-from .exact import logistic_posterior
 
 
 def _problem(rng, n=30, p=2):

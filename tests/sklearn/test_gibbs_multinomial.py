@@ -1,13 +1,11 @@
 import numpy as np
 import pytest
-
+from exact_posteriors import multinomial_patterns
 
 from spikeslab.sklearn._chains import run_chains
 from spikeslab.sklearn._class_patterns import class_patterns
 from spikeslab.sklearn._gibbs_multinomial import MultinomialChain
 from spikeslab.sklearn._prior import Prior
-
-from .exact import multinomial_patterns
 
 
 def _problem(rng, n=40, p=1):

@@ -59,7 +59,7 @@ def check_number(name: str, value: object, low: float, high: float = np.inf, int
 class SpikeSlabBase(BaseEstimator):  # type: ignore[misc]
     """Shared part of `SpikeSlabRegressor` and `SpikeSlabClassifier`; not an estimator by itself."""
 
-    _methods: ClassVar[tuple[str, ...]] = ("auto", "gibbs", "minibatch", "sgld-sa", "sgld-em", "sgld")
+    _methods: ClassVar[tuple[str, ...]] = ("auto", "gibbs", "sgld-sa", "sgld-em", "sgld")
     _default_slab: ClassVar[tuple[float, float]]
 
     method_: str
@@ -140,7 +140,7 @@ class SpikeSlabBase(BaseEstimator):  # type: ignore[misc]
         warmup = warmup if self.warmup is None else self.warmup
         return warmup, warmup + (kept if self.n_iter is None else self.n_iter)
 
-    def _check_X(self, X: Any) -> Any:
+    def _check_rows(self, X: Any) -> Any:
         check_is_fitted(self)
         return validate_data(self, X, reset=False, accept_sparse="csr", dtype=(np.float64, np.float32))
 
@@ -163,8 +163,8 @@ class SpikeSlabBase(BaseEstimator):  # type: ignore[misc]
         if not isinstance(settings, SGLDSettings):
             raise TypeError(f"sgld must be an SGLDSettings or None, got {settings!r}.")
         columns, scaling = standardise(X)
-        kind = np.float32 if X.dtype == np.float32 else np.float64
-        rows = np.ascontiguousarray(columns.T, dtype=kind)
+        kind = np.dtype(np.float32 if X.dtype == np.float32 else np.float64)
+        rows: NDArray[np.floating] = np.ascontiguousarray(columns.T).astype(kind)
         warmup, steps = self._steps(12_000, 48_000)
         chains = [
             SGLDChain(rows, y.astype(kind), n_classes, method, settings, warmup, steps, rng)

@@ -1,15 +1,16 @@
 r"""A Metropolis move on which classes use a feature in a multinomial model.
 
-Adding the same number to the coefficients of a feature in all classes changes no probability, so that "class 1
-differs" can be written as one non-zero coefficient or as non-zero coefficients in all other classes. The prior
-prefers the first, but draws of one class at a time hardly ever get from one to the other.
+Adding the same number to the coefficients of a feature in all classes changes no probability, so that
+"class 1 differs" can be written as one non-zero coefficient or as non-zero coefficients in all other
+classes. The prior prefers the first, but draws of one class at a time hardly ever get from one to the
+other.
 
-The move redraws the whole vector b of a feature's coefficients, indicators included. Let F be the log likelihood
-as a function of b, everything else fixed, and f(b) = h'b - b'H b / 2 its expansion at the mode of
-F(b) - |b|^2 / (2 s2), found by Newton steps from b = 0: it does not depend on the present b. Under f the
-posterior of (pattern, b) is a mixture of normal laws, one per pattern; b' is drawn from it and accepted with
-probability min(1, exp(F(b') - f(b') - F(b) + f(b))), which leaves the posterior invariant. The feature is drawn
-among those in use and no pattern is empty, so that the choice of the feature is symmetric.
+The move redraws the whole vector b of a feature's coefficients, indicators included. Let F be the log
+likelihood as a function of b, everything else fixed, and f(b) = h'b - b'H b / 2 its expansion at the mode
+of F(b) - |b|^2 / (2 s2), found by Newton steps from b = 0: it does not depend on the present b. Under f the
+posterior of (pattern, b) is a mixture of normal laws, one per pattern; b' is drawn from it and accepted
+with probability min(1, exp(F(b') - f(b') - F(b) + f(b))), which leaves the posterior invariant. The feature
+is drawn among those in use and no pattern is empty, so that the choice of the feature is symmetric.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ NEWTON_STEPS = 4
 
 
 def class_patterns(n_classes: int) -> Ints:
-    """Bit masks of the patterns to move between: all of them up to six classes, then those of one or two classes."""
+    """Bit masks of the patterns to move between: all of them up to six classes, then one or two classes."""
     if n_classes <= 6:
         return np.arange(1, 2**n_classes)
     single = [1 << c for c in range(n_classes)]

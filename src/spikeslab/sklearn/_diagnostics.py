@@ -58,7 +58,8 @@ def _autocovariance(draws: Floats) -> Floats:
     n = draws.shape[1]
     centred = draws - draws.mean(axis=1, keepdims=True)
     spectrum = np.fft.rfft(centred, 2 * n, axis=1)
-    return np.fft.irfft(np.abs(spectrum) ** 2, axis=1)[:, :n] / n
+    covariance: Floats = np.fft.irfft(np.abs(spectrum) ** 2, axis=1)[:, :n] / n
+    return covariance
 
 
 def ess(draws: Floats) -> float:

@@ -9,9 +9,9 @@ excluded variables, draws the included coefficients jointly, and then
     sigma2 | beta ~ IG((noise_df + n - 1) / 2, (noise_df noise_scale^2 + |y - X beta|^2) / 2),
     s2 | beta ~ IG((slab_df + |gamma|) / 2, (slab_df slab_scale^2 + |beta|^2) / 2).
 
-It leaves p(beta, gamma, sigma2, s2 | y) invariant. `GramChain` holds X'X and the correlations X'r, so that a
-sweep costs O(p) plus O(p) per change of a coefficient, whatever n is; `ColumnChain` holds X, and a sweep costs
-O(n p). The moves and their references are in `_sweep`.
+It leaves p(beta, gamma, sigma2, s2 | y) invariant. `GramChain` holds X'X and the correlations X'r, so that
+a sweep costs O(p) plus O(p) per change of a coefficient, whatever n is; `ColumnChain` holds X, and a sweep
+costs O(n p). The moves and their references are in `_sweep`.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ if TYPE_CHECKING:
 
 
 class GramData(NamedTuple):
-    """X'X of standardised columns (equal diagonal), X'y and y'y of a centred response, and the number of rows."""
+    """X'X of standardised columns (equal diagonal), X'y and y'y of a centred response, and the row count."""
 
     gram: Floats
     xty: Floats

@@ -2,12 +2,12 @@ r"""Exact Gibbs sampling for logistic regression under a point-mass spike and sl
 
     P(y_i = 1) = 1 / (1 + exp(-psi_i)),  psi = b0 + X beta,  flat b0, prior of beta and s2 as in `Prior`,
 
-with X standardised. Given Polya-Gamma variables omega_i | psi_i ~ PG(1, psi_i) the likelihood is that of a linear
-model with weights omega and weighted residual (y - 1/2) - omega psi, to which the moves of `_sweep` apply; the
-intercept is drawn jointly with the included coefficients. When the classes are nearly separable, the data hardly
-bound the length of (b0, beta), and a walk of one coordinate at a time is slow along it; a Metropolis step that
-multiplies (b0, beta, sqrt(s2)) by a common factor, with omega integrated out, moves there at a cost of O(n). A
-sweep leaves p(b0, beta, gamma, s2 | y) invariant and costs O(n p).
+with X standardised. Given Polya-Gamma variables omega_i | psi_i ~ PG(1, psi_i) the likelihood is that of a
+linear model with weights omega and weighted residual (y - 1/2) - omega psi, to which the moves of `_sweep`
+apply; the intercept is drawn jointly with the included coefficients. When the classes are nearly separable,
+the data hardly bound the length of (b0, beta), and a walk of one coordinate at a time is slow along it; a
+Metropolis step that multiplies (b0, beta, sqrt(s2)) by a common factor, with omega integrated out, moves
+there at a cost of O(n). A sweep leaves p(b0, beta, gamma, s2 | y) invariant and costs O(n p).
 
 References:
     N. G. Polson, J. G. Scott and J. Windle (2013), Bayesian inference for logistic models using Pólya-Gamma
@@ -69,7 +69,7 @@ def log_likelihood(y: Floats, psi: Floats, factor: float) -> float:
 
 @njit(cache=True, nogil=True)
 def log_scale_prior(factor: float, slab: float, intercepts: int, prior: Prior) -> float:
-    """Log density ratio, Jacobian included, of the prior after (b0, beta, sqrt(s2)) was multiplied by `factor`.
+    """Log ratio of the prior, Jacobian included, after (b0, beta, sqrt(s2)) was multiplied by `factor`.
 
     The density of the coefficients and its Jacobian cancel; the inverse gamma density of s2 with its Jacobian
     factor^2 and the flat prior of the intercepts with its Jacobian are left.

@@ -2,14 +2,14 @@ r"""Exact Gibbs sampling for multinomial logistic regression under a point-mass 
 
     P(y_i = c) = exp(psi_ic) / sum_d exp(psi_id),  psi_c = b0_c + X beta_c,
 
-with X standardised. The parametrisation is symmetric: every class has its own coefficients, each with its own
-indicator, all of which share pi and s2 (prior as in `Prior`), and its own intercept with a flat prior. Given the
-other classes, class c is a logistic regression with offset -log sum_{d != c} exp(psi_id) (Holmes and Held, 2006),
-so that the Polya-Gamma sweep of `_gibbs_logistic` applies to one class after the other. The moves of
-`_class_patterns` then redraw some features' coefficients in all classes together. The likelihood does not
-depend on a common shift of the intercepts; they are centred after every sweep, which changes no probability and
-leaves them one dimension less. The Metropolis step on the common scale is that of `_gibbs_logistic`. A sweep
-leaves p(b0, beta, gamma, s2 | y) invariant and costs O(n p) per class.
+with X standardised. The parametrisation is symmetric: every class has its own coefficients, each with its
+own indicator, all of which share pi and s2 (prior as in `Prior`), and its own intercept with a flat prior.
+Given the other classes, class c is a logistic regression with offset -log sum_{d != c} exp(psi_id) (Holmes
+and Held, 2006), so that the Polya-Gamma sweep of `_gibbs_logistic` applies to one class after the other. The
+move of `_class_patterns` then redraws a feature's coefficients in all classes together. The likelihood does
+not depend on a common shift of the intercepts; they are centred after every sweep, which changes no
+probability and leaves them one dimension less. The Metropolis step on the common scale is that of
+`_gibbs_logistic`. A sweep leaves p(b0, beta, gamma, s2 | y) invariant and costs O(n p) per class.
 
 A feature is included when any of its coefficients is: its inclusion probability is P(some gamma_cj = 1).
 
@@ -50,7 +50,7 @@ PATTERN_MOVES = 1  # features per sweep
 
 @njit(cache=True, nogil=True)
 def log_sum_others(psi: Floats, i: int, skip: int) -> float:
-    """log sum_{c != skip} exp(psi[c, i])."""
+    """Return log sum_{c != skip} exp(psi[c, i])."""
     top = -np.inf
     for c in range(psi.shape[0]):
         if c != skip:
@@ -214,6 +214,6 @@ class MultinomialChain(GibbsChain):
         )
 
     def collect(self) -> ChainDraws:
-        """Return the draws; the inclusion probability of a feature counts the draws where any class uses it."""
+        """Return the draws; a feature's inclusion probability counts the draws where any class uses it."""
         draws = super().collect()
         return replace(draws, pip=any_class(draws.coef, self.beta.shape[1]))

@@ -6,10 +6,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from scipy import sparse
 
 from spikeslab.sklearn._gibbs_linear import GramData
-from spikeslab.sklearn._scaling import Scaling
+from spikeslab.sklearn._scaling import Scaling, is_sparse
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -42,11 +41,11 @@ class Moments:
 
     @classmethod
     def of(cls, X: Any, y: Floats) -> Moments:
-        """Compute the moments of a dense or sparse X; a sparse one is not made dense, a dense one not copied."""
+        """Compute the moments of X; a sparse one is not made dense, and a dense one is not copied."""
         n = y.shape[0]
         y_mean = float(y.mean())
         yc = y.astype(np.float64) - y_mean
-        if sparse.issparse(X):
+        if is_sparse(X):
             X = X.astype(np.float64)
             x_mean = np.asarray(X.mean(axis=0), dtype=np.float64).ravel()
             xx = np.asarray((X.T @ X).todense()) - n * np.outer(x_mean, x_mean)

@@ -11,7 +11,8 @@ many terms (Devroye's method) without any truncation error. E[omega] = tanh(z/2)
 References:
     N. G. Polson, J. G. Scott and J. Windle (2013), Bayesian inference for logistic models using Pólya-Gamma
     latent variables, Journal of the American Statistical Association 108.
-    L. Devroye (2009), On exact simulation algorithms for some distributions related to Jacobi theta functions.
+    L. Devroye (2009), On exact simulation algorithms for some distributions related to Jacobi theta
+    functions, Statistics and Probability Letters 79.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ def _term(n: int, x: float) -> float:
     """The n-th term of the alternating series of the density of J*(1, 0) at x."""
     half = n + 0.5
     if x <= SPLIT:
-        return pi * half * (2.0 / (pi * x)) ** 1.5 * exp(-2.0 * half * half / x)
+        return pi * half * float((2.0 / (pi * x)) ** 1.5) * exp(-2.0 * half * half / x)
     return pi * half * exp(-0.5 * half * half * pi * pi * x)
 
 

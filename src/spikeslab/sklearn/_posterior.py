@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from scipy import sparse
 
+from spikeslab.sklearn._scaling import is_sparse
+
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
@@ -44,10 +46,10 @@ class Posterior:
     @property
     def n_chains(self) -> int:
         """Number of chains."""
-        return next(iter(self.scalars.values())).shape[0]
+        return int(next(iter(self.scalars.values())).shape[0])
 
     def linear_predictor(self, X: Any) -> Iterator[tuple[slice, Floats]]:
-        """Yield (rows, draws of the linear predictor, shape (rows, chains * draws, classes)) block by block."""
+        """Yield blocks of (rows, draws of the linear predictor of shape (rows, chains * draws, classes))."""
         classes = self.intercept.shape[1]
         p = self.coef.shape[1] // classes
         used = np.unique(self.coef.indices % p)
@@ -59,7 +61,7 @@ class Posterior:
             out = np.empty((rows.stop - rows.start, *self.intercept.shape))
             for c, coef in enumerate(per_class):
                 product = part @ coef
-                out[:, :, c] = product.toarray() if sparse.issparse(product) else product
+                out[:, :, c] = product.toarray() if is_sparse(product) else product
             yield rows, out + self.intercept
 
     def interval(self, level: float) -> Floats:
@@ -86,7 +88,7 @@ def pool(chains: Sequence[ChainDraws], scaling: Scaling, intercept: Floats) -> P
     Args:
         chains: draws for the standardised problem.
         scaling: its scaling.
-        intercept: draws of the intercepts for centred X, on the user's scale, shape (chains * draws, classes).
+        intercept: draws of the intercepts for centred X on the user's scale, shape (chains * draws, classes).
     """
     classes = chains[0].mean.shape[0]
     kept, p = scaling.kept, scaling.n_features

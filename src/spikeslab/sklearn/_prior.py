@@ -9,10 +9,11 @@ class Prior(NamedTuple):
     """Prior of a sparse linear predictor, on the scale the samplers work on (standardised columns).
 
         gamma_j | pi ~ Bernoulli(pi),  pi ~ Beta(a, b),  beta_j | gamma_j = 1 ~ N(0, s2),
-        s2 ~ IG(slab_df / 2, slab_df slab_scale^2 / 2),  sigma2 ~ IG(noise_df / 2, noise_df noise_scale^2 / 2).
+        s2 ~ IG(slab_df / 2, slab_df slab_scale^2 / 2),
+        sigma2 ~ IG(noise_df / 2, noise_df noise_scale^2 / 2).
 
-    The slab does not depend on sigma2, and the intercept has a flat prior. An infinite noise_df says that sigma2 is
-    known to be noise_scale^2.
+    The slab does not depend on sigma2, and the intercept has a flat prior. An infinite noise_df says that
+    sigma2 is known to be noise_scale^2.
     """
 
     a: float

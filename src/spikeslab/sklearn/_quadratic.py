@@ -1,16 +1,17 @@
-r"""Quadratic expansion of a (multinomial) logistic likelihood, for many rows and for rows that come in batches.
+r"""Quadratic expansion of a logistic likelihood, for many rows and for rows that come in batches.
 
 With z = (x, 1), theta = (beta_c, b0_c) over the coefficient vectors c, and probabilities p at theta0,
 
     log p(y | theta) ~ const + h'theta - theta' A theta / 2,
     A = sum_i (diag(p_i) - p_i p_i') (x) z_i z_i',    h = A theta0 + sum_i (e_{y_i} - p_i) (x) z_i
 
-(one vector and p (1 - p) for two classes). A and h are sums over rows: batches can be added up and no row needs to
-be seen twice. Expanded at the posterior mean the error is of relative order n^(-1/2) (Bernstein and von Mises), so
-that the exact Gibbs sampler of `_gibbs_linear` on (A, h), with a noise variance of one, draws from the
-spike-and-slab posterior up to that error, at a cost per sweep that does not depend on n. The flat intercepts
-are integrated out and drawn afterwards given the coefficients. Columns are scaled to equal curvature, which makes
-sqrt(s2) the slab's standard deviation per standard deviation of x under the weights p (1 - p).
+(one vector and p (1 - p) for two classes). A and h are sums over rows: batches can be added up and no row
+needs to be seen twice. Expanded at the posterior mean the error is of relative order n^(-1/2) (Bernstein
+and von Mises), so that the exact Gibbs sampler of `_gibbs_linear` on (A, h), with a noise variance of one,
+draws from the spike-and-slab posterior up to that error, at a cost per sweep that does not depend on n. The
+flat intercepts are integrated out and drawn afterwards given the coefficients. Columns are scaled to equal
+curvature, which makes sqrt(s2) the slab's standard deviation per standard deviation of x under the weights
+p (1 - p).
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from scipy.special import expit, log_expit, log_softmax
 
 from spikeslab.sklearn._draws import ChainDraws, any_class
 from spikeslab.sklearn._gibbs_linear import GramChain, GramData
-from spikeslab.sklearn._scaling import Scaling
+from spikeslab.sklearn._scaling import Scaling, is_sparse
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -83,7 +84,7 @@ def expand(X: Any, labels: Ints, theta: Floats, scaling: Scaling) -> Expansion:
         part = X[start : start + step]
         y = labels[start : start + step]
         z = np.ones((part.shape[0], q))
-        z[:, :-1] = part.toarray() if sparse.issparse(part) else part
+        z[:, :-1] = part.toarray() if is_sparse(part) else part
         z[:, :-1] -= scaling.x_mean
         z[:, :-1] /= scaling.x_scale
         psi = z @ theta.T
@@ -201,9 +202,9 @@ def settle(
 
 
 def column_scaling(X: Any) -> Scaling:
-    """Means and scales of the columns; a column that does not vary keeps the scale 1, and none is left out."""
+    """Means and scales of all columns; one that does not vary has the scale 1."""
     mean = np.asarray(X.mean(axis=0), dtype=np.float64).ravel()
-    if sparse.issparse(X):
+    if is_sparse(X):
         square = np.asarray(X.multiply(X).mean(axis=0), dtype=np.float64).ravel() - mean**2
     else:
         square = X.var(axis=0, dtype=np.float64)

@@ -15,6 +15,11 @@ if TYPE_CHECKING:
     Ints = NDArray[np.int64]
 
 
+def is_sparse(X: Any) -> bool:
+    """Whether X is a sparse array or matrix of scipy."""
+    return bool(sparse.issparse(X))
+
+
 @dataclass(frozen=True)
 class Scaling:
     """Which features are kept, and the centres and scales that standardise them and the response.
@@ -52,7 +57,7 @@ def standardise(X: Any) -> tuple[Floats, Scaling]:
 
     A sparse X becomes dense, because centred columns are.
     """
-    columns = np.array(X.T.toarray() if sparse.issparse(X) else X.T, dtype=np.float64, order="C")
+    columns: Floats = np.array(X.T.toarray() if is_sparse(X) else X.T, dtype=np.float64, order="C")
     mean = columns.mean(axis=1)
     columns -= mean[:, None]
     scaling = Scaling.of_columns(mean, np.sqrt(np.einsum("ij,ij->i", columns, columns) / columns.shape[1]))

@@ -17,6 +17,7 @@ from spikeslab.sklearn._sgld_kernel import (
     SA,
     SOFTMAX,
     Rule,
+    State,
     responsibilities,
     sgld_steps,
 )
@@ -81,40 +82,43 @@ class SGLDChain(Chain):
         self.rng = rng
         self.warmup = warmup
         self.thin = max(settings.thin, -(-(steps - warmup) * vectors * p // MAX_KEPT), 1)
-        self.data = (rows, y)
-        self.order = np.arange(n)
-        self.beta = rng.normal(0.0, settings.init_scale, (vectors, p)).astype(kind)
-        self.intercept = np.zeros(vectors, kind)
-        self.rho = np.full((vectors, p), settings.delta, kind)
-        self.kappa0 = np.full((vectors, p), settings.kappa, kind)
-        self.kappa1 = np.full((vectors, p), settings.kappa, kind)
-        self.latent = np.array([settings.sigma, settings.delta])
-        self.work = (np.empty(p, kind), np.empty((vectors, p + 1), kind))
+        self.rows = rows
+        self.y = y
+        shape = (vectors, p)
+        self.state = State(
+            order=np.arange(n, dtype=np.int64),
+            beta=rng.normal(0.0, settings.init_scale, shape).astype(kind),
+            intercept=np.zeros(vectors, kind),
+            rho=np.full(shape, settings.delta, kind),
+            kappa0=np.full(shape, settings.kappa, kind),
+            kappa1=np.full(shape, settings.kappa, kind),
+            latent=np.array([settings.sigma, settings.delta]),
+            xi=np.empty(p, kind),
+            grad=np.empty((vectors, p + 1), kind),
+        )
         self.kept: list[tuple[Array, Array, Floats]] = []
-        self.inclusion = np.zeros((vectors, p))
+        self.inclusion = np.zeros(shape)
 
     def advance(self, steps: int) -> int:
         """Run up to the next draw to keep."""
         target = self.warmup if self.done < self.warmup else self.done + self.thin
         ran = target - self.done if self.done >= self.warmup else min(steps, target - self.done)
-        state = (self.order, self.beta, self.intercept, self.rho, self.kappa0, self.kappa1, self.latent)
-        sgld_steps(*self.data, *state, self.rule, self.done + 1, ran, self.rng, *self.work)
+        sgld_steps(self.rows, self.y, self.state, self.rule, self.done + 1, ran, self.rng)
         self.done += ran
-        if not (np.isfinite(self.beta).all() and np.isfinite(self.latent).all()):
+        beta, latent = self.state.beta, self.state.latent
+        if not (np.isfinite(beta).all() and np.isfinite(latent).all()):
             raise FloatingPointError(
                 f"The chain diverged before step {self.done}; the step size is too large for these data, "
                 f"lower the first number of sgld.step, now {self.rule.step[0]}."
             )
         if self.done > self.warmup:
-            self.kept.append((self.beta.copy(), self.intercept.copy(), self.latent.copy()))
-            self.inclusion += responsibilities(
-                self.beta, self.latent[0], self.latent[1], self.rule.v0, self.rule.v1
-            )
+            self.kept.append((beta.copy(), self.state.intercept.copy(), latent.copy()))
+            self.inclusion += responsibilities(beta, latent[0], latent[1], self.rule.v0, self.rule.v1)
         return ran
 
     def collect(self) -> ChainDraws:
-        """Return the kept draws; the inclusion probabilities average the responsibilities of equation (12)."""
-        vectors, p = self.beta.shape
+        """Return the kept draws; inclusion probabilities average the responsibilities of equation (12)."""
+        vectors = self.inclusion.shape[0]
         coef = np.array([draw[0] for draw in self.kept], dtype=np.float64)
         inclusion = self.inclusion / len(self.kept)
         latent = np.array([draw[2] for draw in self.kept])

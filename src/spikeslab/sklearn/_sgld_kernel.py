@@ -1,6 +1,7 @@
 r"""SGLD-SA, SGLD-EM and SGLD for (generalised) linear models in one fused loop.
 
-The prior of the paper is a mixture of a Laplace spike and a Gaussian slab whose scales carry the noise's sigma,
+The prior of the paper is a mixture of a Laplace spike and a Gaussian slab whose scales carry the noise's
+sigma,
 
     beta_j | gamma_j, sigma ~ (1 - gamma_j) Laplace(0, sigma v0) + gamma_j N(0, sigma^2 v1),
 
@@ -14,15 +15,16 @@ and a step k = 1, 2, ... on a batch S of n of the N rows, with epsilon in the pa
     sigma  += omega_k ((R_b + sqrt(R_b^2 + 4 R_a R_c)) / (2 R_a) - sigma),                       (14)
     delta  += omega_k ((sum rho + a - 1) / (a + b + p - 2) - delta),                             (15)
 
-with R_b = sum kappa0 |beta|, R_a = N + p + nu and R_c = N/n sum_S (y_i - x_i beta)^2 + sum kappa1 beta^2 + nu lambda
-in regression (residuals at the coefficients before the step), and R_a = p + nu + 2, R_c = sum kappa1 beta^2 + nu
-lambda in classification. SGLD-SA has a decreasing omega_k, SGLD-EM omega_k = 1 and SGLD omega_k = 0. For fixed
-(kappa, sigma) and epsilon -> 0 the law of beta tends to exp(L / T), L the log posterior in the first line; under SA
-the latent variables tend to a fixed point, and the pair is an approximation to the spike-and-slab posterior.
+with R_b = sum kappa0 |beta|. In regression R_a = N + p + nu and R_c = N/n sum_S (y_i - x_i beta)^2 +
+sum kappa1 beta^2 + nu lambda, with the residuals at the coefficients before the step; in classification
+R_a = p + nu + 2 and R_c = sum kappa1 beta^2 + nu lambda. SGLD-SA has a decreasing omega_k, SGLD-EM
+omega_k = 1 and SGLD omega_k = 0. For fixed (kappa, sigma) and epsilon -> 0 the law of beta tends to
+exp(L / T), L the log posterior whose gradient stands in the first line; under SA the latent variables tend
+to a fixed point, and the pair approximates the spike-and-slab posterior.
 
 References:
-    W. Deng, X. Zhang, F. Liang and G. Lin (2019), An adaptive empirical Bayesian method for sparse deep learning,
-    Advances in Neural Information Processing Systems 32; the numbers are those of its equations.
+    W. Deng, X. Zhang, F. Liang and G. Lin (2019), An adaptive empirical Bayesian method for sparse deep
+    learning, Advances in Neural Information Processing Systems 32; the numbers are those of its equations.
 """
 
 from __future__ import annotations
@@ -40,6 +42,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     Array = NDArray[np.floating]
+    Scalar = float | np.floating
     Floats = NDArray[np.float64]
     Ints = NDArray[np.int64]
 
@@ -65,6 +68,29 @@ class Rule(NamedTuple):
     omega: tuple[float, float, float]
 
 
+class State(NamedTuple):
+    """The state of a chain and its work space; floating arrays have the type of X but for `latent`.
+
+    Attributes:
+        order: a permutation of the rows.
+        beta: coefficients, shape (vectors, p), as `rho`, `kappa0` and `kappa1`.
+        intercept: intercepts, shape (vectors,).
+        latent: sigma and delta.
+        xi: work space for noise, shape (p,).
+        grad: work space for gradients, shape (vectors, p + 1).
+    """
+
+    order: Ints
+    beta: Array
+    intercept: Array
+    rho: Array
+    kappa0: Array
+    kappa1: Array
+    latent: Floats
+    xi: Array
+    grad: Array
+
+
 @njit(cache=True, nogil=True)
 def draw_batch(order: Ints, batch: int, rng: Generator) -> None:
     """Put a uniform sample without replacement in front of `order`, a permutation of the rows."""
@@ -75,15 +101,15 @@ def draw_batch(order: Ints, batch: int, rng: Generator) -> None:
 
 
 @njit(cache=True, nogil=True, fastmath=REORDER)
-def _dot(x: Array, beta: Array) -> float:
-    acc = x[0] * beta[0]
+def _dot(x: Array, beta: Array) -> Scalar:
+    acc: Scalar = x[0] * beta[0]
     for j in range(1, x.shape[0]):
         acc += x[j] * beta[j]
     return acc
 
 
 @njit(cache=True, nogil=True, fastmath=REORDER)
-def _add(grad: Array, x: Array, weight: float) -> None:
+def _add(grad: Array, x: Array, weight: Scalar) -> None:
     for j in range(x.shape[0]):
         grad[j] += weight * x[j]
 
@@ -92,9 +118,9 @@ def _add(grad: Array, x: Array, weight: float) -> None:
 def likelihood_gradient(
     rows: Array, y: Array, order: Ints, rule: Rule, beta: Array, intercept: Array, grad: Array, psi: Array
 ) -> float:
-    """Write the gradient of the batch's log likelihood times sigma^2 (regression) and return its sum of squares.
+    """Write the gradient of the batch's log likelihood and return its residual sum of squares (regression).
 
-    The last column of `grad` is the gradient with respect to the intercepts.
+    In regression the gradient is that times sigma^2. The last column is for the intercepts.
     """
     classes, p = beta.shape
     one = rows.dtype.type(1)
@@ -135,10 +161,10 @@ def langevin_step(
     kappa0: Array,
     kappa1: Array,
     xi: Array,
-    epsilon: float,
-    scale: float,
-    sigma: float,
-    noise: float,
+    epsilon: Scalar,
+    scale: Scalar,
+    sigma: Scalar,
+    noise: Scalar,
 ) -> None:
     """Move one coefficient vector; all scalars have the type of the arrays."""
     inverse = beta.dtype.type(1) / sigma
@@ -180,26 +206,11 @@ def adapt_coefficients(
 
 @njit(cache=True, nogil=True)
 def sgld_steps(
-    rows: Array,
-    y: Array,
-    order: Ints,
-    beta: Array,
-    intercept: Array,
-    rho: Array,
-    kappa0: Array,
-    kappa1: Array,
-    latent: Floats,
-    rule: Rule,
-    first: int,
-    steps: int,
-    rng: Generator,
-    xi: Array,
-    grad: Array,
+    rows: Array, y: Array, state: State, rule: Rule, first: int, steps: int, rng: Generator
 ) -> None:
-    """Take the steps first, ..., first + steps - 1; everything but `rows`, `y` and `rule` is updated in place.
-
-    `latent` is (sigma, delta); `order` is a permutation of the rows; `xi` and `grad` are work space.
-    """
+    """Take the steps first, ..., first + steps - 1 of the chain `state`, in place."""
+    beta, rho, kappa0, kappa1, latent = state.beta, state.rho, state.kappa0, state.kappa1, state.latent
+    intercept, xi, grad = state.intercept, state.xi, state.grad
     classes, p = beta.shape
     kind = beta.dtype.type
     psi = np.empty(classes, beta.dtype)
@@ -208,8 +219,8 @@ def sgld_steps(
         epsilon = rule.step[0] * (k + rule.step[1]) ** -rule.step[2]
         noise = sqrt(2.0 * epsilon * rule.temperature)
         sigma = latent[0]
-        draw_batch(order, rule.batch, rng)
-        squares = likelihood_gradient(rows, y, order, rule, beta, intercept, grad, psi)
+        draw_batch(state.order, rule.batch, rng)
+        squares = likelihood_gradient(rows, y, state.order, rule, beta, intercept, grad, psi)
         weight = scale / (sigma * sigma) if rule.family == GAUSSIAN else scale
         for c in range(classes):
             for j in range(p):

@@ -3,7 +3,8 @@ r"""Gibbs moves for the coefficients of a weighted linear model under a point-ma
 Every sampler of this package that looks at the columns of X reduces, given its other variables, to
 
     z | beta ~ N(b0 + X beta, W^-1),    W = diag(w),
-    beta_j | gamma_j ~ (1 - gamma_j) delta_0 + gamma_j N(0, s2),    gamma_j | pi ~ Bernoulli(pi),    pi ~ Beta(a, b).
+    beta_j | gamma_j ~ (1 - gamma_j) delta_0 + gamma_j N(0, s2),
+    gamma_j | pi ~ Bernoulli(pi),    pi ~ Beta(a, b).
 
 pi is integrated out, so that given the other indicators, m of which are one, gamma_j has the prior odds
 (a + m) / (b + p - 1 - m). With q_j = sum_i w_i x_ij^2 and c_j = sum_i w_i x_ij r_i, where r leaves out
@@ -36,7 +37,7 @@ if TYPE_CHECKING:
 
 JOINT_LIMIT = 128  # a larger model draws its coefficients one at a time only; either way the law is the same
 
-# Sums may be reordered, which lets the compiler use vector instructions; infinities and NaN keep their meaning.
+# Sums may be reordered, so that vector instructions can be used; NaN and infinities keep their meaning.
 REORDER = {"reassoc", "contract", "nsz"}
 
 
@@ -135,7 +136,8 @@ def draw_index(log_weights: Floats, rng: Generator) -> int:
     for j in range(log_weights.shape[0]):
         acc += exp(log_weights[j] - top)
         log_weights[j] = acc
-    return min(np.searchsorted(log_weights, rng.random() * acc, side="right"), log_weights.shape[0] - 1)
+    at = np.searchsorted(log_weights, rng.random() * acc, side="right")
+    return int(min(at, log_weights.shape[0] - 1))
 
 
 @njit(cache=True, nogil=True)
@@ -248,7 +250,7 @@ def joint_draw(
         return 0.0
     for m in range(n):
         wr[m] -= w[m] * draw[k]
-    return draw[k]
+    return float(draw[k])
 
 
 @njit(cache=True, nogil=True)
@@ -259,7 +261,7 @@ def draw_inverse_gamma(shape: float, rate: float, rng: Generator) -> float:
 
 @njit(cache=True, nogil=True)
 def draw_slab(beta: Floats, df: float, scale2: float, rng: Generator) -> float:
-    """Draw the slab's variance from its law given the included coefficients; its prior is IG(df/2, df scale2/2)."""
+    """Draw the slab's variance, whose prior is IG(df/2, df scale2/2), given the included coefficients."""
     size = 0
     squares = 0.0
     for j in range(beta.shape[0]):

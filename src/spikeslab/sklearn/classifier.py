@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
-from scipy import sparse
 from scipy.special import expit, softmax
 from sklearn.base import ClassifierMixin
 from sklearn.utils.multiclass import check_classification_targets
@@ -17,7 +16,7 @@ from spikeslab.sklearn._gibbs_logistic import LogisticChain
 from spikeslab.sklearn._gibbs_multinomial import MultinomialChain
 from spikeslab.sklearn._posterior import pool
 from spikeslab.sklearn._quadratic import QuadraticPosterior, column_scaling, expand, mean_of, settle
-from spikeslab.sklearn._scaling import standardise
+from spikeslab.sklearn._scaling import is_sparse, standardise
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -38,28 +37,31 @@ QUADRATIC_LIMIT = 8192  # coefficients; their curvature matrix then takes up to 
 
 
 class SpikeSlabClassifier(ClassifierMixin, SpikeSlabBase):  # type: ignore[misc]
-    """Bayesian logistic regression, for two classes or more, that says which variables matter, and how surely.
+    """Bayesian logistic regression, for two classes or more, that says which variables matter.
 
-    A coefficient is exactly zero or drawn from a normal slab; the share of non-zero coefficients and the scale
-    of the slab are learnt. X is standardised inside, the intercepts are not penalised, and every result is on
-    the user's scale. Three classes or more have a coefficient vector each (no class is the reference).
+    A coefficient is exactly zero or drawn from a normal slab; the share of non-zero coefficients and the
+    scale of the slab are learnt. X is standardised inside, the intercepts are not penalised, and every
+    result is on the user's scale. Three classes or more have a coefficient vector each (no class is the
+    reference).
 
     Args:
         method: how to draw from the posterior.
 
-            - "auto": "gibbs" if n_samples * n_features * (number of coefficient vectors) <= 2e7, otherwise
-              "minibatch". The Gibbs sampler is exact; its cost grows with the size of X.
+            - "auto": "gibbs", which is exact but has a cost that grows with the size of X, unless
+              n_samples * n_features * (number of coefficient vectors) > 2e7 and "minibatch" is possible.
             - "gibbs": exact Polya-Gamma sampler for the point-mass spike and slab.
-            - "minibatch": stochastic-gradient Langevin dynamics with control variates for a narrow Laplace
-              spike and a learnt Gaussian slab; approximate.
+            - "minibatch": passes over blocks of rows that replace the likelihood by its quadratic expansion at
+              the posterior mean, then the same sampler at a cost that does not depend on the number of rows;
+              up to 8192 coefficients. The error falls with the number of rows.
             - "sgld-sa", "sgld-em", "sgld": the algorithms of the paper, with the settings `sgld`. Their
               inclusion probabilities are not calibrated.
         n_chains: independent chains, run in threads.
-        n_iter: steps kept per chain after the warm-up; None is 500 sweeps of "gibbs", 5000 steps of
-            "minibatch", and four fifths of 60000 steps of the paper's methods.
-        warmup: steps discarded per chain; None is 300, 5000 or one fifth of 60000.
-        inclusion_prior: (a, b) of the Beta prior of the inclusion probability of a coefficient; b=None is a
-            third of the number of coefficients, which expects about three.
+        n_iter: steps kept per chain after the warm-up; None is 500 to 2000 sweeps of "gibbs" (more for small
+            data), 1000 of "minibatch", and 48000 steps of the paper's methods.
+        warmup: steps discarded per chain; None is half as many as kept but at least 300 sweeps, and 12000
+            steps of the paper's methods.
+        inclusion_prior: (a, b) of the Beta prior of the inclusion probability of a coefficient; b=None is the
+            number of coefficients, which expects about one and lets the data say otherwise.
         slab_scale: prior scale of the slab's standard deviation, in log odds per sd(x); None is 1.
         slab_df: prior degrees of freedom of the slab's variance; None is 3. A large value fixes the slab.
         sgld: settings of the stochastic-gradient methods; None is the paper's.
@@ -91,12 +93,14 @@ class SpikeSlabClassifier(ClassifierMixin, SpikeSlabBase):  # type: ignore[misc]
         array([7])
     """
 
+    _methods: ClassVar[tuple[str, ...]] = ("auto", "gibbs", "minibatch", "sgld-sa", "sgld-em", "sgld")
     _default_slab: ClassVar[tuple[float, float]] = (3.0, 1.0)
 
     classes_: NDArray[Any]
     coef_: Floats
     coef_std_: Floats
     intercept_: Floats
+    _stream: tuple[Scaling, Floats, Expansion] | None
 
     def fit(self, X: Any, y: Any) -> Self:
         """Draw from the posterior of the coefficients.
@@ -113,11 +117,10 @@ class SpikeSlabClassifier(ClassifierMixin, SpikeSlabBase):  # type: ignore[misc]
         check_classification_targets(y)
         classes, labels = np.unique(y, return_inverse=True)
         if classes.size < 2:
-            raise ValueError(f"y must hold at least 2 classes, got 1 class: {classes[0]!r}.")
+            raise ValueError(f"y must hold at least 2 classes, got 1 class: {classes.tolist()[0]!r}.")
         method = self._resolve(X.shape, classes.size)
-        self._stream = None
         if method.startswith("sgld"):
-            draws, scaling, steps = self._sgld_chains(X, labels, classes.size, method)
+            draws, scaling, steps = self._sgld_chains(X, labels.astype(np.float64), classes.size, method)
             return self._finish(draws, scaling, classes, method, steps)
         if method == "minibatch":
             return self._fit_minibatch(X, labels, classes)
@@ -147,7 +150,7 @@ class SpikeSlabClassifier(ClassifierMixin, SpikeSlabBase):  # type: ignore[misc]
         return max(300, kept // 2), kept
 
     def _fit_minibatch(self, X: Any, labels: NDArray[np.int64], classes: NDArray[Any]) -> Self:
-        X = X.tocsr() if sparse.issparse(X) else X
+        X = X.tocsr() if is_sparse(X) else X
         scaling = column_scaling(X)
         vectors = 1 if classes.size == 2 else classes.size
         self._check_quadratic(X.shape[1], vectors)
@@ -170,9 +173,9 @@ class SpikeSlabClassifier(ClassifierMixin, SpikeSlabBase):  # type: ignore[misc]
     def partial_fit(self, X: Any, y: Any, classes: Any = None, num_data: int | None = None) -> Self:
         """Take in more rows.
 
-        The likelihood of each batch is replaced by its quadratic expansion at the posterior mean that includes
-        the batch; the expansions add up, and the posterior given all rows seen so far is sampled anew. It
-        starts afresh after `fit`.
+        The likelihood of each batch is replaced by its quadratic expansion at the posterior mean that
+        includes the batch; the expansions add up, and the posterior given all rows seen so far is sampled
+        anew. It starts afresh after `fit`.
 
         Args:
             X: new rows, shape (n_samples, n_features).
@@ -196,10 +199,12 @@ class SpikeSlabClassifier(ClassifierMixin, SpikeSlabBase):  # type: ignore[misc]
             raise ValueError("classes must be given at the first call of partial_fit, got None.")
         known = np.unique(classes) if stream is None else self.classes_
         if classes is not None and not np.array_equal(np.unique(classes), known):
-            raise ValueError(f"classes must be the same at every call, {known!r}, got {classes!r}.")
+            raise ValueError(
+                f"classes must be the same at every call, {known.tolist()}, got {list(classes)}."
+            )
         unknown = np.setdiff1d(y, known)
         if unknown.size:
-            raise ValueError(f"y must hold only the given classes {known!r}, got {unknown!r}.")
+            raise ValueError(f"y must hold only the given classes {known.tolist()}, got {unknown.tolist()}.")
         vectors = 1 if known.size == 2 else known.size
         self._check_quadratic(X.shape[1], vectors)
         prior = self._prior(X.shape[1] * vectors)
@@ -228,6 +233,7 @@ class SpikeSlabClassifier(ClassifierMixin, SpikeSlabBase):  # type: ignore[misc]
         centred = np.concatenate([chain.intercept for chain in chains])
         posterior = pool(chains, scaling, centred)
         self._store(posterior, method, steps)
+        self._stream = None
         self.classes_ = classes
         self.coef_ = posterior.mean
         self.coef_std_ = posterior.std
@@ -246,7 +252,7 @@ class SpikeSlabClassifier(ClassifierMixin, SpikeSlabBase):  # type: ignore[misc]
         Returns:
             Probabilities in the order of `classes_`, shape (n_samples, n_classes).
         """
-        X = self._check_X(X)
+        X = self._check_rows(X)
         out = np.empty((X.shape[0], self.classes_.size))
         for rows, draws in self._posterior.linear_predictor(X):
             if draws.shape[2] == 1:

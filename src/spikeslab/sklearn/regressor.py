@@ -29,35 +29,30 @@ if TYPE_CHECKING:
     Floats = NDArray[np.float64]
 
 GRAM_LIMIT = 4096  # features; X'X then takes up to 134 MB
-COLUMN_LIMIT = (
-    50_000_000  # entries of X; a sweep over its columns then takes up to a few hundredths of a second
-)
 
 
 class SpikeSlabRegressor(RegressorMixin, SpikeSlabBase):  # type: ignore[misc]
     """Bayesian linear regression that says which variables matter, and how surely.
 
-    A coefficient is exactly zero or drawn from a normal slab; the share of non-zero coefficients, the scale of
-    the slab and the noise are learnt. X is standardised inside, the intercept is not penalised, and every
-    result is on the user's scale.
+    A coefficient is exactly zero or drawn from a normal slab; the share of non-zero coefficients, the scale
+    of the slab and the noise are learnt. X is standardised inside, the intercept is not penalised, and
+    every result is on the user's scale.
 
     Args:
         method: how to draw from the posterior.
 
-            - "auto": "gibbs" if n_features <= 4096 or n_samples * n_features <= 5e7, otherwise "minibatch".
-              The Gibbs sampler is exact and was the most accurate and the fastest in measurements; up to 4096
-              features its cost does not depend on the number of rows.
-            - "gibbs": exact sampler for the point-mass spike and slab.
-            - "minibatch": stochastic-gradient Langevin dynamics with control variates for a narrow Laplace
-              spike and a learnt Gaussian slab; approximate.
+            - "auto": "gibbs", which was the most accurate and the fastest in measurements.
+            - "gibbs": exact sampler for the point-mass spike and slab. Up to 4096 features the rows are read
+              once, in blocks, and the cost of a sweep does not depend on their number; beyond, it is
+              proportional to n_samples * n_features.
             - "sgld-sa", "sgld-em", "sgld": the algorithms of the paper, with the settings `sgld`. Their
               inclusion probabilities are not calibrated.
         n_chains: independent chains, run in threads.
-        n_iter: steps kept per chain after the warm-up; None is 1000 sweeps of "gibbs", 5000 steps of
-            "minibatch", and four fifths of 60000 steps of the paper's methods.
-        warmup: steps discarded per chain; None is 500, 5000 or one fifth of 60000.
-        inclusion_prior: (a, b) of the Beta prior of the inclusion probability; b=None is n_features / 3,
-            which expects about three variables and lets the data say otherwise.
+        n_iter: steps kept per chain after the warm-up; None is 1000 sweeps of "gibbs" and 48000 steps of the
+            paper's methods.
+        warmup: steps discarded per chain; None is 500 sweeps and 12000 steps.
+        inclusion_prior: (a, b) of the Beta prior of the inclusion probability; b=None is n_features, which
+            expects about one variable and lets the data say otherwise.
         slab_scale: prior scale of the slab's standard deviation, in units of sd(y) per sd(x); None is 0.4.
         slab_df: prior degrees of freedom of the slab's variance; None is 3. A large value fixes the slab.
         sgld: settings of the stochastic-gradient methods; None is the paper's.
@@ -94,7 +89,7 @@ class SpikeSlabRegressor(RegressorMixin, SpikeSlabBase):  # type: ignore[misc]
     coef_std_: Floats
     intercept_: float
     sigma_: float
-    _moments: Moments
+    _moments: Moments | None
 
     def fit(self, X: Any, y: Any) -> Self:
         """Draw from the posterior of the coefficients.
@@ -108,7 +103,7 @@ class SpikeSlabRegressor(RegressorMixin, SpikeSlabBase):  # type: ignore[misc]
         """
         self._check_params()
         X, y = self._validate(X, y, reset=True, min_samples=2)
-        method = self._resolve(X.shape)
+        method = "gibbs" if self.method == "auto" else self.method
         if method != "gibbs":
             draws, scaling, steps = self._sgld_chains(X, y - y.mean(), 0, method)
             scaling = replace(scaling, y_mean=float(y.mean()))
@@ -121,7 +116,7 @@ class SpikeSlabRegressor(RegressorMixin, SpikeSlabBase):  # type: ignore[misc]
         """Take in more rows.
 
         Up to 4096 features this is exact: sums of squares and products are kept, and the posterior given all
-        rows seen so far is sampled anew.
+        rows seen so far is sampled anew. It starts afresh after `fit`.
 
         Args:
             X: new rows, shape (n_samples, n_features).
@@ -134,15 +129,16 @@ class SpikeSlabRegressor(RegressorMixin, SpikeSlabBase):  # type: ignore[misc]
             The estimator itself.
         """
         self._check_params()
-        first = not hasattr(self, "_moments")
+        past = getattr(self, "_moments", None)
+        first = past is None
         X, y = self._validate(X, y, reset=first, min_samples=1)
         if X.shape[1] > GRAM_LIMIT:
             raise ValueError(
-                f"partial_fit of SpikeSlabRegressor takes at most {GRAM_LIMIT} features, got {X.shape[1]}; use fit."
+                f"X must have at most {GRAM_LIMIT} features for partial_fit, got {X.shape[1]}; use fit."
             )
         if num_data is not None:
             check_number("num_data", num_data, 1, integer=True)
-        moments = Moments.of(X, y) if first else self._moments.merge(Moments.of(X, y))
+        moments = Moments.of(X, y) if past is None else past.merge(Moments.of(X, y))
         self._fit_moments(moments if num_data is None else moments.rescaled(num_data))
         self._moments = moments
         return self
@@ -159,11 +155,6 @@ class SpikeSlabRegressor(RegressorMixin, SpikeSlabBase):  # type: ignore[misc]
             ensure_min_samples=min_samples,
         )
         return X, np.asarray(y, dtype=np.float64)
-
-    def _resolve(self, shape: tuple[int, int]) -> str:
-        if self.method != "auto":
-            return self.method
-        return "gibbs" if shape[1] <= GRAM_LIMIT or shape[0] * shape[1] <= COLUMN_LIMIT else "minibatch"
 
     def _fit_moments(self, moments: Moments) -> Self:
         data, scaling = moments.standardised()
@@ -198,6 +189,7 @@ class SpikeSlabRegressor(RegressorMixin, SpikeSlabBase):  # type: ignore[misc]
         level = scaling.y_mean + sigma / np.sqrt(n) * rng.standard_normal(sigma.size)
         posterior = pool(chains, scaling, level[:, None])
         self._store(posterior, method, steps)
+        self._moments = None
         self.coef_ = posterior.mean[0]
         self.coef_std_ = posterior.std[0]
         self.intercept_ = scaling.y_mean - float(scaling.x_mean @ self.coef_[scaling.kept])
@@ -214,7 +206,7 @@ class SpikeSlabRegressor(RegressorMixin, SpikeSlabBase):  # type: ignore[misc]
         Returns:
             The posterior mean, shape (n_samples,), and with `return_std` the standard deviation.
         """
-        X = self._check_X(X)
+        X = self._check_rows(X)
         mean: Floats = np.asarray(X @ self.coef_ + self.intercept_, dtype=np.float64)
         if not return_std:
             return mean
@@ -234,7 +226,7 @@ class SpikeSlabRegressor(RegressorMixin, SpikeSlabBase):  # type: ignore[misc]
         Returns:
             Lower and upper ends, shape (n_samples, 2).
         """
-        X = self._check_X(X)
+        X = self._check_rows(X)
         check_number("level", level, 0, 1)
         sigma = self._posterior.scalars["sigma"].ravel()
         grid = (np.arange(sigma.size) + 0.5) / sigma.size

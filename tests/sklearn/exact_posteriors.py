@@ -3,13 +3,13 @@
 import itertools
 
 import numpy as np
-from scipy.special import gammaln, logsumexp
+from scipy.special import betaln, logsumexp
 from scipy.stats import invgamma
 
 
 def log_model_prior(size, p, a, b):
     """Log prior probability of one given model of `size` of p variables under the beta-binomial prior."""
-    return gammaln(a + size) + gammaln(b + p - size) - gammaln(a + b + p) + gammaln(a + b) - gammaln(a) - gammaln(b)
+    return betaln(a + size, b + p - size) - betaln(a, b)
 
 
 def linear_posterior(X, y, prior, grid=80):
@@ -34,11 +34,12 @@ def linear_posterior(X, y, prior, grid=80):
         means[m, active] = np.einsum("ij,jkl->ikl", u, z[:, None, None] / v / precision)
     weights = np.exp(logs - logsumexp(logs))
     pip = np.einsum("mkl,mj->j", weights, np.array(models))
-    return pip, np.einsum("mkl,mjkl->j", weights, means), (weights * np.sqrt(v)).sum(), (weights * np.sqrt(s)).sum()
+    mean = np.einsum("mkl,mjkl->j", weights, means)
+    return pip, mean, (weights * np.sqrt(v)).sum(), (weights * np.sqrt(s)).sum()
 
 
 def logistic_posterior(X, y, prior, points=81, width=9.0):
-    """Inclusion probabilities and E[beta] for a slab of known variance prior.slab_scale^2 and a flat intercept."""
+    """Inclusion probabilities and E[beta] for a slab of known variance and a flat intercept."""
     p = X.shape[1]
     axis = np.linspace(-width, width, points)
     logs, firsts = [], []
@@ -81,12 +82,14 @@ def multinomial_patterns(x, labels, n_classes, prior, rng, draws=40_000):
                 psi[:, c] += theta[:, n_classes - 1 + i, None] * x
             fit = (psi[:, labels, np.arange(x.size)] - logsumexp(psi, axis=1)).sum(1)
             slopes = theta[:, n_classes - 1 :]
-            return fit - 0.5 * (slopes**2).sum(1) / prior.slab_scale**2 - len(active) * 0.5 * np.log(
-                2 * np.pi * prior.slab_scale**2
+            return (
+                fit
+                - 0.5 * (slopes**2).sum(1) / prior.slab_scale**2
+                - len(active) * 0.5 * np.log(2 * np.pi * prior.slab_scale**2)
             )
 
         size = n_classes - 1 + len(active)
-        mode = minimize(lambda t: -log_joint(t)[0], np.zeros(size), method="BFGS")  # noqa: B023
+        mode = minimize(lambda t: -log_joint(t)[0], np.zeros(size), method="BFGS")
         proposal = multivariate_t(mode.x, 1.3 * mode.hess_inv, df=8)
         theta = proposal.rvs(draws, random_state=rng).reshape(draws, size)
         value = logsumexp(log_joint(theta) - proposal.logpdf(theta)) - np.log(draws)
