@@ -165,7 +165,18 @@ def test_an_interrupted_fit_leaves_nothing(rng, monkeypatch):
         model.predict(X)
     with pytest.raises(NotFittedError):
         model.get_support()
-    assert not hasattr(model, "coef_")
+    assert vars(model) == vars(_quick())
+
+
+def test_an_interrupted_second_fit_keeps_the_first(rng, monkeypatch):
+    X, y, _ = _data(rng)
+    model = _quick().fit(X, y)
+    before = model.predict(X)
+    monkeypatch.setattr(_chains, "_run_one", lambda *args: 1 / 0)
+    with pytest.raises(ZeroDivisionError):
+        model.fit(X[:, :3], y)
+    assert model.n_features_in_ == 30
+    assert model.predict(X) == pytest.approx(before)
 
 
 def test_figure_and_arviz(rng):

@@ -54,7 +54,9 @@ def test_a_noiseless_full_batch_run_follows_the_equations(method, family, rng):
     X, y = _data(rng)
     if family == "binary":
         y = (y > 0).astype(float)
-    settings = SGLDSettings(batch_size=30, temperature=0.0, step=(0.004, 0.0, 1 / 3), omega=(1.0, 5.0, 0.7))
+    settings = SGLDSettings(
+        a=2.0, batch_size=30, temperature=0.0, step=(0.004, 0.0, 1 / 3), omega=(1.0, 5.0, 0.7)
+    )
     chain = SGLDChain(X, y, 0 if family == "gaussian" else 2, method, settings, 40, 40, rng)
     expected = _reference(X, y, chain.state, settings, method, family, 40)
     chain.advance(40)
@@ -81,7 +83,7 @@ def test_single_precision_follows_double_precision(rng):
 
 
 def test_sgld_has_the_variance_of_its_discretisation(rng):
-    """For U = lambda beta^2 / 2 the variance is 2 / (lambda (2 - epsilon lambda)): start there and stay there."""
+    """U = lambda beta^2 / 2 has the variance 2 / (lambda (2 - epsilon lambda)): start and stay there."""
     p, precision, epsilon = 4000, 4.0, 0.1
     rows = np.zeros((2, p))
     settings = SGLDSettings(step=(epsilon, 0.0, 0.0), sigma=1.0, kappa=0.0, batch_size=2)

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import warnings
 from abc import abstractmethod
 from numbers import Integral, Real
-from typing import TYPE_CHECKING, Any, ClassVar, Self
+from typing import TYPE_CHECKING, Any, ClassVar, ParamSpec, Self, TypeVar
 
 import numpy as np
 from sklearn.base import BaseEstimator
@@ -22,7 +23,7 @@ from spikeslab.sklearn._sgld import SGLDChain
 from spikeslab.sklearn._sgld_settings import SGLDSettings
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     import pandas as pd
     from matplotlib.axes import Axes
@@ -36,6 +37,9 @@ if TYPE_CHECKING:
     Floats = NDArray[np.float64]
 
 RHAT_LIMIT = 1.1
+
+P = ParamSpec("P")
+T = TypeVar("T")
 
 
 def check_number(name: str, value: object, low: float, high: float = np.inf, integer: bool = False) -> None:
@@ -54,6 +58,23 @@ def check_number(name: str, value: object, low: float, high: float = np.inf, int
     else:
         allowed = f"a number above {low}" if high == np.inf else f"a number between {low} and {high}"
     raise ValueError(f"{name} must be {allowed}, got {value!r}.")
+
+
+def all_or_nothing(fit: Callable[P, T]) -> Callable[P, T]:
+    """Make a method that fits an estimator restore all its attributes if it fails or is interrupted."""
+
+    @functools.wraps(fit)
+    def wrapped(*args: P.args, **kwargs: P.kwargs) -> T:
+        attributes = vars(args[0])
+        before = dict(attributes)
+        try:
+            return fit(*args, **kwargs)
+        except BaseException:
+            attributes.clear()
+            attributes.update(before)
+            raise
+
+    return wrapped
 
 
 class SpikeSlabBase(BaseEstimator):  # type: ignore[misc]
@@ -187,7 +208,7 @@ class SpikeSlabBase(BaseEstimator):  # type: ignore[misc]
         worst = max(self.rhat_, key=lambda name: np.nan_to_num(self.rhat_[name]), default="")
         if worst and self.rhat_[worst] > RHAT_LIMIT:
             warnings.warn(
-                f"The chains disagree about {worst} (R-hat {self.rhat_[worst]:.2f}); raise n_iter or warmup.",
+                f"R-hat of {worst} is {self.rhat_[worst]:.2f}: the chains have not converged, raise n_iter or warmup.",
                 ConvergenceWarning,
                 stacklevel=3,
             )

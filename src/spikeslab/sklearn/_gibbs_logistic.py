@@ -147,7 +147,7 @@ class LogisticChain(GibbsChain):
         swaps: exchanges of variables per sweep.
     """
 
-    scalar_names = ("slab_scale", "model_size", "log_likelihood")
+    scalar_names = ("slab_scale", "model_size", "log_lik")
 
     def __init__(
         self, columns: Floats, y: Floats, prior: Prior, warmup: int, rng: Generator, swaps: int = 1

@@ -173,7 +173,7 @@ class MultinomialChain(GibbsChain):
         swaps: exchanges of variables per class and sweep.
     """
 
-    scalar_names = ("slab_scale", "model_size", "log_likelihood")
+    scalar_names = ("slab_scale", "model_size", "log_lik")
 
     def __init__(
         self,

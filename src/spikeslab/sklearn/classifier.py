@@ -10,7 +10,7 @@ from sklearn.base import ClassifierMixin
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import validate_data
 
-from spikeslab.sklearn._base import SpikeSlabBase, check_number
+from spikeslab.sklearn._base import SpikeSlabBase, all_or_nothing, check_number
 from spikeslab.sklearn._chains import spawn
 from spikeslab.sklearn._gibbs_logistic import LogisticChain
 from spikeslab.sklearn._gibbs_multinomial import MultinomialChain
@@ -50,9 +50,9 @@ class SpikeSlabClassifier(ClassifierMixin, SpikeSlabBase):  # type: ignore[misc]
             - "auto": "gibbs", which is exact but has a cost that grows with the size of X, unless
               n_samples * n_features * (number of coefficient vectors) > 2e7 and "minibatch" is possible.
             - "gibbs": exact Polya-Gamma sampler for the point-mass spike and slab.
-            - "minibatch": passes over blocks of rows that replace the likelihood by its quadratic expansion at
-              the posterior mean, then the same sampler at a cost that does not depend on the number of rows;
-              up to 8192 coefficients. The error falls with the number of rows.
+            - "minibatch": passes over blocks of rows that replace the likelihood by its quadratic expansion
+              at the posterior mean, then the same sampler at a cost that does not depend on the number of
+              rows; up to 8192 coefficients. The error falls with the number of rows.
             - "sgld-sa", "sgld-em", "sgld": the algorithms of the paper, with the settings `sgld`. Their
               inclusion probabilities are not calibrated.
         n_chains: independent chains, run in threads.
@@ -102,6 +102,7 @@ class SpikeSlabClassifier(ClassifierMixin, SpikeSlabBase):  # type: ignore[misc]
     intercept_: Floats
     _stream: tuple[Scaling, Floats, Expansion] | None
 
+    @all_or_nothing
     def fit(self, X: Any, y: Any) -> Self:
         """Draw from the posterior of the coefficients.
 
@@ -170,6 +171,7 @@ class SpikeSlabClassifier(ClassifierMixin, SpikeSlabBase):  # type: ignore[misc]
                 f"{vectors} coefficient vector(s), got {n_features}."
             )
 
+    @all_or_nothing
     def partial_fit(self, X: Any, y: Any, classes: Any = None, num_data: int | None = None) -> Self:
         """Take in more rows.
 
@@ -180,7 +182,7 @@ class SpikeSlabClassifier(ClassifierMixin, SpikeSlabBase):  # type: ignore[misc]
         Args:
             X: new rows, shape (n_samples, n_features).
             y: their classes.
-            classes: all classes; needed at the first call.
+            classes: all classes; needed at the first call unless `fit` was called before.
             num_data: number of rows of the whole data set. The rows seen so far then stand for all of it;
                 None takes them as they are.
 
@@ -195,7 +197,9 @@ class SpikeSlabClassifier(ClassifierMixin, SpikeSlabBase):  # type: ignore[misc]
             self, X, y, reset=stream is None, accept_sparse="csr", dtype=(np.float64, np.float32)
         )
         check_classification_targets(y)
-        if stream is None and classes is None:
+        if classes is None:
+            classes = getattr(self, "classes_", None)
+        if classes is None:
             raise ValueError("classes must be given at the first call of partial_fit, got None.")
         known = np.unique(classes) if stream is None else self.classes_
         if classes is not None and not np.array_equal(np.unique(classes), known):

@@ -10,7 +10,7 @@ from scipy.special import ndtri
 from sklearn.base import RegressorMixin
 from sklearn.utils.validation import validate_data
 
-from spikeslab.sklearn._base import SpikeSlabBase, check_number
+from spikeslab.sklearn._base import SpikeSlabBase, all_or_nothing, check_number
 from spikeslab.sklearn._chains import spawn
 from spikeslab.sklearn._gibbs_linear import ColumnChain, GramChain
 from spikeslab.sklearn._moments import Moments
@@ -91,6 +91,7 @@ class SpikeSlabRegressor(RegressorMixin, SpikeSlabBase):  # type: ignore[misc]
     sigma_: float
     _moments: Moments | None
 
+    @all_or_nothing
     def fit(self, X: Any, y: Any) -> Self:
         """Draw from the posterior of the coefficients.
 
@@ -112,6 +113,7 @@ class SpikeSlabRegressor(RegressorMixin, SpikeSlabBase):  # type: ignore[misc]
             return self._fit_moments(Moments.of(X, y))
         return self._fit_columns(X, y)
 
+    @all_or_nothing
     def partial_fit(self, X: Any, y: Any, classes: None = None, num_data: int | None = None) -> Self:
         """Take in more rows.
 
