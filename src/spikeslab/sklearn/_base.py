@@ -208,7 +208,7 @@ class SpikeSlabBase(BaseEstimator):  # type: ignore[misc]
         worst = max(self.rhat_, key=lambda name: np.nan_to_num(self.rhat_[name]), default="")
         if worst and self.rhat_[worst] > RHAT_LIMIT:
             warnings.warn(
-                f"R-hat of {worst} is {self.rhat_[worst]:.2f}: the chains have not converged, raise n_iter or warmup.",
+                f"R-hat of {worst} is {self.rhat_[worst]:.2f}: not converged, raise n_iter or warmup.",
                 ConvergenceWarning,
                 stacklevel=3,
             )

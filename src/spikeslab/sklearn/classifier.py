@@ -30,9 +30,8 @@ if TYPE_CHECKING:
 
     Floats = NDArray[np.float64]
 
-GIBBS_LIMIT = (
-    20_000_000  # entries of X times coefficient vectors; a sweep then takes a few hundredths of a second
-)
+GIBBS_LIMIT = 5_000_000  # n_samples * (n_features + 300) * vectors; a sweep then takes a few milliseconds
+QUADRATIC_ROWS = 5000  # below, the expansion is not chosen by default
 QUADRATIC_LIMIT = 8192  # coefficients; their curvature matrix then takes up to 537 MB
 
 
@@ -47,8 +46,9 @@ class SpikeSlabClassifier(ClassifierMixin, SpikeSlabBase):  # type: ignore[misc]
     Args:
         method: how to draw from the posterior.
 
-            - "auto": "gibbs", which is exact but has a cost that grows with the size of X, unless
-              n_samples * n_features * (number of coefficient vectors) > 2e7 and "minibatch" is possible.
+            - "auto": "gibbs", which is exact but has a cost that grows with the size of X, or "minibatch" if
+              n_samples >= 5000, n_samples * (n_features + 300) * (number of coefficient vectors) > 5e6 and
+              the number of coefficients allows it.
             - "gibbs": exact Polya-Gamma sampler for the point-mass spike and slab.
             - "minibatch": passes over blocks of rows that replace the likelihood by its quadratic expansion
               at the posterior mean, then the same sampler at a cost that does not depend on the number of
@@ -141,8 +141,9 @@ class SpikeSlabClassifier(ClassifierMixin, SpikeSlabBase):  # type: ignore[misc]
         if self.method != "auto":
             return self.method
         vectors = 1 if n_classes == 2 else n_classes
-        large = shape[0] * shape[1] * vectors > GIBBS_LIMIT
-        return "minibatch" if large and shape[1] * vectors <= QUADRATIC_LIMIT else "gibbs"
+        n, p = shape
+        slow = n >= QUADRATIC_ROWS and n * (p + 300) * vectors > GIBBS_LIMIT
+        return "minibatch" if slow and p * vectors <= QUADRATIC_LIMIT else "gibbs"
 
     @staticmethod
     def _default_sweeps(entries: int, n_classes: int) -> tuple[int, int]:
