@@ -169,7 +169,7 @@ def quiet_sample(chains: Sequence[Chain], steps: int) -> list[ChainDraws]:
 
 def settle(
     make: Callable[[Floats], Expansion], theta: Floats, prior: Prior, rng: Generator, rounds: int
-) -> tuple[Expansion, Floats]:
+) -> Expansion:
     """Move the point of expansion to the posterior mean.
 
     Args:
@@ -180,8 +180,8 @@ def settle(
         rounds: the most expansions to make.
 
     Returns:
-        The last expansion and its point: successive means there differ by less than a third of a posterior
-        standard deviation in every direction that the data know, or `rounds` is used up.
+        The last expansion: successive means there differ by less than a third of a posterior standard
+        deviation in every direction that the data know, or `rounds` is used up.
     """
     expansion = make(theta)
     for _ in range(rounds - 1):
@@ -198,7 +198,7 @@ def settle(
         theta, expansion = proposal, following
         if distance < 0.1:
             break
-    return expansion, theta
+    return expansion
 
 
 def column_scaling(X: Any) -> Scaling:

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 
 GIBBS_LIMIT = 5_000_000  # n_samples * (n_features + 300) * vectors; a sweep then takes a few milliseconds
 QUADRATIC_ROWS = 5000  # below, the expansion is not chosen by default
+SETTLE_ROUNDS = 8  # the most passes over the rows that move the point of expansion
 QUADRATIC_LIMIT = 8192  # coefficients; their curvature matrix then takes up to 537 MB
 
 
@@ -159,7 +160,7 @@ class SpikeSlabClassifier(ClassifierMixin, SpikeSlabBase):  # type: ignore[misc]
         rng, *rngs = spawn(self.random_state, self.n_chains + 1)
         prior = self._prior(X.shape[1] * vectors)
         start = np.zeros((vectors, X.shape[1] + 1))
-        expansion, _ = settle(lambda theta: expand(X, labels, theta, scaling), start, prior, rng, rounds=8)
+        expansion = settle(lambda at: expand(X, labels, at, scaling), start, prior, rng, SETTLE_ROUNDS)
         warmup, steps = self._steps(500, 1000)
         draws = QuadraticPosterior(expansion, prior).draw(self._sample, rngs, warmup, steps)
         return self._finish(draws, scaling, classes, "minibatch", steps)
@@ -197,19 +198,7 @@ class SpikeSlabClassifier(ClassifierMixin, SpikeSlabBase):  # type: ignore[misc]
         X, y = validate_data(
             self, X, y, reset=stream is None, accept_sparse="csr", dtype=(np.float64, np.float32)
         )
-        check_classification_targets(y)
-        if classes is None:
-            classes = getattr(self, "classes_", None)
-        if classes is None:
-            raise ValueError("classes must be given at the first call of partial_fit, got None.")
-        known = np.unique(classes) if stream is None else self.classes_
-        if classes is not None and not np.array_equal(np.unique(classes), known):
-            raise ValueError(
-                f"classes must be the same at every call, {known.tolist()}, got {list(classes)}."
-            )
-        unknown = np.setdiff1d(y, known)
-        if unknown.size:
-            raise ValueError(f"y must hold only the given classes {known.tolist()}, got {unknown.tolist()}.")
+        known = self._known_classes(y, classes)
         vectors = 1 if known.size == 2 else known.size
         self._check_quadratic(X.shape[1], vectors)
         prior = self._prior(X.shape[1] * vectors)
@@ -224,13 +213,31 @@ class SpikeSlabClassifier(ClassifierMixin, SpikeSlabBase):  # type: ignore[misc]
             batch = expand(X, labels, at, scaling)
             return batch if past is None else past + batch
 
-        expansion, _ = settle(total, theta, prior, rng, rounds=8 if past is None else 2)
+        expansion = settle(total, theta, prior, rng, rounds=SETTLE_ROUNDS if past is None else 2)
         warmup, steps = self._steps(500, 1000)
         scaled = expansion if num_data is None else expansion.rescaled(num_data)
         draws = QuadraticPosterior(scaled, prior).draw(self._sample, rngs, warmup, steps)
         self._finish(draws, scaling, known, "minibatch", steps)
         self._stream = (scaling, mean_of(draws), expansion)
         return self
+
+    def _known_classes(self, y: NDArray[Any], classes: Any) -> NDArray[Any]:
+        """Return all classes of a stream after checking that they are given, unchanged and complete."""
+        check_classification_targets(y)
+        started = getattr(self, "_stream", None) is not None
+        if classes is None:
+            classes = getattr(self, "classes_", None)
+        if classes is None:
+            raise ValueError("classes must be given at the first call of partial_fit, got None.")
+        known = np.asarray(self.classes_ if started else np.unique(classes))
+        if not np.array_equal(np.unique(classes), known):
+            raise ValueError(
+                f"classes must be the same at every call, {known.tolist()}, got {list(classes)}."
+            )
+        unknown = np.setdiff1d(y, known)
+        if unknown.size:
+            raise ValueError(f"y must hold only the given classes {known.tolist()}, got {unknown.tolist()}.")
+        return known
 
     def _finish(
         self, chains: Sequence[ChainDraws], scaling: Scaling, classes: NDArray[Any], method: str, steps: int
