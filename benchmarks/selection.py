@@ -9,6 +9,7 @@ python benchmarks/selection.py speed
 from __future__ import annotations
 
 import argparse
+import itertools
 import time
 import warnings
 
@@ -142,7 +143,7 @@ def calibration(seeds):
         coef_covered += list((ends[0] < beta[sure]) & (beta[sure] < ends[1]))
     pips, truth = np.concatenate(pips), np.concatenate(truth)
     edges = [0.0, 0.05, 0.2, 0.4, 0.6, 0.8, 0.95, 1.0 + 1e-9]
-    for low, high in zip(edges, edges[1:], strict=False):
+    for low, high in itertools.pairwise(edges):
         inside = (pips >= low) & (pips < high)
         mean = pips[inside].mean()
         error = np.sqrt(mean * (1 - mean) / inside.sum())
