@@ -121,14 +121,15 @@ class SpikeSlabClassifier(ClassifierMixin, SpikeSlabBase):  # type: ignore[misc]
         if classes.size < 2:
             raise ValueError(f"y must hold at least 2 classes, got 1 class: {classes.tolist()[0]!r}.")
         method = self._resolve(X.shape, classes.size)
+        rngs = spawn(self.random_state, self.n_chains)
         if method.startswith("sgld"):
-            draws, scaling, steps = self._sgld_chains(X, labels.astype(np.float64), classes.size, method)
+            y = labels.astype(np.float64)
+            draws, scaling, steps = self._sgld_chains(X, y, classes.size, method, rngs)
             return self._finish(draws, scaling, classes, method, steps)
         if method == "minibatch":
             return self._fit_minibatch(X, labels, classes)
         columns, scaling = standardise(X)
         warmup, steps = self._steps(*self._default_sweeps(columns.size, classes.size))
-        rngs = spawn(self.random_state, self.n_chains)
         chains: Sequence[Chain]
         if classes.size == 2:
             prior = self._prior(scaling.kept.size)
