@@ -76,10 +76,8 @@ def draw_polya_gamma(z: float, rng: Generator) -> float:
     right = 0.5 * pi / rate * exp(z - rate * SPLIT)  # mass on (SPLIT, inf), times e^z
     share = right / (right + _left_mass(z))
     while True:
-        if rng.random() < share:
-            x = SPLIT - log(1.0 - rng.random()) / rate
-        else:
-            x = _truncated_inverse_gaussian(z, rng)
+        tail = rng.random() < share
+        x = SPLIT - log(1.0 - rng.random()) / rate if tail else _truncated_inverse_gaussian(z, rng)
         partial = _term(0, x)
         level = rng.random() * partial
         n = 0
