@@ -6,7 +6,7 @@ import copy
 import os
 import warnings
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -88,7 +88,7 @@ class Posterior:
         self._samples: Samples = MemorySamples()
         if directory is not None:
             self._samples = DiskSamples.create(Path(directory))
-            self._samples.write_index(self._index())
+            self._samples.write_index(self._index)
 
     def __len__(self) -> int:
         return len(self.records)
@@ -118,7 +118,7 @@ class Posterior:
         self._samples.write(step, snapshot(self.model))
         self.records.append(Record(step, weight, sigma))
         dropped = self.records.pop(0) if self.max_samples and len(self) > self.max_samples else None
-        self._samples.write_index(self._index())
+        self._samples.write_index(self._index)
         if dropped is not None:
             self._samples.remove(dropped.step)
         return True
@@ -239,7 +239,7 @@ class Posterior:
         target = DiskSamples.create(Path(directory))
         for index, record in enumerate(self.records):
             target.write(record.step, self.tensors(index))
-        target.write_index(self._index())
+        target.write_index(self._index)
 
     @classmethod
     def load(
@@ -295,7 +295,7 @@ class Posterior:
             "steps": self.steps,
             "regression": self._regression,
             "shapes": {name: list(tensor.shape) for name, tensor in named_tensors(self.model)},
-            "samples": [asdict(record) for record in self.records],
+            "samples": [vars(record) for record in self.records],
         }
 
     def _check_not_empty(self) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -44,8 +44,8 @@ class Samples(ABC):
     def remove(self, key: int) -> None:
         """Forget a sample."""
 
-    def write_index(self, index: dict[str, Any]) -> None:  # noqa: B027 - memory needs no index
-        """Keep what describes the samples."""
+    def write_index(self, index: Callable[[], dict[str, Any]]) -> None:  # noqa: B027 - memory needs no index
+        """Keep what describes the samples; a function, since it takes longer the more there are."""
 
 
 class MemorySamples(Samples):
@@ -104,10 +104,10 @@ class DiskSamples(Samples):
         """Forget a sample."""
         self._path(key).unlink()
 
-    def write_index(self, index: dict[str, Any]) -> None:
+    def write_index(self, index: Callable[[], dict[str, Any]]) -> None:
         """Write what describes the samples."""
         temporary = self.directory / f"{INDEX}.tmp"
-        temporary.write_text(json.dumps({"version": VERSION, **index}, indent=1))
+        temporary.write_text(json.dumps({"version": VERSION, **index()}, indent=1))
         temporary.replace(self.directory / INDEX)
 
     def read_index(self) -> dict[str, Any]:
