@@ -63,6 +63,30 @@ def test_it_counts_the_samplers_steps_where_it_knows_it() -> None:
     assert kept == [3, 5, 7]
 
 
+@pytest.mark.parametrize(("max_samples", "expected"), [(None, [2, 4, 6, 8, 10, 12]), (3, [8, 10, 12])])
+def test_a_sampler_that_was_set_back_does_not_double_its_samples(tmp_path, max_samples, expected) -> None:
+    def advance(steps: int) -> None:
+        for _ in range(steps):
+            for param in model.parameters():
+                param.grad = param.detach().clone()
+            sampler.step()
+            posterior.collect()
+
+    model = nn.Linear(2, 2)
+    sampler = ss.SGLD(model.parameters(), lr=0.1, num_data=10, seed=0)
+    posterior = ss.Posterior(model, thin=2, sampler=sampler, directory=tmp_path, max_samples=max_samples)
+    advance(6)
+    weights, state = {n: t.clone() for n, t in model.state_dict().items()}, sampler.state_dict()
+    advance(4)  # then the process ends: the folder has more samples than the checkpoint
+    model.load_state_dict(weights)
+    sampler.load_state_dict(state)
+    posterior = ss.Posterior.load(tmp_path, model, sampler=sampler)
+    advance(6)
+    assert sorted(record.step for record in posterior.records) == expected
+    assert torch.equal(posterior.tensors(-1)["weight"], model.weight)
+    assert posterior.predict(torch.ones(1, 2)).isfinite().all()
+
+
 def test_samples_vary_and_are_copies() -> None:
     model = nn.Linear(2, 2)
     posterior = filled(model, 3)

@@ -130,8 +130,8 @@ class _Masks:
                 f"state_dict must be for the weights {list(self.weights)} of shapes {own}, "
                 f"but got {list(state['names'])} of shapes {shapes}."
             )
-        self.steps = int(state["steps"])
         self.mode = check_choice("mode", state["mode"], MODES)
+        self.steps = int(state["steps"])
         self._pruned = [
             mask.to(weight.device, torch.bool, copy=True)
             for mask, weight in zip(state["pruned"], self.weights.values(), strict=False)

@@ -29,6 +29,16 @@ def test_help_has_examples(monkeypatch: pytest.MonkeyPatch, capsys: pytest.Captu
     assert "spikeslab demo --steps 500" in capsys.readouterr().out
 
 
+@pytest.mark.parametrize("arguments", [(), ("reproduce",)])
+def test_without_a_command_the_help_is_shown_and_no_error(
+    arguments: tuple[str, ...], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run(monkeypatch, *arguments)
+    captured = capsys.readouterr()
+    assert "Usage: spikeslab" in captured.out + captured.err
+    assert "Error" not in captured.out + captured.err
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [

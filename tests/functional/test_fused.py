@@ -146,18 +146,3 @@ def test_responsibilities_saturate_and_are_never_nan(dtype) -> None:
         assert ((tensors.rho >= 0) & (tensors.rho <= 1)).all()
         assert abs(tensors.rho[-1] - end) < 1e-30
         assert np.array_equal(tensors.rho, tensors.rho_bar)  # omega = 1
-
-
-def test_pieces_are_shared_out_once_each() -> None:
-    for count in (0, 1, 31, 64, 1000):
-        for threads in (1, 2, 5):
-            pieces = [r for r in parallel.run(range, count, threads, piece=16) if len(r)]
-            assert sorted(i for piece in pieces for i in piece) == list(range(count))
-
-
-def test_an_error_in_a_piece_is_raised() -> None:
-    def work(first: int, last: int) -> None:
-        raise ArithmeticError(first)
-
-    with pytest.raises(ArithmeticError):
-        parallel.run(work, 1000, 2)

@@ -354,7 +354,7 @@ for dtype in (np.float32, np.float64):
     out = np.empty(2**16, dtype)
     philox.fill_normal(out, %d, 1, threads=1)
     print(hashlib.sha256(out.tobytes()).hexdigest()[:32])
-print(sum(philox._fill_serial.stats.cache_hits.values()))
+print(sum(philox._fill_blocks.stats.cache_hits.values()))
 """
 
 

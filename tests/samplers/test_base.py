@@ -110,6 +110,7 @@ def test_an_empty_group_and_empty_tensors_do_no_harm(cls) -> None:
     assert weight.tolist() != [1.0, 1.0]
 
 
+@pytest.mark.usefixtures("either_path")
 @every_sampler
 def test_parameters_without_gradient_are_untouched(cls, model, batch, make_prior) -> None:
     model[0].weight.requires_grad_(False)
@@ -121,6 +122,7 @@ def test_parameters_without_gradient_are_untouched(cls, model, batch, make_prior
     assert model[0].weight not in sampler.state
 
 
+@pytest.mark.usefixtures("either_path")
 @every_sampler
 def test_a_gradient_is_never_changed(cls, model, batch, make_prior) -> None:
     sampler = cls(model.parameters(), lr=0.1, num_data=100, prior=make_prior(model), weight_decay=0.1, seed=0)
@@ -217,6 +219,7 @@ def test_accumulated_micro_batches_equal_one_big_batch(cls, make_prior) -> None:
 # ---- AMP -------------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.usefixtures("either_path")
 def test_a_step_skipped_by_a_grad_scaler_advances_nothing(tmp_path) -> None:
     torch.manual_seed(0)
     model = nn.Linear(4, 3)
@@ -427,6 +430,7 @@ def test_any_shape_and_layout_steps_and_keeps_its_layout(cls, kinds, foreach, lr
 # ---- not finite ------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.usefixtures("either_path")
 @every_sampler
 @pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
 @pytest.mark.parametrize("what", ["gradient", "weight"])
@@ -523,6 +527,7 @@ def through_a_file(state: dict[str, Any]) -> dict[str, Any]:
     return torch.load(file, weights_only=True)
 
 
+@pytest.mark.usefixtures("either_path")
 @every_sampler
 @pytest.mark.parametrize("copied", [through_a_file, copy.deepcopy], ids=["torch.save", "deepcopy"])
 def test_resume_is_bit_exact_at_random_interruption_points(cls, copied: Callable[[Any], Any]) -> None:
@@ -542,6 +547,7 @@ def test_resume_is_bit_exact_at_random_interruption_points(cls, copied: Callable
         assert same_state(first.state(), whole.state())
 
 
+@pytest.mark.usefixtures("either_path")
 @pytest.mark.parametrize("adapt", [ss.EM(), ss.Marginal(ss.constant(0.2)), ss.Fixed()])
 @pytest.mark.parametrize("mode", ["masked", "projected"])
 def test_resume_is_bit_exact_for_other_adaptations_and_pruning(adapt, mode: str) -> None:

@@ -245,6 +245,26 @@ def test_a_model_may_change_its_format_between_steps(change) -> None:
         torch.testing.assert_close(*results, rtol=1e-4, atol=1e-5)
 
 
+@every_sampler
+@pytest.mark.parametrize("size", [1000, 3000])
+def test_a_parameter_of_another_size_is_not_moved_past_its_end(cls, size) -> None:
+    memory = torch.zeros(4000)
+    param = nn.Parameter(torch.zeros(2000))
+    sampler = cls([param], lr=0.1, num_data=10, seed=0, fused=True)
+    param.grad = torch.ones(2000)
+    sampler.step()
+    param.grad, param.data = None, memory[:size]
+    param.grad = torch.ones(size)
+    if cls is ss.SGLD:
+        sampler.step()
+        assert param.count_nonzero() == size
+    else:  # its buffer no longer fits
+        with pytest.raises(ValueError, match=rf"^a parameter must keep its shape \(2000,\), but got \({size},\): "):
+            sampler.step()
+        assert not param.any()
+    assert not memory[size:].any()
+
+
 def test_autograd_notices_that_a_saved_weight_has_moved() -> None:
     weight = nn.Parameter(torch.ones(3))
     sampler = ss.SGLD([weight], lr=0.1, num_data=10, fused=True)

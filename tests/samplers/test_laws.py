@@ -21,6 +21,8 @@ from spikeslab.samplers import psgld as psgld_module
 from spikeslab.samplers import sghmc as sghmc_module
 from spikeslab.samplers import sgld as sgld_module
 
+pytestmark = pytest.mark.usefixtures("either_path")
+
 SIZE = 1_000_000
 STEPS = 8  # if the noise is wrong, the variance must have the time to leave the right value
 ERRORS = 5

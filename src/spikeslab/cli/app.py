@@ -50,7 +50,9 @@ def run(arguments: list[str] | None = None) -> int:
         print(f"Error: {error}", file=sys.stderr)
         return 2
     except UsageError as error:
-        print(f"Error: {error.format_message()}", file=sys.stderr)  # type: ignore[attr-defined]
+        message = error.format_message()  # type: ignore[attr-defined]
+        if message:  # without a command, the help has been shown
+            print(f"Error: {message}", file=sys.stderr)
         return 2
     except (KeyboardInterrupt, typer.Abort):
         code = INTERRUPTED

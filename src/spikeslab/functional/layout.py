@@ -24,7 +24,15 @@ def is_dense(tensor: Tensor) -> bool:
 
 
 def aligned(tensor: Tensor, like: Tensor) -> Tensor:
-    """The tensor, or a copy if its elements do not lie in memory as those of the dense tensor ``like``."""
+    """The tensor, or a copy if its elements do not lie in memory as those of the dense tensor ``like``.
+
+    Raises:
+        ValueError: If the shapes differ: what works on addresses would go past the end of the smaller one.
+    """
+    if tensor.shape != like.shape:
+        raise ValueError(
+            f"a parameter must keep its shape {tuple(tensor.shape)}, but got {tuple(like.shape)}: make a new sampler."
+        )
     if tensor.dtype is like.dtype and tensor.is_cpu == like.is_cpu and not tensor.is_neg():
         strides, wanted = tensor.stride(), like.stride()
         # The stride of a dimension of size 1 says nothing.

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, wait
 from typing import TypeVar
 
 T = TypeVar("T")
@@ -44,11 +44,15 @@ def run(work: Callable[[int, int], T], count: int, threads: int, piece: int = 32
         return [work(start, min(start + piece, count)) for start in starts]
 
     others = [_executor(threads - 1).submit(take) for _ in range(threads - 1)]
-    results = take()
-    for other in others:
-        # On a busy machine a thread may not have started when all is done.
-        if not other.cancel():
-            results += other.result()
+    try:
+        results = take()
+    finally:
+        # On a busy machine a thread may not have started when all is done. The others are waited for even after an
+        # error or Ctrl-C: nobody may free the memory that they still work on.
+        begun = [other for other in others if not other.cancel()]
+        wait(begun)
+    for other in begun:
+        results += other.result()
     return results
 
 

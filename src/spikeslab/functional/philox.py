@@ -35,16 +35,17 @@ References:
     Ann. Math. Statist. 29, 1958.
 """
 
-import threading
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
-import numba
 import numpy as np
 import torch
 from llvmlite import ir
-from numba import njit, prange, types
+from numba import njit, types
 from numba.extending import intrinsic, overload
+
+from spikeslab.functional import parallel
 
 __all__ = ["BLOCK_BYTES", "ROUNDS", "fill_normal", "normal_block"]
 
@@ -57,8 +58,6 @@ _BLOCK_F32 = BLOCK_BYTES // 4
 _BLOCK_F64 = BLOCK_BYTES // 8
 _PAIRS_F32 = _BLOCK_F32 // 2
 _PAIRS_F64 = _BLOCK_F64 // 2
-# Fewer blocks than this take less time than waking a second thread saves.
-_PARALLEL_BLOCKS = 32
 
 # Philox4x32: the multipliers and the Weyl increments of the key.
 _M0, _M1 = np.uint64(0xD2511F53), np.uint64(0xCD9E8D57)
@@ -320,22 +319,13 @@ def _fill_block(out: Any, seed: Any, step: Any, stream: Any, offset: Any, block:
 
 
 @njit(nogil=True, cache=True)
-def _fill_serial(out: Any, seed: Any, step: Any, stream: Any, offset: Any) -> None:
-    size = BLOCK_BYTES // out.itemsize
-    for block in range(offset // size, (offset + out.size + size - 1) // size):
-        _fill_block(out, seed, step, stream, offset, block)
-
-
-@njit(nogil=True, cache=True, parallel=True)
-def _fill_parallel(out: Any, seed: Any, step: Any, stream: Any, offset: Any) -> None:
-    size = BLOCK_BYTES // out.itemsize
-    for block in prange(offset // size, (offset + out.size + size - 1) // size):
+def _fill_blocks(out: Any, seed: Any, step: Any, stream: Any, offset: Any, first: Any, last: Any) -> None:
+    start = offset // (BLOCK_BYTES // out.itemsize)
+    for block in range(start + first, start + last):
         _fill_block(out, seed, step, stream, offset, block)
 
 
 _BLOCKS = {np.dtype(np.float32): _normal_block_f32, np.dtype(np.float64): _normal_block_f64}
-# numba's fallback threading layer ends the process when two Python threads enter it at once.
-_LOCK = threading.Lock()
 
 
 def fill_normal(
@@ -377,16 +367,7 @@ def fill_normal(
             raise ValueError(f"The {name} must be at least 0 and below 2^{bits}, not {value}.")
     if threads is not None and threads < 1:
         raise ValueError(f"The number of threads must be at least 1, not {threads}.")
-    arguments = (out, np.uint64(seed), np.uint64(step), np.uint64(stream), offset)
-    available = numba.config.NUMBA_NUM_THREADS  # type: ignore[attr-defined, unused-ignore]
-    workers = min(torch.get_num_threads() if threads is None else threads, available)
-    if workers == 1 or out.nbytes < _PARALLEL_BLOCKS * BLOCK_BYTES:
-        _fill_serial(*arguments)
-        return
-    with _LOCK:
-        before = numba.get_num_threads()
-        numba.set_num_threads(workers)
-        try:
-            _fill_parallel(*arguments)
-        finally:
-            numba.set_num_threads(before)
+    size = BLOCK_BYTES // out.itemsize
+    blocks = -(-(offset + out.size) // size) - offset // size
+    fill = partial(_fill_blocks, out, np.uint64(seed), np.uint64(step), np.uint64(stream), offset)
+    parallel.run(fill, blocks, torch.get_num_threads() if threads is None else threads)

@@ -116,6 +116,8 @@ class Posterior:
             return False
         sigma = None if self._likelihood is None else self._likelihood.sigma
         self._samples.write(step, snapshot(self.model))
+        # A sampler that was set back, after a crash, repeats steps whose samples are there: one stays of each step.
+        self.records = [record for record in self.records if record.step != step]
         self.records.append(Record(step, weight, sigma))
         dropped = self.records.pop(0) if self.max_samples and len(self) > self.max_samples else None
         self._samples.write_index(self._index)

@@ -74,7 +74,7 @@ class Scale:
             )
 
     def update(self, omega: float, b: float, j: float, num_weights: int, num_data: int) -> None:
-        """Move sigma towards the maximum of Q1 by ``omega``, given B and J of the penalty; forget the residuals."""
+        """Move sigma towards the maximum of Q1 by ``omega``, given B and J of the penalty."""
         new = self._maximum(b, j, num_weights, num_data)
         if self.average == "sigma":
             self.sigma += omega * (new - self.sigma)

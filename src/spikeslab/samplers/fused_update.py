@@ -98,7 +98,7 @@ class _Plan:
         self.like = np.empty(0, NUMPY[dtype])
         self.groups = np.array([row.group for row in rows])
         self.params = [row.param for row in rows]
-        self.strides = [param.stride() for param in self.params]
+        self.layouts = [(param.shape, param.stride()) for param in self.params]
         self.sparse = [index for index, row in enumerate(rows) if row.sparse]
         sizes = np.array([param.numel() for param in self.params], dtype=np.int64)
         blocks = -(-sizes * self.like.itemsize // kernels.BLOCK_BYTES)
@@ -117,8 +117,8 @@ class _Plan:
     def fits(self) -> bool:
         """Whether the parameters still lie in memory as they did: a model may be moved or change its format."""
         return all(
-            param.stride() == strides and param.dtype is self.dtype and param.is_cpu
-            for param, strides in zip(self.params, self.strides, strict=True)
+            (param.shape, param.stride()) == layout and param.dtype is self.dtype and param.is_cpu
+            for param, layout in zip(self.params, self.layouts, strict=True)
         )
 
     def set_gradients(self) -> None:
