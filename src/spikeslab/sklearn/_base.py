@@ -1,0 +1,360 @@
+"""What the two estimators share: parameters, selection, intervals, tables and figures."""
+
+from __future__ import annotations
+
+import functools
+import os
+import warnings
+from abc import abstractmethod
+from numbers import Integral, Real
+from typing import TYPE_CHECKING, Any, ClassVar, ParamSpec, Self, TypeVar
+
+import numpy as np
+from sklearn.base import BaseEstimator
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.utils.validation import check_is_fitted, validate_data
+
+from spikeslab.sklearn._chains import run_chains, spawn
+from spikeslab.sklearn._diagnostics import ess, rhat
+from spikeslab.sklearn._prior import Prior
+from spikeslab.sklearn._progress import progress
+from spikeslab.sklearn._scaling import standardise
+from spikeslab.sklearn._sgld import SGLDChain
+from spikeslab.sklearn._sgld_settings import SGLDSettings
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    import pandas as pd
+    from matplotlib.axes import Axes
+    from numpy.typing import NDArray
+
+    from spikeslab.sklearn._chains import Chain
+    from spikeslab.sklearn._draws import ChainDraws
+    from spikeslab.sklearn._posterior import Posterior
+    from spikeslab.sklearn._scaling import Scaling
+
+    Floats = NDArray[np.float64]
+
+RHAT_LIMIT = 1.1
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+def check_number(name: str, value: object, low: float, high: float = np.inf, integer: bool = False) -> None:
+    """Raise a sentence that names the argument unless it is a finite number with low < value < high.
+
+    For integers the bounds are included.
+    """
+    kind: type = Integral if integer else Real
+    fits = isinstance(value, kind) and not isinstance(value, bool)
+    if fits and integer and low <= value <= high:  # type: ignore[operator]
+        return
+    if fits and not integer and low < value < high:  # type: ignore[operator]
+        return
+    if integer:
+        allowed = f"an integer of at least {low}" if high == np.inf else f"an integer from {low} to {high}"
+    else:
+        allowed = f"a number above {low}" if high == np.inf else f"a number between {low} and {high}"
+    raise ValueError(f"{name} must be {allowed}, got {value!r}.")
+
+
+def all_or_nothing(fit: Callable[P, T]) -> Callable[P, T]:
+    """Make a method that fits an estimator restore all its attributes if it fails or is interrupted."""
+
+    @functools.wraps(fit)
+    def wrapped(*args: P.args, **kwargs: P.kwargs) -> T:
+        attributes = vars(args[0])
+        before = dict(attributes)
+        try:
+            return fit(*args, **kwargs)
+        except BaseException:
+            attributes.clear()
+            attributes.update(before)
+            raise
+
+    return wrapped
+
+
+class SpikeSlabBase(BaseEstimator):  # type: ignore[misc]
+    """Shared part of `SpikeSlabRegressor` and `SpikeSlabClassifier`; not an estimator by itself."""
+
+    _methods: ClassVar[tuple[str, ...]] = ("auto", "gibbs", "sgld-sa", "sgld-em", "sgld")
+    _default_slab: ClassVar[tuple[float, float]]
+
+    method_: str
+    pip_: Floats
+    rhat_: dict[str, float]
+    ess_: dict[str, float]
+    n_iter_: int
+    n_features_in_: int
+    feature_names_in_: NDArray[np.object_]
+    _posterior: Posterior
+
+    def __init__(
+        self,
+        method: str = "auto",
+        *,
+        n_chains: int = 4,
+        n_iter: int | None = None,
+        warmup: int | None = None,
+        inclusion_prior: tuple[float, float | None] = (1.0, None),
+        slab_scale: float | None = None,
+        slab_df: float | None = None,
+        sgld: SGLDSettings | None = None,
+        n_jobs: int | None = None,
+        random_state: int | np.random.RandomState | np.random.Generator | None = None,
+        verbose: int = 0,
+    ) -> None:
+        self.method = method
+        self.n_chains = n_chains
+        self.n_iter = n_iter
+        self.warmup = warmup
+        self.inclusion_prior = inclusion_prior
+        self.slab_scale = slab_scale
+        self.slab_df = slab_df
+        self.sgld = sgld
+        self.n_jobs = n_jobs
+        self.random_state = random_state
+        self.verbose = verbose
+
+    @abstractmethod
+    def fit(self, X: Any, y: Any) -> Self:
+        """Draw from the posterior."""
+
+    def _check_params(self) -> None:
+        if self.method not in self._methods:
+            raise ValueError(
+                f"method must be one of {', '.join(map(repr, self._methods))}, got {self.method!r}."
+            )
+        check_number("n_chains", self.n_chains, 1, integer=True)
+        if self.n_iter is not None:
+            check_number("n_iter", self.n_iter, 1, integer=True)
+        if self.warmup is not None:
+            check_number("warmup", self.warmup, 0, integer=True)
+        if self.slab_scale is not None:
+            check_number("slab_scale", self.slab_scale, 0)
+        if self.slab_df is not None:
+            check_number("slab_df", self.slab_df, 0)
+        prior = self.inclusion_prior
+        if not (isinstance(prior, tuple | list) and len(prior) == 2):
+            raise ValueError(f"inclusion_prior must be a pair (a, b) of a Beta law, got {prior!r}.")
+        check_number("inclusion_prior[0]", prior[0], 0)
+        if prior[1] is not None:
+            check_number("inclusion_prior[1]", prior[1], 0)
+
+    def _prior(self, n_features: int, noise_scale: float = 1.0) -> Prior:
+        a, b = self.inclusion_prior
+        df, scale = self._default_slab
+        return Prior(
+            float(a),
+            float(n_features if b is None else b),
+            float(df if self.slab_df is None else self.slab_df),
+            float(scale if self.slab_scale is None else self.slab_scale),
+            1.0,
+            noise_scale,
+        )
+
+    def _steps(self, warmup: int, kept: int) -> tuple[int, int]:
+        """Return (warm-up, all) steps per chain from the defaults of a method."""
+        warmup = warmup if self.warmup is None else self.warmup
+        return warmup, warmup + (kept if self.n_iter is None else self.n_iter)
+
+    def _check_rows(self, X: Any) -> Any:
+        check_is_fitted(self)
+        return validate_data(self, X, reset=False, accept_sparse="csr", dtype=(np.float64, np.float32))
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.sparse = True
+        return tags
+
+    def _threads(self) -> int:
+        cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+        if self.n_jobs is None:
+            return cores
+        return self.n_jobs if self.n_jobs > 0 else max(1, cores + 1 + self.n_jobs)
+
+    def _sgld_chains(
+        self, X: Any, y: Floats, n_classes: int, method: str
+    ) -> tuple[list[ChainDraws], Scaling, int]:
+        """Run the paper's method on standardised X and return (draws, scaling, steps)."""
+        settings = SGLDSettings() if self.sgld is None else self.sgld
+        if not isinstance(settings, SGLDSettings):
+            raise TypeError(f"sgld must be an SGLDSettings or None, got {settings!r}.")
+        columns, scaling = standardise(X)
+        kind = np.dtype(np.float32 if X.dtype == np.float32 else np.float64)
+        rows: NDArray[np.floating] = np.ascontiguousarray(columns.T).astype(kind)
+        warmup, steps = self._steps(12_000, 48_000)
+        chains = [
+            SGLDChain(rows, y.astype(kind), n_classes, method, settings, warmup, steps, rng)
+            for rng in spawn(self.random_state, self.n_chains)
+        ]
+        return self._sample(chains, steps), scaling, steps
+
+    def _sample(self, chains: Sequence[Chain], steps: int) -> list[ChainDraws]:
+        with progress(self.verbose, type(self).__name__) as report:
+            return run_chains(chains, steps, self._threads(), report)
+
+    def _store(self, posterior: Posterior, method: str, n_iter: int) -> None:
+        """Set every fitted attribute, at the very end of a fit."""
+        self._posterior = posterior
+        self.method_ = method
+        self.n_iter_ = n_iter
+        self.pip_ = posterior.pip
+        self.rhat_ = {name: rhat(draws) for name, draws in posterior.scalars.items()}
+        self.ess_ = {name: ess(draws) for name, draws in posterior.scalars.items()}
+        worst = max(self.rhat_, key=lambda name: np.nan_to_num(self.rhat_[name]), default="")
+        if worst and self.rhat_[worst] > RHAT_LIMIT:
+            warnings.warn(
+                f"R-hat of {worst} is {self.rhat_[worst]:.2f}: the chains have not converged, raise n_iter or warmup.",
+                ConvergenceWarning,
+                stacklevel=3,
+            )
+
+    def get_support(
+        self, threshold: float = 0.5, *, indices: bool = False, fdr: float | None = None
+    ) -> NDArray[np.bool_] | NDArray[np.int64]:
+        """Select variables by their posterior inclusion probability.
+
+        Args:
+            threshold: select the variables with `pip_` above this value.
+            indices: return indices instead of a mask.
+            fdr: if given, ignore `threshold` and select the largest set, best variables first, whose expected
+                share of false discoveries, the mean of 1 - `pip_` over the set, is at most `fdr`.
+
+        Returns:
+            A mask of shape (n_features,), or the indices of the selected variables.
+        """
+        check_is_fitted(self)
+        if fdr is None:
+            mask = self.pip_ > threshold
+        else:
+            check_number("fdr", fdr, 0, 1)
+            order = np.argsort(-self.pip_, kind="stable")
+            share = np.cumsum(1.0 - self.pip_[order]) / np.arange(1, order.size + 1)
+            mask = np.zeros(order.size, dtype=bool)
+            mask[order[: int(np.searchsorted(share, fdr, side="right"))]] = True
+        return np.flatnonzero(mask) if indices else mask
+
+    def coef_interval(self, level: float = 0.95) -> Floats:
+        """Equal-tailed credible intervals of the coefficients, zero included where a variable may be out.
+
+        Args:
+            level: posterior probability of the interval.
+
+        Returns:
+            Lower and upper ends in the last axis: shape (n_features, 2), or (n_classes, n_features, 2) where
+            `coef_` has a row per class.
+        """
+        check_is_fitted(self)
+        check_number("level", level, 0, 1)
+        interval = self._posterior.interval(level)
+        return interval[0] if interval.shape[0] == 1 else interval
+
+    def _names(self) -> NDArray[np.object_]:
+        if hasattr(self, "feature_names_in_"):
+            return np.asarray(self.feature_names_in_, dtype=object)
+        return np.array([f"x{j}" for j in range(self.n_features_in_)], dtype=object)
+
+    def _class_labels(self) -> list[Any]:
+        return [None]
+
+    def summary(self, level: float = 0.95, threshold: float = 0.0) -> pd.DataFrame:
+        """Tabulate the variables, the most probable ones first.
+
+        Args:
+            level: posterior probability of the intervals.
+            threshold: leave out variables whose `pip_` is below this value.
+
+        Returns:
+            A DataFrame by feature name (by name and class where there are several coefficient vectors) with
+            the columns pip, mean, std, lower, upper, rhat and ess.
+        """
+        import pandas as pd
+
+        check_is_fitted(self)
+        check_number("level", level, 0, 1)
+        post = self._posterior
+        order = np.argsort(-post.pip, kind="stable")
+        order = order[post.pip[order] >= threshold]
+        labels = self._class_labels()
+        interval = post.interval(level)
+        frames = []
+        for c, label in enumerate(labels):
+            columns = {
+                "pip": post.pip[order],
+                "mean": post.mean[c, order],
+                "std": post.std[c, order],
+                "lower": interval[c, order, 0],
+                "upper": interval[c, order, 1],
+                "rhat": np.full(order.size, np.nan),
+                "ess": np.full(order.size, np.nan),
+            }
+            for i in np.flatnonzero(post.pip[order] >= 0.05):
+                draws = post.coef_of(c * self.n_features_in_ + order[i])
+                columns["rhat"][i], columns["ess"][i] = rhat(draws), ess(draws)
+            frame = pd.DataFrame(columns, index=pd.Index(self._names()[order], name="feature"))
+            frames.append(
+                frame if label is None else frame.assign(**{"class": label}).set_index("class", append=True)
+            )
+        if len(frames) == 1:
+            return frames[0]
+        return pd.concat(frames).sort_values("pip", ascending=False, kind="stable")
+
+    def plot_inclusion(self, threshold: float = 0.5, ax: Axes | None = None) -> Axes:
+        """Draw the inclusion probabilities and name the variables above `threshold` (needs matplotlib).
+
+        Args:
+            threshold: where to draw the line.
+            ax: axes to draw on; new ones by default.
+
+        Returns:
+            The axes.
+        """
+        import matplotlib.pyplot as plt
+
+        check_is_fitted(self)
+        if ax is None:
+            _, ax = plt.subplots(figsize=(8, 3.5), layout="constrained")
+        chosen = np.flatnonzero(self.pip_ > threshold)
+        ax.vlines(np.arange(self.pip_.size), 0.0, self.pip_, color="0.6", linewidth=1.0)
+        ax.plot(chosen, self.pip_[chosen], "o", color="C0")
+        for j in chosen[np.argsort(-self.pip_[chosen], kind="stable")][:25]:
+            ax.annotate(
+                str(self._names()[j]),
+                (j, self.pip_[j]),
+                xytext=(4, 2),
+                textcoords="offset points",
+                fontsize=8,
+            )
+        ax.axhline(threshold, color="C3", linewidth=0.8, linestyle="--")
+        ax.set(xlabel="feature", ylabel="inclusion probability", ylim=(0.0, 1.08))
+        return ax
+
+    def to_arviz(self, threshold: float = 0.0) -> Any:
+        """Return the draws as ArviZ InferenceData (needs arviz).
+
+        Args:
+            threshold: leave out the coefficients of variables whose `pip_` is below this value.
+        """
+        import arviz
+
+        check_is_fitted(self)
+        post = self._posterior
+        chains = post.n_chains
+        kept = np.flatnonzero(post.pip >= threshold)
+        classes = post.mean.shape[0]
+        columns = (np.arange(classes)[:, None] * self.n_features_in_ + kept).ravel()
+        coef = post.coef[:, columns].toarray().reshape(chains, -1, classes, kept.size)
+        intercept = post.intercept.reshape(chains, -1, classes)
+        dims = {"coef": ["feature"]}
+        coords: dict[str, Any] = {"feature": self._names()[kept]}
+        if classes == 1:
+            coef, intercept = coef[:, :, 0], intercept[:, :, 0]
+        else:
+            dims = {"coef": ["class", "feature"], "intercept": ["class"]}
+            coords["class"] = self._class_labels()
+        values = {"coef": coef, "intercept": intercept, **post.scalars}
+        return arviz.from_dict(posterior=values, coords=coords, dims=dims)

@@ -1,0 +1,177 @@
+r"""A Metropolis move on which classes use a feature in a multinomial model.
+
+Adding the same number to the coefficients of a feature in all classes changes no probability, so that
+"class 1 differs" can be written as one non-zero coefficient or as non-zero coefficients in all other
+classes. The prior prefers the first, but draws of one class at a time hardly ever get from one to the
+other.
+
+The move redraws the whole vector b of a feature's coefficients, indicators included. Let F be the log
+likelihood as a function of b, everything else fixed, and f(b) = h'b - b'H b / 2 its expansion at the mode
+of F(b) - |b|^2 / (2 s2), found by Newton steps from b = 0: it does not depend on the present b. Under f the
+posterior of (pattern, b) is a mixture of normal laws, one per pattern; b' is drawn from it and accepted
+with probability min(1, exp(F(b') - f(b') - F(b) + f(b))), which leaves the posterior invariant. The feature
+is drawn among those in use and no pattern is empty, so that the choice of the feature is symmetric.
+"""
+
+from __future__ import annotations
+
+from math import exp, lgamma, log
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numba import njit
+
+from spikeslab.sklearn._sweep import draw_index, draw_normal
+
+if TYPE_CHECKING:
+    from numpy.random import Generator
+    from numpy.typing import NDArray
+
+    from spikeslab.sklearn._prior import Prior
+
+    Floats = NDArray[np.float64]
+    Ints = NDArray[np.int64]
+
+NEWTON_STEPS = 4
+
+
+def class_patterns(n_classes: int) -> Ints:
+    """Bit masks of the patterns to move between: all of them up to six classes, then one or two classes."""
+    if n_classes <= 6:
+        return np.arange(1, 2**n_classes)
+    single = [1 << c for c in range(n_classes)]
+    return np.array(single + [a | b for a in single for b in single if a < b])
+
+
+@njit(cache=True, nogil=True)
+def log_fit(x: Floats, labels: Ints, offsets: Floats, b: Floats) -> float:
+    """Log likelihood at psi = offsets + b x'."""
+    total = 0.0
+    for i in range(x.shape[0]):
+        top = -np.inf
+        for c in range(b.shape[0]):
+            top = max(top, offsets[c, i] + b[c] * x[i])
+        acc = 0.0
+        for c in range(b.shape[0]):
+            acc += exp(offsets[c, i] + b[c] * x[i] - top)
+        total += offsets[labels[i], i] + b[labels[i]] * x[i] - top - log(acc)
+    return total
+
+
+@njit(cache=True, nogil=True)
+def derivatives(
+    x: Floats, labels: Ints, offsets: Floats, b: Floats, gradient: Floats, hessian: Floats
+) -> None:
+    """Write the gradient and the negative Hessian of `log_fit` with respect to b."""
+    classes = b.shape[0]
+    proba = np.empty(classes)
+    gradient[:] = 0.0
+    hessian[:] = 0.0
+    for i in range(x.shape[0]):
+        for c in range(classes):
+            proba[c] = offsets[c, i] + b[c] * x[i]
+        top = proba.max()
+        for c in range(classes):
+            proba[c] = exp(proba[c] - top)
+        proba /= proba.sum()
+        gradient[labels[i]] += x[i]
+        for c in range(classes):
+            gradient[c] -= proba[c] * x[i]
+            hessian[c, c] += proba[c] * x[i] * x[i]
+            for d in range(classes):
+                hessian[c, d] -= proba[c] * proba[d] * x[i] * x[i]
+
+
+@njit(cache=True, nogil=True)
+def expand_at_mode(
+    x: Floats, labels: Ints, offsets: Floats, slab: float, slope: Floats, hessian: Floats
+) -> None:
+    """Write h and H of the expansion at the conditional mode."""
+    classes = slope.shape[0]
+    mode = np.zeros(classes)
+    for _ in range(NEWTON_STEPS):
+        derivatives(x, labels, offsets, mode, slope, hessian)
+        mode += np.linalg.solve(hessian + np.eye(classes) / slab, slope - mode / slab)
+    derivatives(x, labels, offsets, mode, slope, hessian)
+    slope += hessian @ mode
+
+
+@njit(cache=True, nogil=True)
+def select(mask: int, slope: Floats, hessian: Floats, slab: float) -> tuple[Ints, Floats, Floats]:
+    """Return the classes of a pattern, its precision H + 1/s2 and its h."""
+    classes = np.empty(slope.shape[0], np.int64)
+    k = 0
+    for c in range(slope.shape[0]):
+        if mask >> c & 1:
+            classes[k] = c
+            k += 1
+    chosen = classes[:k]
+    precision = np.empty((k, k))
+    for i in range(k):
+        for j in range(k):
+            precision[i, j] = hessian[chosen[i], chosen[j]]
+        precision[i, i] += 1.0 / slab
+    return chosen, precision, slope[chosen]
+
+
+@njit(cache=True, nogil=True)
+def move_pattern(
+    x: Floats,
+    labels: Ints,
+    psi: Floats,
+    b: Floats,
+    slab: float,
+    prior: Prior,
+    elsewhere: int,
+    total: int,
+    patterns: Ints,
+    rng: Generator,
+) -> None:
+    """Redraw the coefficients `b` of the feature `x` in all classes; `psi` and `b` are updated in place.
+
+    Args:
+        x: the column of the feature.
+        labels: classes of the rows.
+        psi: linear predictors, shape (classes, n).
+        b: coefficients of the feature, shape (classes,), not all zero.
+        slab: variance of the slab.
+        prior: the prior.
+        elsewhere: number of non-zero coefficients of the other features.
+        total: number of coefficients.
+        patterns: bit masks of the allowed patterns.
+        rng: source of randomness.
+    """
+    classes = b.shape[0]
+    present = 0
+    for c in range(classes):
+        if b[c] != 0.0:
+            present |= 1 << c
+    if not np.any(patterns == present):
+        return
+    offsets = psi - b.reshape(-1, 1) * x
+    slope = np.empty(classes)
+    hessian = np.empty((classes, classes))
+    expand_at_mode(x, labels, offsets, slab, slope, hessian)
+    if not np.all(np.isfinite(hessian)):
+        return
+    log_weights = np.empty(patterns.shape[0])
+    for m in range(patterns.shape[0]):
+        chosen, precision, shift = select(patterns[m], slope, hessian, slab)
+        size = chosen.shape[0]
+        log_weights[m] = (
+            0.5 * np.dot(shift, np.linalg.solve(precision, shift))
+            - 0.5 * log(np.linalg.det(precision))
+            - 0.5 * size * log(slab)
+            + lgamma(prior.a + elsewhere + size)
+            + lgamma(prior.b + total - elsewhere - size)
+        )
+    chosen, precision, shift = select(patterns[draw_index(log_weights, rng)], slope, hessian, slab)
+    draw = draw_normal(precision, shift, rng)
+    proposal = np.zeros(classes)
+    proposal[chosen] = draw
+    gain = log_fit(x, labels, offsets, proposal) - log_fit(x, labels, offsets, b)
+    gain -= np.dot(slope, proposal) - 0.5 * np.dot(proposal, hessian @ proposal)
+    gain += np.dot(slope, b) - 0.5 * np.dot(b, hessian @ b)
+    if log(1.0 - rng.random()) < gain:
+        b[:] = proposal
+        psi[:] = offsets + proposal.reshape(-1, 1) * x

@@ -1,0 +1,219 @@
+r"""Exact Gibbs sampling for multinomial logistic regression under a point-mass spike and slab.
+
+    P(y_i = c) = exp(psi_ic) / sum_d exp(psi_id),  psi_c = b0_c + X beta_c,
+
+with X standardised. The parametrisation is symmetric: every class has its own coefficients, each with its
+own indicator, all of which share pi and s2 (prior as in `Prior`), and its own intercept with a flat prior.
+Given the other classes, class c is a logistic regression with offset -log sum_{d != c} exp(psi_id) (Holmes
+and Held, 2006), so that the Polya-Gamma sweep of `_gibbs_logistic` applies to one class after the other. The
+move of `_class_patterns` then redraws a feature's coefficients in all classes together. The likelihood does
+not depend on a common shift of the intercepts; they are centred after every sweep, which changes no
+probability and leaves them one dimension less. The Metropolis step on the common scale is that of
+`_gibbs_logistic`. A sweep leaves p(b0, beta, gamma, s2 | y) invariant and costs O(n p) per class.
+
+A feature is included when any of its coefficients is: its inclusion probability is P(some gamma_cj = 1).
+
+References:
+    C. C. Holmes and L. Held (2006), Bayesian auxiliary variable models for binary and multinomial regression,
+    Bayesian Analysis 1.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from math import exp, log, sqrt
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numba import njit
+
+from spikeslab.sklearn._chains import GibbsChain
+from spikeslab.sklearn._class_patterns import class_patterns, move_pattern
+from spikeslab.sklearn._draws import ChainDraws, any_class, has_room, record
+from spikeslab.sklearn._gibbs_logistic import SCALE_STEPS, draw_factor, linear_predictor, log_scale_prior
+from spikeslab.sklearn._polya_gamma import draw_polya_gamma
+from spikeslab.sklearn._sweep import coordinate_sweep, count_nonzero, draw_slab, joint_draw, swap
+
+if TYPE_CHECKING:
+    from numpy.random import Generator
+    from numpy.typing import NDArray
+
+    from spikeslab.sklearn._draws import Room
+    from spikeslab.sklearn._prior import Prior
+
+    Floats = NDArray[np.float64]
+    Ints = NDArray[np.int64]
+
+
+PATTERN_MOVES = 1  # features per sweep
+
+
+@njit(cache=True, nogil=True)
+def log_sum_others(psi: Floats, i: int, skip: int) -> float:
+    """Return log sum_{c != skip} exp(psi[c, i])."""
+    top = -np.inf
+    for c in range(psi.shape[0]):
+        if c != skip:
+            top = max(top, psi[c, i])
+    acc = 0.0
+    for c in range(psi.shape[0]):
+        if c != skip:
+            acc += exp(psi[c, i] - top)
+    return top + log(acc)
+
+
+@njit(cache=True, nogil=True)
+def used_features(beta: Floats) -> Ints:
+    """Indices of the features with a non-zero coefficient in some class."""
+    used = np.empty(beta.shape[1], np.int64)
+    k = 0
+    for j in range(beta.shape[1]):
+        if count_nonzero(beta[:, j]) > 0:
+            used[k] = j
+            k += 1
+    return used[:k]
+
+
+@njit(cache=True, nogil=True)
+def log_likelihood(labels: Ints, psi: Floats, factor: float) -> float:
+    """Log likelihood of the labels at the linear predictors factor * psi."""
+    total = 0.0
+    for i in range(labels.shape[0]):
+        top = psi[:, i].max()
+        acc = 0.0
+        for c in range(psi.shape[0]):
+            acc += exp(factor * (psi[c, i] - top))
+        total += factor * (psi[labels[i], i] - top) - log(acc)
+    return total
+
+
+@njit(cache=True, nogil=True)
+def multinomial_sweeps(
+    columns: Floats,
+    labels: Ints,
+    psi: Floats,
+    beta: Floats,
+    intercepts: Floats,
+    slab: Floats,
+    prior: Prior,
+    patterns: Ints,
+    swaps: int,
+    sweeps: int,
+    rng: Generator,
+    sums: Floats,
+    room: Room,
+) -> int:
+    """Run up to `sweeps` sweeps, recording each; return how many fitted in the buffer.
+
+    `psi`, `beta`, `intercepts` and `slab` (the variance, one number) are updated in place.
+    """
+    classes, p = beta.shape
+    n = labels.shape[0]
+    w = np.empty(n)
+    wr = np.empty(n)
+    for sweep in range(sweeps):
+        if not has_room(beta, room, sweep):
+            return sweep
+        size = count_nonzero(beta.ravel())
+        for c in range(classes):
+            for i in range(n):
+                offset = psi[c, i] - log_sum_others(psi, i, c)
+                w[i] = draw_polya_gamma(offset, rng)
+                wr[i] = (0.5 if labels[i] == c else -0.5) - w[i] * offset
+            size -= count_nonzero(beta[c])
+            coordinate_sweep(
+                columns, w, wr, beta[c], slab[0], prior.a, prior.b, size, classes * p, rng, sums[c]
+            )
+            for _ in range(swaps):
+                swap(columns, w, wr, beta[c], slab[0], rng)
+            intercepts[c] += joint_draw(columns, w, wr, beta[c], slab[0], True, rng)
+            linear_predictor(columns, beta[c], intercepts[c], psi[c])
+            size += count_nonzero(beta[c])
+        used = used_features(beta)
+        for _ in range(min(PATTERN_MOVES, used.shape[0])):
+            j = used[int(rng.random() * used.shape[0])]
+            b = beta[:, j].copy()
+            others = size - count_nonzero(b)
+            move_pattern(columns[j], labels, psi, b, slab[0], prior, others, classes * p, patterns, rng)
+            beta[:, j] = b
+            size = others + count_nonzero(b)
+        shift = intercepts.mean()
+        intercepts -= shift
+        psi -= shift
+        slab[0] = draw_slab(beta.ravel(), prior.slab_df, prior.slab_scale**2, rng)
+        fit = log_likelihood(labels, psi, 1.0)
+        for _ in range(SCALE_STEPS):
+            factor = draw_factor(rng)
+            proposed = log_likelihood(labels, psi, factor)
+            if log(1.0 - rng.random()) < proposed - fit + log_scale_prior(
+                factor, slab[0], classes - 1, prior
+            ):
+                fit = proposed
+                psi *= factor
+                beta *= factor
+                intercepts *= factor
+                slab *= factor * factor
+        room.scalars[sweep, 0] = sqrt(slab[0])
+        room.scalars[sweep, 1] = record(beta, room, sweep)
+        room.scalars[sweep, 2] = fit
+        room.scalars[sweep, 3:] = intercepts
+    return sweeps
+
+
+class MultinomialChain(GibbsChain):
+    """A chain for three classes or more.
+
+    Args:
+        columns: X transposed, standardised, shape (p, n), contiguous.
+        labels: classes as 0, 1, ..., n_classes - 1.
+        n_classes: number of classes.
+        prior: the prior.
+        warmup: sweeps to discard.
+        rng: the chain's own source of randomness.
+        swaps: exchanges of variables per class and sweep.
+    """
+
+    scalar_names = ("slab_scale", "model_size", "log_lik")
+
+    def __init__(
+        self,
+        columns: Floats,
+        labels: Ints,
+        n_classes: int,
+        prior: Prior,
+        warmup: int,
+        rng: Generator,
+        swaps: int = 1,
+    ) -> None:
+        super().__init__(n_classes, columns.shape[0], warmup, rng, intercepts=n_classes)
+        start = np.log(np.bincount(labels, minlength=n_classes) + 0.5)
+        self.columns = columns
+        self.labels = labels
+        self.intercepts = start - start.mean()
+        self.psi = np.repeat(self.intercepts[:, None], labels.shape[0], axis=1)
+        self.slab = np.array([prior.slab_scale**2])
+        self.prior = prior
+        self.patterns = class_patterns(n_classes)
+        self.swaps = swaps
+
+    def _run(self, sweeps: int) -> int:
+        return multinomial_sweeps(
+            self.columns,
+            self.labels,
+            self.psi,
+            self.beta,
+            self.intercepts,
+            self.slab,
+            self.prior,
+            self.patterns,
+            self.swaps,
+            sweeps,
+            self.rng,
+            self.sums,
+            self.buffer.room,
+        )
+
+    def collect(self) -> ChainDraws:
+        """Return the draws; a feature's inclusion probability counts the draws where any class uses it."""
+        draws = super().collect()
+        return replace(draws, pip=any_class(draws.coef, self.beta.shape[1]))

@@ -1,0 +1,91 @@
+"""First and second moments of (X, y): all that a Gaussian likelihood needs, and they can be added up."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from spikeslab.sklearn._gibbs_linear import GramData
+from spikeslab.sklearn._scaling import Scaling, is_sparse
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    Floats = NDArray[np.float64]
+
+
+BLOCK = 4_000_000  # entries of X centred at once
+
+
+@dataclass(frozen=True)
+class Moments:
+    """Means and centred sums of squares and products of the rows seen so far.
+
+    Attributes:
+        n: number of rows.
+        x_mean: means of the columns of X.
+        y_mean: mean of y.
+        xx: centred X'X.
+        xy: centred X'y.
+        yy: centred y'y.
+    """
+
+    n: float
+    x_mean: Floats
+    y_mean: float
+    xx: Floats
+    xy: Floats
+    yy: float
+
+    @classmethod
+    def of(cls, X: Any, y: Floats) -> Moments:
+        """Compute the moments of X; a sparse one is not made dense, and a dense one is not copied."""
+        n = y.shape[0]
+        y_mean = float(y.mean())
+        yc = y.astype(np.float64) - y_mean
+        if is_sparse(X):
+            X = X.astype(np.float64)
+            x_mean = np.asarray(X.mean(axis=0), dtype=np.float64).ravel()
+            xx = np.asarray((X.T @ X).todense()) - n * np.outer(x_mean, x_mean)
+            return cls(n, x_mean, y_mean, xx, np.asarray(X.T @ yc).ravel(), float(yc @ yc))
+        x_mean = X.mean(axis=0, dtype=np.float64)
+        xx = np.zeros((x_mean.size, x_mean.size))
+        xy = np.zeros(x_mean.size)
+        step = max(1, BLOCK // max(x_mean.size, 1))
+        for start in range(0, n, step):
+            xc = X[start : start + step] - x_mean
+            xx += xc.T @ xc
+            xy += xc.T @ yc[start : start + step]
+        return cls(n, x_mean, y_mean, xx, xy, float(yc @ yc))
+
+    def merge(self, other: Moments) -> Moments:
+        """Return the moments of both sets of rows together (Chan, Golub and LeVeque, 1983)."""
+        n = self.n + other.n
+        dx = other.x_mean - self.x_mean
+        dy = other.y_mean - self.y_mean
+        part = other.n / n
+        weight = self.n * part
+        return Moments(
+            n,
+            self.x_mean + part * dx,
+            self.y_mean + part * dy,
+            self.xx + other.xx + weight * np.outer(dx, dx),
+            self.xy + other.xy + weight * dx * dy,
+            self.yy + other.yy + weight * dy * dy,
+        )
+
+    def rescaled(self, n: float) -> Moments:
+        """Return the moments of n rows distributed like the rows seen so far."""
+        f = n / self.n
+        return Moments(n, self.x_mean, self.y_mean, f * self.xx, f * self.xy, f * self.yy)
+
+    def standardised(self) -> tuple[GramData, Scaling]:
+        """Return the sums for the standardised kept columns and response, and their scaling."""
+        scale = np.sqrt(np.maximum(np.diag(self.xx), 0.0) / self.n)
+        scaling = Scaling.of_columns(self.x_mean, scale).with_response(self.y_mean, self.yy / self.n)
+        kept, factor, y_scale = scaling.kept, 1.0 / scaling.x_scale, scaling.y_scale
+        xx = self.xx if kept.size == scaling.n_features else self.xx[np.ix_(kept, kept)]
+        xy = self.xy[kept] * factor / y_scale
+        return GramData(xx * np.outer(factor, factor), xy, self.yy / y_scale**2, self.n), scaling

@@ -1,0 +1,134 @@
+"""Chains of the paper's stochastic-gradient methods."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+from scipy import sparse
+
+from spikeslab.sklearn._chains import Chain
+from spikeslab.sklearn._draws import ChainDraws
+from spikeslab.sklearn._sgld_kernel import (
+    BINARY,
+    EM,
+    FIXED,
+    GAUSSIAN,
+    SA,
+    SOFTMAX,
+    Rule,
+    State,
+    responsibilities,
+    sgld_steps,
+)
+
+if TYPE_CHECKING:
+    from numpy.random import Generator
+    from numpy.typing import NDArray
+
+    from spikeslab.sklearn._sgld_settings import SGLDSettings
+
+    Array = NDArray[np.floating]
+    Floats = NDArray[np.float64]
+
+ADAPTATIONS = {"sgld-sa": SA, "sgld-em": EM, "sgld": FIXED}
+MAX_KEPT = 20_000_000  # numbers kept per chain; thinning grows beyond
+
+
+class SGLDChain(Chain):
+    """A chain of SGLD-SA, SGLD-EM or SGLD.
+
+    Args:
+        rows: standardised X, shape (n, p), contiguous, float32 or float64.
+        y: centred response, or classes as 0, 1, ..., of the type of `rows`.
+        n_classes: 0 for regression, otherwise the number of classes.
+        method: "sgld-sa", "sgld-em" or "sgld".
+        settings: the settings.
+        warmup: steps to discard.
+        steps: steps in all, to bound the number of kept draws.
+        rng: the chain's own source of randomness.
+    """
+
+    def __init__(
+        self,
+        rows: Array,
+        y: Array,
+        n_classes: int,
+        method: str,
+        settings: SGLDSettings,
+        warmup: int,
+        steps: int,
+        rng: Generator,
+    ) -> None:
+        n, p = rows.shape
+        vectors = n_classes if n_classes > 2 else 1
+        family = GAUSSIAN if n_classes == 0 else BINARY if n_classes == 2 else SOFTMAX
+        kind = rows.dtype
+        self.rule = Rule(
+            family,
+            ADAPTATIONS[method],
+            settings.v0,
+            settings.v1,
+            settings.a,
+            float(vectors * p if settings.b is None else settings.b),
+            settings.nu,
+            settings.lam,
+            settings.temperature,
+            float(n),
+            min(settings.batch_size, n),
+            settings.step,
+            settings.omega,
+        )
+        self.rng = rng
+        self.warmup = warmup
+        self.thin = max(settings.thin, -(-(steps - warmup) * vectors * p // MAX_KEPT), 1)
+        self.rows = rows
+        self.y = y
+        shape = (vectors, p)
+        self.state = State(
+            order=np.arange(n, dtype=np.int64),
+            beta=rng.normal(0.0, settings.init_scale, shape).astype(kind),
+            intercept=np.zeros(vectors, kind),
+            rho=np.full(shape, settings.delta, kind),
+            kappa0=np.full(shape, settings.kappa, kind),
+            kappa1=np.full(shape, settings.kappa, kind),
+            latent=np.array([settings.sigma, settings.delta]),
+            xi=np.empty(p, kind),
+            grad=np.empty((vectors, p + 1), kind),
+        )
+        self.kept: list[tuple[Array, Array, Floats]] = []
+        self.inclusion = np.zeros(shape)
+
+    def advance(self, steps: int) -> int:
+        """Run up to the next draw to keep."""
+        target = self.warmup if self.done < self.warmup else self.done + self.thin
+        ran = target - self.done if self.done >= self.warmup else min(steps, target - self.done)
+        sgld_steps(self.rows, self.y, self.state, self.rule, self.done + 1, ran, self.rng)
+        self.done += ran
+        beta, latent = self.state.beta, self.state.latent
+        if not (np.isfinite(beta).all() and np.isfinite(latent).all()):
+            raise FloatingPointError(
+                f"The chain diverged before step {self.done}; the step size is too large for these data, "
+                f"lower the first number of sgld.step, now {self.rule.step[0]}."
+            )
+        if self.done > self.warmup:
+            self.kept.append((beta.copy(), self.state.intercept.copy(), latent.copy()))
+            self.inclusion += responsibilities(beta, latent[0], latent[1], self.rule.v0, self.rule.v1)
+        return ran
+
+    def collect(self) -> ChainDraws:
+        """Return the kept draws; inclusion probabilities average the responsibilities of equation (12)."""
+        vectors = self.inclusion.shape[0]
+        coef = np.array([draw[0] for draw in self.kept], dtype=np.float64)
+        inclusion = self.inclusion / len(self.kept)
+        latent = np.array([draw[2] for draw in self.kept])
+        size = coef.reshape(len(self.kept), -1)
+        scalars = {"sigma": latent[:, 0], "delta": latent[:, 1], "norm": np.sqrt((size**2).sum(axis=1))}
+        return ChainDraws(
+            sparse.csr_array(size),
+            np.array([draw[1] for draw in self.kept], dtype=np.float64),
+            scalars,
+            1.0 - np.prod(1.0 - inclusion, axis=0) if vectors > 1 else inclusion[0],
+            coef.mean(axis=0),
+            (coef**2).mean(axis=0),
+        )

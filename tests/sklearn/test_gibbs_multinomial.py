@@ -1,0 +1,45 @@
+import numpy as np
+import pytest
+from exact_posteriors import multinomial_patterns
+
+from spikeslab.sklearn._chains import run_chains
+from spikeslab.sklearn._class_patterns import class_patterns
+from spikeslab.sklearn._gibbs_multinomial import MultinomialChain
+from spikeslab.sklearn._prior import Prior
+
+
+def _problem(rng, n=40, p=1):
+    X = rng.standard_normal((n, p))
+    X = (X - X.mean(0)) / X.std(0)
+    psi = np.array([0.9, 0.0, 0.0])[:, None] * X[:, 0]
+    labels = (psi + rng.gumbel(size=psi.shape)).argmax(0)
+    return X, labels
+
+
+@pytest.mark.parametrize("with_patterns", [True, False])
+def test_patterns_of_classes_have_their_exact_probabilities(with_patterns, rng):
+    X, labels = _problem(rng)
+    prior = Prior(a=1.0, b=2.0, slab_df=1e9, slab_scale=1.5)
+    exact = multinomial_patterns(X[:, 0], labels, 3, prior, rng)
+    chains = [MultinomialChain(np.ascontiguousarray(X.T), labels, 3, prior, 500, r) for r in rng.spawn(2)]
+    if not with_patterns:
+        for chain in chains:
+            chain.patterns = np.array([0])
+    draws = run_chains(chains, 12_500, 2)
+    coef = np.concatenate([d.coef.toarray() for d in draws])
+    seen = np.bincount((coef != 0) @ [1, 2, 4], minlength=8) / coef.shape[0]
+    assert seen == pytest.approx(exact, abs=0.03)
+    assert np.mean([d.pip for d in draws], 0) == pytest.approx(1 - exact[0], abs=0.02)
+
+
+def test_intercepts_are_centred(rng):
+    X, labels = _problem(rng, p=4)
+    prior = Prior(a=1.0, b=4.0, slab_df=3.0, slab_scale=1.0)
+    (draws,) = run_chains([MultinomialChain(np.ascontiguousarray(X.T), labels, 3, prior, 5, rng)], 25, 1)
+    assert draws.intercept.shape == (20, 3)
+    assert draws.intercept.sum(1) == pytest.approx(0.0, abs=1e-9)
+
+
+def test_class_patterns():
+    assert class_patterns(3).tolist() == [1, 2, 3, 4, 5, 6, 7]
+    assert class_patterns(8).size == 8 + 28

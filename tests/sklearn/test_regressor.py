@@ -1,0 +1,230 @@
+import pickle
+
+import numpy as np
+import pandas as pd
+import pytest
+from scipy import sparse
+from sklearn.base import clone
+from sklearn.exceptions import NotFittedError
+from sklearn.feature_selection import SelectFromModel
+from sklearn.linear_model import LinearRegression
+from sklearn.model_selection import GridSearchCV
+from sklearn.pipeline import make_pipeline
+from sklearn.utils.estimator_checks import check_estimator
+
+from spikeslab.sklearn import SGLDSettings, SpikeSlabRegressor, _chains, regressor
+
+
+def _data(rng, n=80, p=30, noise=0.5):
+    X = rng.standard_normal((n, p)) * rng.uniform(0.5, 20.0, p) + rng.normal(0, 50, p)
+    beta = np.zeros(p)
+    beta[[2, 5]] = np.array([2.0, -1.0]) / X[:, [2, 5]].std(0)
+    return X, X @ beta + 7.0 + noise * rng.standard_normal(n), beta
+
+
+def _quick(**kwargs):
+    return SpikeSlabRegressor(**{"n_chains": 2, "n_iter": 300, "warmup": 100, "random_state": 0, **kwargs})
+
+
+def test_check_estimator():
+    check_estimator(_quick())
+
+
+def test_recovers_the_model_on_the_users_scale(rng):
+    X, y, beta = _data(rng)
+    model = SpikeSlabRegressor(random_state=0).fit(X, y)
+    assert model.method_ == "gibbs"
+    assert model.get_support(indices=True).tolist() == [2, 5]
+    assert np.abs(model.coef_ - beta)[[2, 5]] == pytest.approx(0.0, abs=4 * model.coef_std_[[2, 5]].max())
+    assert model.sigma_ == pytest.approx(0.5, rel=0.3)
+    assert model.predict(X) == pytest.approx(X @ model.coef_ + model.intercept_)
+    assert model.score(X, y) > 0.9
+    assert max(model.rhat_.values()) < 1.05
+    assert min(model.ess_.values()) > 400
+    assert model.n_iter_ == 1500
+    lower, upper = model.coef_interval(0.9).T
+    assert np.all(lower <= upper)
+    assert np.all((lower[[2, 5]] < beta[[2, 5]]) & (beta[[2, 5]] < upper[[2, 5]]))
+    assert np.all(lower[model.pip_ < 0.04] == 0.0)
+
+
+def test_results_do_not_depend_on_the_units_of_the_data(rng):
+    X, y, _ = _data(rng)
+    factor = np.exp(rng.normal(0, 3, X.shape[1]))
+    a, b = _quick().fit(X, y), _quick().fit(X * factor + 5.0, 1000.0 * y - 3.0)
+    assert b.pip_ == pytest.approx(a.pip_, abs=1e-6)
+    assert b.coef_ * factor == pytest.approx(1000.0 * a.coef_, rel=1e-5, abs=1e-6)
+    assert b.sigma_ == pytest.approx(1000.0 * a.sigma_, rel=1e-6)
+
+
+def test_columns_path_agrees_with_the_gram_path(rng, monkeypatch):
+    X, y, _ = _data(rng)
+    gram = SpikeSlabRegressor(random_state=0).fit(X, y)
+    monkeypatch.setattr(regressor, "GRAM_LIMIT", 10)
+    columns = SpikeSlabRegressor(random_state=0).fit(X, y)
+    assert columns.pip_ == pytest.approx(gram.pip_, abs=0.03)
+    assert columns.coef_ == pytest.approx(gram.coef_, abs=0.1 * gram.coef_std_.max())
+
+
+def test_inputs_of_every_kind_agree(rng):
+    X, y, _ = _data(rng)
+    X[:, 7] = 3.0
+    names = [f"gene{j}" for j in range(X.shape[1])]
+    dense = _quick().fit(X, y)
+    frame = _quick().fit(pd.DataFrame(X, columns=names), pd.Series(y))
+    csr = _quick().fit(sparse.csr_array(X), y)
+    single = _quick().fit(X.astype(np.float32), y)
+    assert dense.pip_[7] == dense.coef_[7] == 0.0
+    assert frame.coef_ == pytest.approx(dense.coef_)
+    assert csr.coef_ == pytest.approx(dense.coef_, abs=1e-8)
+    assert single.pip_ == pytest.approx(dense.pip_, abs=0.05)
+    assert csr.predict(sparse.csr_array(X), return_std=True)[1] == pytest.approx(
+        dense.predict(X, return_std=True)[1]
+    )
+    assert frame.feature_names_in_.tolist() == names
+    assert frame.summary().index[:2].tolist() == ["gene2", "gene5"]
+
+
+def test_summary_support_and_false_discovery_rate(rng):
+    X, y, _ = _data(rng, noise=3.0)
+    model = _quick().fit(X, y)
+    table = model.summary(level=0.9)
+    assert list(table.columns) == ["pip", "mean", "std", "lower", "upper", "rhat", "ess"]
+    assert len(table) == X.shape[1]
+    assert table["pip"].is_monotonic_decreasing
+    assert len(model.summary(threshold=0.5)) == model.get_support(0.5).sum()
+    chosen = model.get_support(fdr=0.2, indices=True)
+    assert np.mean(1 - model.pip_[chosen]) <= 0.2
+    order = np.argsort(-model.pip_)[: chosen.size + 1]
+    assert np.mean(1 - model.pip_[order]) > 0.2
+
+
+def test_prediction_intervals_cover(rng):
+    X, y, beta = _data(rng, n=200)
+    model = _quick(n_iter=1000).fit(X[:80], y[:80])
+    new_X = X[rng.integers(0, 200, 3000)]
+    new_y = new_X @ beta + 7.0 + 0.5 * rng.standard_normal(3000)
+    lower, upper = model.predict_interval(new_X, 0.9).T
+    assert np.mean((lower < new_y) & (new_y < upper)) == pytest.approx(0.9, abs=0.06)
+    mean, std = model.predict(new_X, return_std=True)
+    assert (upper - lower) / (2 * 1.645) == pytest.approx(std, rel=0.15)
+    assert (upper + lower) / 2 == pytest.approx(mean, abs=0.15)
+
+
+def test_partial_fit_is_exact(rng):
+    X, y, _ = _data(rng)
+    whole = _quick().fit(X, y)
+    stream = _quick()
+    for i in range(0, 80, 20):
+        stream.partial_fit(X[i : i + 20], y[i : i + 20])
+    assert stream.coef_ == pytest.approx(whole.coef_, rel=1e-5, abs=1e-8)
+    more = _quick().partial_fit(X, y, num_data=8000)
+    assert more.coef_std_[2] == pytest.approx(whole.coef_std_[2] / 10, rel=0.2)
+    stream.fit(X[:40], y[:40]).partial_fit(X, y)
+    assert stream.coef_ == pytest.approx(whole.coef_, rel=1e-5, abs=1e-8)
+
+
+def test_works_inside_scikit_learn(rng):
+    X, y, _ = _data(rng)
+    model = _quick()
+    selector = SelectFromModel(model, importance_getter="pip_", threshold=0.5).fit(X, y)
+    assert selector.get_support(indices=True).tolist() == [2, 5]
+    pipe = make_pipeline(SelectFromModel(model, importance_getter="pip_", threshold=0.5), LinearRegression())
+    assert pipe.fit(X, y).score(X, y) > 0.9
+    search = GridSearchCV(model, {"slab_scale": [0.2, 0.5]}, cv=2).fit(X, y)
+    assert search.best_score_ > 0.8
+    assert clone(model).get_params() == model.get_params()
+    fitted = model.fit(X, y)
+    assert pickle.loads(pickle.dumps(fitted)).predict(X) == pytest.approx(fitted.predict(X))
+
+
+@pytest.mark.parametrize("method", ["sgld-sa", "sgld-em", "sgld"])
+def test_the_papers_methods_run(method, rng):
+    X, y, _ = _data(rng, n=60, p=20)
+    settings = SGLDSettings(step=(0.0003, 0.0, 1 / 3))
+    model = SpikeSlabRegressor(
+        method, n_chains=1, n_iter=8000, warmup=2000, random_state=0, sgld=settings
+    ).fit(X, y)
+    assert model.method_ == method
+    assert model.score(X, y) > 0.8
+    if method != "sgld":
+        assert model.get_support(indices=True).tolist() == [2, 5]
+
+
+def test_an_interrupted_fit_leaves_nothing(rng, monkeypatch):
+    X, y, _ = _data(rng)
+    model = _quick()
+
+    def interrupted(*args):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(_chains, "_run_one", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        model.fit(X, y)
+    with pytest.raises(NotFittedError):
+        model.predict(X)
+    with pytest.raises(NotFittedError):
+        model.get_support()
+    assert vars(model) == vars(_quick())
+
+
+def test_an_interrupted_second_fit_keeps_the_first(rng, monkeypatch):
+    X, y, _ = _data(rng)
+    model = _quick().fit(X, y)
+    before = model.predict(X)
+    monkeypatch.setattr(_chains, "_run_one", lambda *args: 1 / 0)
+    with pytest.raises(ZeroDivisionError):
+        model.fit(X[:, :3], y)
+    assert model.n_features_in_ == 30
+    assert model.predict(X) == pytest.approx(before)
+
+
+def test_figure_and_arviz(rng):
+    X, y, _ = _data(rng)
+    model = _quick().fit(X, y)
+    matplotlib = pytest.importorskip("matplotlib")
+    matplotlib.use("Agg")
+    ax = model.plot_inclusion()
+    assert {t.get_text() for t in ax.texts} == {"x2", "x5"}
+    pytest.importorskip("arviz")
+    data = model.to_arviz(threshold=0.5)
+    assert data.posterior["coef"].shape == (2, 300, 2)
+    assert data.posterior["coef"].coords["feature"].values.tolist() == ["x2", "x5"]
+
+
+@pytest.mark.parametrize(
+    ("kwargs", "message"),
+    [
+        (
+            {"method": "hmc"},
+            "method must be one of 'auto', 'gibbs', 'sgld-sa', 'sgld-em', 'sgld', got 'hmc'.",
+        ),
+        ({"n_chains": 0}, "n_chains must be an integer of at least 1, got 0."),
+        ({"n_iter": 2.5}, "n_iter must be an integer of at least 1, got 2.5."),
+        ({"warmup": -1}, "warmup must be an integer of at least 0, got -1."),
+        ({"slab_scale": 0.0}, "slab_scale must be a number above 0, got 0.0."),
+        ({"inclusion_prior": 3}, "inclusion_prior must be a pair (a, b) of a Beta law, got 3."),
+        ({"inclusion_prior": (0, 1)}, "inclusion_prior[0] must be a number above 0, got 0."),
+    ],
+)
+def test_parameter_errors_name_the_argument(kwargs, message, rng):
+    X, y, _ = _data(rng)
+    with pytest.raises(ValueError) as error:
+        SpikeSlabRegressor(**kwargs).fit(X, y)
+    assert str(error.value) == message
+
+
+def test_other_errors(rng):
+    X, y, _ = _data(rng)
+    with pytest.raises(TypeError) as error:
+        SpikeSlabRegressor("sgld", sgld={"v0": 1}).fit(X, y)
+    assert str(error.value) == "sgld must be an SGLDSettings or None, got {'v0': 1}."
+    model = _quick().fit(X, y)
+    for call, message in (
+        (lambda: model.coef_interval(1.5), "level must be a number between 0 and 1, got 1.5."),
+        (lambda: model.get_support(fdr=0), "fdr must be a number between 0 and 1, got 0."),
+        (lambda: model.partial_fit(X, y, num_data=0), "num_data must be an integer of at least 1, got 0."),
+    ):
+        with pytest.raises(ValueError) as error:
+            call()
+        assert str(error.value) == message
