@@ -88,7 +88,7 @@ def _table_of(model: Path, estimator: SpikeSlabRegressor | SpikeSlabClassifier, 
         encoding, target = Encoding.from_state(metadata["variables"]), metadata["target"]
     except (KeyError, TypeError, AttributeError) as error:
         raise InputError(f"{model} holds a model that does not come from spikeslab select.") from error
-    if encoding.columns != list(estimator.feature_names_in_) or not isinstance(target, str):
+    if encoding.columns != list(estimator._names()) or not isinstance(target, str):
         raise InputError(f"{model} is damaged: model.json does not fit together.")
     return encoding, target
 

@@ -192,7 +192,6 @@ def _finish(
     from spikeslab.cli.output import print_result
     from spikeslab.cli.selection import Selection
     from spikeslab.cli.selection_page import figures, selection_page
-    from spikeslab.report.figures import save
     from spikeslab.sklearn import save_model
 
     selection = Selection(estimator, design, target, rule, level)
@@ -209,8 +208,8 @@ def _finish(
     try:
         folder.mkdir(parents=True, exist_ok=True)
         selection.coefficients.to_csv(folder / FILES[0], index=False)
-        save(inclusion, folder / FILES[1])
-        save(traces, folder / FILES[2])
+        (folder / FILES[1]).write_bytes(inclusion)
+        (folder / FILES[2]).write_bytes(traces)
         (folder / FILES[3]).write_text(page, encoding="utf-8")
         save_model(estimator, folder, metadata)
     except OSError as error:

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 ALIKE = 0.9  # correlation, in size, from which the data can hardly tell two variables apart
 CANDIDATES = 200
-ENOUGH_DRAWS = 400
+ENOUGH_DRAWS, FEW_DRAWS = 400, 100
 RHAT_GOOD, RHAT_LIMIT = 1.05, 1.1
 FIT_ROWS = 5000
 
@@ -147,8 +147,9 @@ class Selection:
         left = len(frame) - most
         columns = [Column("variable", "Variable")]
         columns += [Column(key, key.capitalize()) for key in ("level", "class") if key in frame]
+        columns += [Column("pip", "PIP", ".3f")]
+        columns += [Column("level_pip", "PIP of level", ".3f")] if "level" in frame else []
         columns += [
-            Column("pip", "PIP", ".3f"),
             Column("mean", "Mean", ".4g"),
             Column("lower", f"{100 * self.level:g} % from", ".4g"),
             Column("upper", "to", ".4g"),
@@ -196,14 +197,17 @@ class Selection:
             return "There are too few draws to say whether the chains agree: raise --iterations.", False
         worst, least = float(np.nanmax(rhats)), float(np.nanmin(sizes))
         chains = self.estimator.n_chains
-        agree = "The chains agree" if chains > 1 else "The two halves of the chain agree"
+        who = "The chains" if chains > 1 else "The two halves of the chain"
         numbers = f"largest R-hat {worst:.3f}, smallest effective sample size {least:,.0f}"
         if worst <= RHAT_GOOD and least >= ENOUGH_DRAWS:
-            return f"{agree} and there are enough draws: the numbers below can be relied on ({numbers}).", True
-        if worst <= RHAT_LIMIT:
-            return f"{agree} roughly: take the last digits with a grain of salt ({numbers}).", True
+            return f"{who} agree and there are enough draws: the numbers can be relied on ({numbers}).", True
+        if worst <= RHAT_GOOD and least >= FEW_DRAWS:
+            return f"{who} agree, and there are enough draws for about two digits ({numbers}).", True
         kept = next(iter(self.estimator._posterior.scalars.values())).shape[1]
-        return f"The chains do not agree yet ({numbers}): run again with --iterations {4 * kept}.", False
+        again = f"--iterations {4 * max(kept, 250)} would make it more exact"
+        if worst <= RHAT_LIMIT:
+            return f"{who} agree only roughly ({numbers}): {again}.", True
+        return f"{who} do not agree yet, so do not rely on the numbers ({numbers}): {again}.", False
 
     @cached_property
     def fit(self) -> dict[str, str]:
@@ -247,8 +251,10 @@ def scores(
     return out
 
 
-def _cell(value: Any) -> str | float:
-    return float(value) if isinstance(value, float | np.floating) else str(value)
+def _cell(value: Any) -> str | float | None:
+    if not isinstance(value, float | np.floating):
+        return str(value)
+    return None if np.isnan(value) else float(value)
 
 
 def _count(number: int, noun: str) -> str:

@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from spikeslab.cli.selection import FIT_ROWS
+from spikeslab.report.figures import png
 from spikeslab.report.page import Block, Code, Facts, Grid, Page, Picture, Section, Text
-from spikeslab.report.selection_figures import NAMED, inclusion_figure, traces_figure
+from spikeslab.report.selection_figures import count_named, inclusion_figure, traces_figure
 from spikeslab.report.tables import Column, Table
 from spikeslab.sklearn import SpikeSlabClassifier
 
 if TYPE_CHECKING:
-    from matplotlib.figure import Figure
     from numpy.typing import NDArray
 
     from spikeslab.cli.selection import Selection
@@ -55,13 +55,13 @@ def describe_dropped(design: Design) -> Iterator[str]:
         yield f"Left out ({reason}): {', '.join(names[:LISTED])}{more}."
 
 
-def figures(selection: Selection) -> tuple[Figure, Figure]:
-    """The inclusion probabilities, and the traces of the monitored scalars and of the most probable coefficients."""
+def figures(selection: Selection) -> tuple[bytes, bytes]:
+    """The inclusion probabilities, and the traces of scalars and of the most probable coefficients, as PNG."""
     inclusion = inclusion_figure(list(selection.names), selection.pip, selection.selected, selection.rule.threshold)
     posterior = selection.estimator._posterior
     traces = {QUANTITIES.get(name, name): draws for name, draws in posterior.scalars.items()}
     traces |= _coefficient_traces(selection)
-    return inclusion, traces_figure(traces)
+    return png(inclusion), png(traces_figure(traces))
 
 
 def _coefficient_traces(selection: Selection) -> dict[str, NDArray[np.float64]]:
@@ -77,7 +77,7 @@ def _coefficient_traces(selection: Selection) -> dict[str, NDArray[np.float64]]:
     return traces
 
 
-def selection_page(selection: Selection, data: Data, command: str, inclusion: Figure, traces: Figure) -> Page:
+def selection_page(selection: Selection, data: Data, command: str, inclusion: bytes, traces: bytes) -> Page:
     """Put the page together."""
     target = selection.target
     count, total = int(selection.selected.sum()), selection.names.size
@@ -109,8 +109,8 @@ def _result(selection: Selection) -> list[Block]:
     blocks.append(
         Text(
             f"PIP is the posterior inclusion probability: how probable it is, given these data, that a variable is in "
-            f"the model. Selected: {selection.rule}. The mean and the interval, which holds {interval}, are those of the "
-            f"coefficient and count it as zero where the variable is out. {_unit(selection)}",
+            f"the model. Selected: {selection.rule}. The mean and the interval, which holds {interval}, are those of "
+            f"the coefficient and count it as zero where the variable is out. {_unit(selection)}",
             "note",
         )
     )
@@ -136,17 +136,18 @@ def _unit(selection: Selection) -> str:
     return "Every class has its coefficients: the change of its log probability, up to a constant, per unit."
 
 
-def _inclusion(selection: Selection, figure: Figure) -> Picture:
-    rest = selection.names.size - NAMED
+def _inclusion(selection: Selection, figure: bytes) -> Picture:
+    named = count_named(selection.pip)
+    rest = selection.names.size - named
     band = f" The band below shows the other {rest:,}, in the order of their probability." if rest > 0 else ""
     return Picture(
         figure,
         f"Blue: selected ({selection.rule}).{band}",
-        f"Bar chart of the inclusion probabilities of the {min(NAMED, selection.names.size)} most probable variables.",
+        f"Bar chart of the inclusion probabilities of the {named} most probable variables.",
     )
 
 
-def _convergence(selection: Selection, figure: Figure, sentence: str) -> list[Block]:
+def _convergence(selection: Selection, figure: bytes, sentence: str) -> list[Block]:
     estimator = selection.estimator
     rows = [
         {

@@ -188,8 +188,8 @@ def make_design(table: Table, target: str, *, one_hot: bool = False, drop: Colle
     gone = {column.name for column in dropped}
     encoding = Encoding(tuple(variable for variable in variables if variable.name not in gone))
     if not encoding.variables:
-        reasons = f": {quoted(sorted(gone), SHOWN)} were left out" if gone else ""
-        raise TableError(f"{table.name} has no usable column besides the target {target!r}{reasons}.")
+        left_out = f" (left out: {quoted(sorted(gone), SHOWN)})" if gone else ""
+        raise TableError(f"{table.name} has no usable column besides the target {target!r}{left_out}.")
     names = encoding.columns
     if len(set(names)) < len(names):
         twice = sorted({name for name in names if names.count(name) > 1})

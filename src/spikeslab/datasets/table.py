@@ -168,19 +168,20 @@ def _opened(path: Path, zipped: bool, encoding: str) -> Iterator[IO[str]]:
 
 def _layout(path: Path, zipped: bool, encoding: str, usual: str) -> tuple[str, list[str]]:
     """Return the separator and the names in the header: the separator that makes most columns of the first rows."""
-    best: tuple[int, str, list[list[str]]] = (0, usual, [])
+    heads = {}
     for separator in sorted(SEPARATORS, key=lambda separator: separator != usual):
         with _opened(path, zipped, encoding) as file:
             rows = csv.reader(file, delimiter=separator, skipinitialspace=True)
-            first = [row for row, _ in zip(rows, range(10), strict=False) if row]
-        if not first:
+            heads[separator] = [row for row, _ in zip(rows, range(10), strict=False) if row]
+        if not heads[separator]:
             raise TableError(f"{path.name} is empty.")
-        width = len(first[0])
-        if all(len(row) == width for row in first[1:]) and width > best[0]:
-            best = (width, separator, first)
-        elif not best[2]:
-            best = (0, separator, first)
-    _, separator, (header, *others) = best
+
+    def fitness(separator: str) -> tuple[bool, int]:
+        widths = [len(row) for row in heads[separator]]
+        return max(widths) == min(widths) > 1, widths[0]
+
+    separator = max(heads, key=fitness)  # the usual one, which comes first, where several are as good
+    header, *others = heads[separator]
     for line, row in enumerate(others, start=2):
         if len(row) != len(header):
             raise TableError(

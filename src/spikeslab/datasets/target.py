@@ -84,7 +84,7 @@ def read_target(table: Table, name: str, family: str | None = None) -> Target:
             f"--family {family} needs {allowed} in the target {name!r}, but got {different.size:,}: "
             f"{quoted(map(str, different.tolist()), 5)}."
         )
-    if different.size > len(y) / 2:
+    if family == "multinomial" and different.size > len(y) / 2:
         raise TableError(
             f"--family {family} needs classes of about 2 rows or more, but the target {name!r} has {different.size:,} "
             f"different values in {len(y):,} rows."

@@ -10,16 +10,11 @@ from __future__ import annotations
 from base64 import b64encode
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from io import BytesIO
 from typing import TYPE_CHECKING, ClassVar, TypeAlias
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
-from spikeslab.report.figures import style
-
 if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-
     from spikeslab.report.tables import Table
 
 
@@ -60,7 +55,7 @@ class Grid:
 class Picture:
     """A figure: what it shows, for those who see it (``caption``) and those who do not (``description``)."""
 
-    figure: Figure
+    png: bytes
     caption: str
     description: str
     block: ClassVar[str] = "picture"
@@ -68,10 +63,7 @@ class Picture:
     @property
     def uri(self) -> str:
         """The figure as a PNG in a data URI."""
-        content = BytesIO()
-        with style():
-            self.figure.savefig(content, format="png", metadata={"Software": None})
-        return f"data:image/png;base64,{b64encode(content.getvalue()).decode()}"
+        return f"data:image/png;base64,{b64encode(self.png).decode()}"
 
 
 Block: TypeAlias = Text | Facts | Code | Grid | Picture

@@ -14,10 +14,10 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from numpy.typing import NDArray
 
-NAMED = 30
-"""Variables that get a bar and a name; the others are a band."""
+NAMED, FEWEST, WORTH = 30, 10, 0.01
+"""Variables with a bar and a name: at most, at least, and from which probability in between; the others are a band."""
 LONGEST = 36  # characters of a name
-POINTS = 1000  # of a trace; more would not be seen
+POINTS = 400  # of a trace; more would not be seen
 CHAINS = (BLUE, ORANGE, GREEN, VERMILION, SKY)
 
 
@@ -33,9 +33,18 @@ def shorten(name: str, longest: int = LONGEST) -> str:
     return f"{name[: longest - 1 - half]}…{name[-half:]}"
 
 
-def _plain(name: str) -> str:
+def _plain(name: str, longest: int = LONGEST) -> str:
     """Keep matplotlib from reading dollar signs as mathematics."""
-    return shorten(name).replace("$", r"\$")
+    return shorten(name, longest).replace("$", r"\$")
+
+
+def count_named(pip: NDArray[np.float64]) -> int:
+    """How many of the variables, the most probable ones first, get a bar.
+
+    >>> count_named(np.array([0.9, 0.001])), count_named(np.full(50, 0.2)), count_named(np.zeros(50))
+    (2, 30, 10)
+    """
+    return min(pip.size, NAMED, max(FEWEST, int((pip >= WORTH).sum())))
 
 
 def inclusion_figure(
@@ -50,7 +59,8 @@ def inclusion_figure(
         threshold: Where to draw a line.
     """
     order = np.argsort(-pip, kind="stable")
-    top, rest = order[:NAMED], order[NAMED:]
+    named = count_named(pip)
+    top, rest = order[:named], order[named:]
     heights = [0.23 * len(top) + 0.3, *([1.5] if rest.size else [])]
     with style():
         figure = Figure(figsize=(WIDTH, sum(heights) + 0.7), layout="constrained")
@@ -71,19 +81,21 @@ def inclusion_figure(
         if threshold is not None:
             bars.axvline(threshold, color=VERMILION, linewidth=1.0, linestyle="--", zorder=0)
         for axes in bands:
-            _band(axes, pip[rest], selected[rest], threshold)
+            _band(axes, named, pip[rest], selected[rest], threshold)
     return figure
 
 
-def _band(axes: Axes, pip: NDArray[np.float64], selected: NDArray[np.bool_], threshold: float | None) -> None:
-    rank = np.arange(NAMED + 1, NAMED + 1 + pip.size)
+def _band(
+    axes: Axes, named: int, pip: NDArray[np.float64], selected: NDArray[np.bool_], threshold: float | None
+) -> None:
+    rank = np.arange(named + 1, named + 1 + pip.size)
     axes.fill_between(rank, pip, color="#C4C4C4", linewidth=0.0, step="mid")
     if selected.any():
         axes.fill_between(rank, pip, where=selected.tolist(), color=BLUE, linewidth=0.0, step="mid")
     top = max(1.15 * float(pip.max()), 0.01)
     if threshold is not None and threshold < top:
         axes.axhline(threshold, color=VERMILION, linewidth=1.0, linestyle="--")
-    axes.set(xlim=(NAMED + 0.5, NAMED + 0.5 + pip.size), ylim=(0.0, top), ylabel="probability")
+    axes.set(xlim=(named + 0.5, named + 0.5 + pip.size), ylim=(0.0, top), ylabel="probability")
     axes.set_xlabel(f"rank of the other {pip.size:,} variables (together they expect {pip.sum():.2g} inclusions)")
 
 
@@ -105,7 +117,7 @@ def traces_figure(traces: Mapping[str, NDArray[np.float64]]) -> Figure:
                 line.plot(steps[::every], chain[::every], color=colour, linewidth=0.6, alpha=0.8)
                 heights, edges = np.histogram(chain, bins=bins)
                 side.stairs(heights, edges, orientation="horizontal", color=colour, linewidth=1.0)
-            line.set_title(_plain(name), fontsize=9.5)
+            line.set_title(_plain(name, 2 * LONGEST), fontsize=9.5)
             line.set_xlim(1, max(draws.shape[1], 2))
             side.set_xticks([])
             side.spines["bottom"].set_visible(False)
@@ -122,7 +134,7 @@ def traces_figure(traces: Mapping[str, NDArray[np.float64]]) -> Figure:
 def _bins(draws: NDArray[np.float64]) -> NDArray[np.float64]:
     """Edges that all chains share; counts get a bar each."""
     low, high = float(draws.min()), float(draws.max())
-    if high - low < 40 and (draws == np.round(draws)).all():
+    if high - low < 40 and abs(high) < 1e6 and (draws == np.round(draws)).all():
         return np.arange(low - 0.5, high + 1.0)
     pad = 1e-9 * max(abs(low), abs(high), 1e-300) if low == high else 0.0
     return np.linspace(low - pad, high + pad, 31)
