@@ -146,7 +146,7 @@ def _fit(estimator: SpikeSlabRegressor | SpikeSlabClassifier, design: Design, ta
     with warnings.catch_warnings(), bad_input():
         warnings.simplefilter("ignore", ConvergenceWarning)  # the report says it in its own words
         try:
-            estimator.fit(design.X, target.y)
+            estimator.fit(design.X, target.y).set_params(verbose=0)  # a saved model is the same without a terminal
         except FloatingPointError as error:
             raise InputError(
                 f"--method {method} diverged, because its steps are too large for these data: use --method auto."

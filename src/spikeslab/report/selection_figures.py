@@ -68,7 +68,8 @@ def inclusion_figure(
         rows = np.arange(len(top))
         bars.barh(rows, pip[top], height=0.7, color=np.where(selected[top], BLUE, "#C4C4C4").tolist())
         for row, j in zip(rows, top, strict=True):
-            bars.text(pip[j] + 0.01, row, f"{pip[j]:.2f}", va="center", fontsize=8.5)
+            patch = {"facecolor": "white", "edgecolor": "none", "pad": 0.6}  # the line must not cross the number
+            bars.text(pip[j] + 0.01, row, f"{pip[j]:.2f}", va="center", fontsize=8.5, bbox=patch)
         bars.set_yticks(rows, [_plain(names[j]) for j in top])
         bars.tick_params(axis="y", length=0)
         bars.set(xlim=(0.0, 1.07), ylim=(len(top) - 0.4, -0.6), xlabel="posterior inclusion probability")
