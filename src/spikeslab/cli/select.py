@@ -70,11 +70,11 @@ def select(
     """
     from spikeslab.cli.selection import Rule
     from spikeslab.datasets.design import make_design
-    from spikeslab.datasets.table import read_table
+    from spikeslab.datasets.table import KINDS, read_table
     from spikeslab.datasets.target import FAMILIES, read_target
 
-    stem = data.name.partition(".")[0] or data.name
-    folder = Path("out") / stem if out is None else out
+    kind = next((kind for kind in KINDS if data.name.lower().endswith(kind)), "")
+    folder = Path("out") / data.name[: len(data.name) - len(kind)] if out is None else out
     check_folder(folder)
     _check_files(folder, data)
     with bad_input():
