@@ -5,6 +5,7 @@ from __future__ import annotations
 import builtins
 import gzip
 import re
+from decimal import Decimal
 
 import numpy as np
 import pandas as pd
@@ -100,6 +101,15 @@ def test_parquet_without_pyarrow(tmp_path, monkeypatch):
     monkeypatch.setattr(builtins, "__import__", refuse)
     path = write(tmp_path, "anything", "data.parquet")
     refused(lambda: read_table(path), "Parquet files need the package pyarrow: pip install 'spikeslab[parquet]'.")
+
+
+def test_integers_of_any_size_and_decimals_are_numbers(tmp_path):
+    assert frame_of(tmp_path, "a,b\n12345678901234567890123,1\n1,2\n")["a"].tolist() == [12345678901234567890123.0, 1.0]
+    pytest.importorskip("pyarrow")
+    pd.DataFrame({"a": [Decimal("1.5"), None], "b": ["1", "2"]}).to_parquet(tmp_path / "data.parquet")
+    frame = read_table(tmp_path / "data.parquet").frame
+    assert frame["a"].dtype == float
+    assert frame["b"].tolist() == ["1", "2"]
 
 
 def test_row_names_without_a_heading_are_left_out(tmp_path):
@@ -272,6 +282,7 @@ def target_of(y, family=None):
         ([1, 2, 3, 1, 2, 3], "multinomial", "it holds only the integers from 1 to 3"),
         ([3, 5, 8, 3, 5, 8], "gaussian", "it holds numbers"),
         ([1.5, 2.0, 3.0], "gaussian", "it holds numbers"),
+        ([1, 2, 3, 4], "gaussian", "it holds numbers"),
     ],
 )
 def test_family_is_guessed(y, family, guess):

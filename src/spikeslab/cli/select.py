@@ -12,7 +12,7 @@ import typer
 from spikeslab.cli.errors import InputError
 from spikeslab.cli.options import bad_input, check_folder, check_option
 from spikeslab.cli.output import plain_console
-from spikeslab.errors import check_choice, check_number
+from spikeslab.errors import check_choice, check_number, counted
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -134,7 +134,10 @@ def _print_data(console: Console, table: Table, target: Target, design: Design) 
     rows, columns = design.X.shape
     count = len(design.encoding.variables)
     spread = f" in {columns:,} columns" if columns > count else ""
-    console.print(f"{table.name}: {rows:,} rows, {count:,} variables{spread}; target {target.name}.", soft_wrap=True)
+    console.print(
+        f"{table.name}: {counted(rows, 'row')}, {counted(count, 'variable')}{spread}; target {target.name}.",
+        soft_wrap=True,
+    )
     console.print(describe_family(target), soft_wrap=True)
     for note in (*table.notes, *describe_dropped(design)):
         console.print(note, soft_wrap=True)

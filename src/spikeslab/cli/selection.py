@@ -11,6 +11,7 @@ import pandas as pd
 from scipy.sparse import csr_array
 from scipy.sparse.csgraph import connected_components
 
+from spikeslab.errors import counted
 from spikeslab.report.tables import Column, Table
 from spikeslab.sklearn import SpikeSlabClassifier
 
@@ -157,9 +158,9 @@ class Selection:
         rows = [{c.key: _cell(row[c.key]) for c in columns} for row in frame.head(most).to_dict(orient="records")]
         count = int(self.selected.sum())
         title = (
-            f"{_count(count, 'variable')} selected" if any_selected else "No variable selected; the most probable are"
+            f"{counted(count, 'variable')} selected" if any_selected else "No variable selected; the most probable are"
         )
-        notes = [f"{_count(left, 'more row')} in summary.csv."] if left > 0 else []
+        notes = [f"{counted(left, 'more row')} in summary.csv."] if left > 0 else []
         return Table(title, columns, rows, notes)
 
     @cached_property
@@ -203,8 +204,7 @@ class Selection:
             return f"{who} agree and there are enough draws: the numbers can be relied on ({numbers}).", True
         if worst <= RHAT_GOOD and least >= FEW_DRAWS:
             return f"{who} agree, and there are enough draws for about two digits ({numbers}).", True
-        kept = next(iter(self.estimator._posterior.scalars.values())).shape[1]
-        again = f"--iterations {4 * max(kept, 250)} would make it more exact"
+        again = f"--iterations {4 * self.estimator.n_iter_} would make it more exact"
         if worst <= RHAT_LIMIT:
             return f"{who} agree only roughly ({numbers}): {again}.", True
         return f"{who} do not agree yet, so do not rely on the numbers ({numbers}): {again}.", False
@@ -255,7 +255,3 @@ def _cell(value: Any) -> str | float | None:
     if not isinstance(value, float | np.floating):
         return str(value)
     return None if np.isnan(value) else float(value)
-
-
-def _count(number: int, noun: str) -> str:
-    return f"{number:,} {noun}{'' if number == 1 else 's'}"

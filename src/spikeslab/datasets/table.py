@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
-from spikeslab.errors import quoted
+from spikeslab.errors import counted, quoted
 
 if TYPE_CHECKING:
     from typing import IO
@@ -110,6 +110,10 @@ def _read_parquet(path: Path) -> Table:
     except (pyarrow.ArrowException, OSError, UnicodeDecodeError) as error:
         raise TableError(f"{path.name} is not a parquet file that can be read.") from error
     frame = pd.concat([columns.column(i).to_pandas() for i in range(columns.num_columns)], axis=1, ignore_index=True)
+    for i in frame:
+        # Decimals, and whatever else is no text, may be numbers.
+        if pd.api.types.is_object_dtype(frame[i]) and not any(isinstance(cell, str) for cell in frame[i]):
+            frame[i] = _as_numbers(frame[i])
     frame.columns = pd.Index([str(name) for name in columns.column_names])
     # pandas writes the labels of its rows as a column of this kind of name.
     rows = [name for name in frame.columns if name.startswith("__index_level_")]
@@ -153,6 +157,9 @@ def _read_text(path: Path, kind: str, text: Collection[str]) -> Table:
     if separator != ("\t" if ".tsv" in kind else ","):
         decimals = " and decimal commas" if decimal_comma else ""
         notes.append(f"The fields are separated by {SEPARATORS[separator]}{decimals}.".replace(" and", ", with", 1))
+    for i, name in enumerate(header):
+        if name not in text and not pd.api.types.is_numeric_dtype(frame[i]):
+            frame[i] = _as_numbers(frame[i])  # integers of more than 64 bits
     frame.columns = pd.Index([name or f"column {i + 1}" for i, name in enumerate(header)])
     if not header[0] and len(header) > 1 and frame.iloc[:, 0].is_unique:
         frame = frame.iloc[:, 1:]
@@ -185,7 +192,8 @@ def _layout(path: Path, zipped: bool, encoding: str, usual: str) -> tuple[str, l
     for line, row in enumerate(others, start=2):
         if len(row) != len(header):
             raise TableError(
-                f"{path.name} is not a table: its header has {len(header)} fields, but its line {line} has {len(row)}."
+                f"{path.name} is not a table: its header has {counted(len(header), 'field')}, "
+                f"but its line {line} has {len(row)}."
             )
     return separator, [name.strip() for name in header]
 
@@ -198,6 +206,15 @@ def _has_decimal_commas(frame: pd.DataFrame) -> bool:
         and cells.astype(str).str.fullmatch(DECIMAL_COMMA).all()
         for cells in texts
     )
+
+
+def _as_numbers(cells: pd.Series) -> pd.Series:
+    """The cells as numbers if all of them are."""
+    try:
+        numbers = pd.to_numeric(cells, errors="coerce")
+    except (TypeError, ValueError):  # lists and the like
+        return cells
+    return cells if (numbers.isna() & cells.notna()).any() else numbers.astype(float)
 
 
 def _reason(error: Exception) -> str:

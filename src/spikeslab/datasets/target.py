@@ -116,7 +116,7 @@ def guess_family(y: NDArray[Any]) -> tuple[str, str]:
         return "binomial", "it has two different values"
     if y.dtype.kind == "O":
         return "multinomial", f"it holds {different.size:,} different texts"
-    if y.dtype.kind == "i" and different.size <= MAX_CODES and different[0] in (0, 1):
+    if y.dtype.kind == "i" and different.size <= min(MAX_CODES, y.size / 2) and different[0] in (0, 1):
         first, last = int(different[0]), int(different[-1])
         if last - first + 1 == different.size:
             return "multinomial", f"it holds only the integers from {first} to {last}"
