@@ -189,13 +189,13 @@ def _data(selection: Selection, data: Data) -> list[Block]:
         facts["Variables"] += f", {texts:,} of them text; {columns:,} columns in all"
     if target.family == "gaussian":
         low, mean, high = target.y.min(), target.y.mean(), target.y.max()
-        facts[f"Target {target.name}"] = (
-            f"from {low:.4g} to {high:.4g}, mean {mean:.4g}, standard deviation {target.y.std():.4g}"
+        facts["Target"] = (
+            f"{target.name}, from {low:.4g} to {high:.4g}, mean {mean:.4g}, standard deviation {target.y.std():.4g}"
         )
     else:
         classes, counts = np.unique(target.y, return_counts=True)
         shares = [f"{label} ({count:,} rows, {count / rows:.1%})" for label, count in zip(classes, counts, strict=True)]
-        facts[f"Target {target.name}"] = ", ".join(shares)
+        facts["Target"] = f"{target.name}: {', '.join(shares)}"
     blocks: list[Block] = [Facts(facts), *(Text(note) for note in data.notes)]
     if not design.dropped:
         return [*blocks, Text("No column was left out.")]
