@@ -147,9 +147,7 @@ def calibration(seeds):
         inside = (pips >= low) & (pips < high)
         mean = pips[inside].mean()
         error = np.sqrt(mean * (1 - mean) / inside.sum())
-        print(
-            f"pip in [{low:.2f}, {high:.2f}): mean {mean:.3f}, real {truth[inside].mean():.3f} ({error:.3f})"
-        )
+        print(f"pip in [{low:.2f}, {high:.2f}): mean {mean:.3f}, real {truth[inside].mean():.3f} ({error:.3f})")
     print(f"90 % prediction intervals cover {np.mean(covered):.3f}")
     print(f"90 % intervals of coefficients with pip > 0.9 cover {np.mean(coef_covered):.3f}")
 
@@ -195,9 +193,7 @@ def cost(chain, steps):
 
 
 def main():
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("part", choices=["linear", "logistic", "calibration", "speed"])
     parser.add_argument("--seeds", nargs=2, type=int, default=(0, 20), metavar=("FIRST", "END"))
     args = parser.parse_args()

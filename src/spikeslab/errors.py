@@ -71,6 +71,15 @@ def check_choice(name: str, value: object, choices: Collection[str]) -> str:
     return value
 
 
+def counted(number: int, noun: str) -> str:
+    """A number and its noun, in the plural where it must be.
+
+    >>> counted(1, "row"), counted(2000, "row")
+    ('1 row', '2,000 rows')
+    """
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"
+
+
 def quoted(names: Iterable[str], limit: int = 8) -> str:
     """Join names for a message, shortened after ``limit``.
 

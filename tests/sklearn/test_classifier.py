@@ -87,9 +87,9 @@ def test_rare_class_sparse_input_and_selection(rng):
 def test_the_papers_methods_run(method, rng):
     settings = SGLDSettings(v0=0.01, step=(0.0005, 0.0, 1 / 3))
     for X, y in (_binary(rng), _four(rng)):
-        model = SpikeSlabClassifier(
-            method, n_chains=1, n_iter=3000, warmup=1000, random_state=0, sgld=settings
-        ).fit(X, y)
+        model = SpikeSlabClassifier(method, n_chains=1, n_iter=3000, warmup=1000, random_state=0, sgld=settings).fit(
+            X, y
+        )
         assert model.method_ == method
         assert model.score(X, y) > 0.5
 

@@ -78,9 +78,7 @@ def test_inputs_of_every_kind_agree(rng):
     assert frame.coef_ == pytest.approx(dense.coef_)
     assert csr.coef_ == pytest.approx(dense.coef_, abs=1e-8)
     assert single.pip_ == pytest.approx(dense.pip_, abs=0.05)
-    assert csr.predict(sparse.csr_array(X), return_std=True)[1] == pytest.approx(
-        dense.predict(X, return_std=True)[1]
-    )
+    assert csr.predict(sparse.csr_array(X), return_std=True)[1] == pytest.approx(dense.predict(X, return_std=True)[1])
     assert frame.feature_names_in_.tolist() == names
     assert frame.summary().index[:2].tolist() == ["gene2", "gene5"]
 
@@ -90,9 +88,7 @@ def test_nothing_that_varies(rng):
     model = _quick().fit(np.ones((20, 3)), y)
     assert model.coef_.tolist() == model.pip_.tolist() == [0.0, 0.0, 0.0]
     assert model.predict(np.ones((2, 3))) == pytest.approx(y.mean())
-    assert _quick().fit(rng.standard_normal((20, 3)), np.ones(20)).predict(np.zeros((1, 3))) == pytest.approx(
-        1.0
-    )
+    assert _quick().fit(rng.standard_normal((20, 3)), np.ones(20)).predict(np.zeros((1, 3))) == pytest.approx(1.0)
     assert _quick().partial_fit(np.ones((1, 3)), y[:1]).intercept_ == pytest.approx(y[0])
     with pytest.raises(ValueError) as error:
         _quick(method="sgld").fit(np.ones((20, 3)), y)
@@ -156,9 +152,7 @@ def test_works_inside_scikit_learn(rng):
 def test_the_papers_methods_run(method, rng):
     X, y, _ = _data(rng, n=60, p=20)
     settings = SGLDSettings(step=(0.0003, 0.0, 1 / 3))
-    model = SpikeSlabRegressor(
-        method, n_chains=1, n_iter=8000, warmup=2000, random_state=0, sgld=settings
-    ).fit(X, y)
+    model = SpikeSlabRegressor(method, n_chains=1, n_iter=8000, warmup=2000, random_state=0, sgld=settings).fit(X, y)
     assert model.method_ == method
     assert model.score(X, y) > 0.8
     if method != "sgld":

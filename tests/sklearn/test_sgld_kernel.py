@@ -15,9 +15,7 @@ def _data(rng, n=30, p=6):
 
 def _reference(X, y, state, settings, method, family, steps):
     """The equations of the module's docstring in plain numpy, full batch, no noise."""
-    beta, rho, kappa0, kappa1 = (
-        a[0].astype(float) for a in (state.beta, state.rho, state.kappa0, state.kappa1)
-    )
+    beta, rho, kappa0, kappa1 = (a[0].astype(float) for a in (state.beta, state.rho, state.kappa0, state.kappa1))
     sigma, delta = state.latent
     n, p = X.shape
     level = 0.0
@@ -54,16 +52,12 @@ def test_a_noiseless_full_batch_run_follows_the_equations(method, family, rng):
     X, y = _data(rng)
     if family == "binary":
         y = (y > 0).astype(float)
-    settings = SGLDSettings(
-        a=2.0, batch_size=30, temperature=0.0, step=(0.004, 0.0, 1 / 3), omega=(1.0, 5.0, 0.7)
-    )
+    settings = SGLDSettings(a=2.0, batch_size=30, temperature=0.0, step=(0.004, 0.0, 1 / 3), omega=(1.0, 5.0, 0.7))
     chain = SGLDChain(X, y, 0 if family == "gaussian" else 2, method, settings, 40, 40, rng)
     expected = _reference(X, y, chain.state, settings, method, family, 40)
     chain.advance(40)
     state = chain.state
-    for got, want in zip(
-        (state.beta[0], state.rho[0], state.kappa0[0], state.kappa1[0]), expected, strict=False
-    ):
+    for got, want in zip((state.beta[0], state.rho[0], state.kappa0[0], state.kappa1[0]), expected, strict=False):
         assert got == pytest.approx(want, rel=1e-6)
     assert state.latent == pytest.approx(expected[4:], rel=1e-6)
 
@@ -73,9 +67,7 @@ def test_single_precision_follows_double_precision(rng):
     settings = SGLDSettings(batch_size=10, step=(0.002, 0.0, 1 / 3))
     runs = []
     for kind in (np.float32, np.float64):
-        chain = SGLDChain(
-            X.astype(kind), y.astype(kind), 0, "sgld-sa", settings, 50, 50, np.random.default_rng(1)
-        )
+        chain = SGLDChain(X.astype(kind), y.astype(kind), 0, "sgld-sa", settings, 50, 50, np.random.default_rng(1))
         chain.advance(50)
         assert chain.state.beta.dtype == kind
         runs.append(chain.state.beta)
@@ -125,8 +117,6 @@ def test_divergence_is_reported(rng):
     message = "The chain diverged before step 2000; the step size is too large for these data, "
     with (
         np.errstate(all="ignore"),
-        pytest.raises(
-            FloatingPointError, match=message + r"lower the first number of sgld\.step, now 1000\.0\."
-        ),
+        pytest.raises(FloatingPointError, match=message + r"lower the first number of sgld\.step, now 1000\.0\."),
     ):
         chain.advance(2000)

@@ -4,7 +4,15 @@ from __future__ import annotations
 
 import sys
 
-EXTRAS = {"typer": "cli", "rich": "cli", "matplotlib": "report", "sklearn": "sklearn"}
+EXTRAS = {
+    "typer": "cli",
+    "rich": "cli",
+    "matplotlib": "report",
+    "jinja2": "report",
+    "sklearn": "sklearn",
+    "numba": "sklearn",
+    "pandas": "sklearn",
+}
 
 
 def main() -> int:

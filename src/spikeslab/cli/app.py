@@ -10,7 +10,9 @@ import typer
 from spikeslab import __version__
 from spikeslab.cli.demo import demo
 from spikeslab.cli.errors import InputError
+from spikeslab.cli.predict import predict
 from spikeslab.cli.reproduce import app as reproduce
+from spikeslab.cli.select import select
 
 # The base of typer's own errors of usage: click's class, or the copy that newer versions of typer bring along.
 UsageError: type[Exception] = typer.BadParameter.__mro__[1]
@@ -24,6 +26,8 @@ app = typer.Typer(
     rich_markup_mode="markdown",
 )
 app.command()(demo)
+app.command()(select)
+app.command()(predict)
 app.add_typer(reproduce, name="reproduce")
 
 
@@ -33,7 +37,7 @@ def _print_version(wanted: bool) -> None:
         raise typer.Exit
 
 
-@app.callback(epilog="Example: `spikeslab demo --out out/demo`")
+@app.callback(epilog="Examples: `spikeslab demo --out out/demo`, `spikeslab select data.csv --target y`")
 def _options(
     version: Annotated[
         bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Show the version and exit.")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from spikeslab.cli.errors import InputError
@@ -19,7 +21,14 @@ def check_folder(out: Path) -> None:
 
 def check_option(option: str, value: int, minimum: int) -> None:
     """Raise if an option is not an integer of at least ``minimum``."""
-    try:
+    with bad_input():
         check_count(option, value, minimum)
+
+
+@contextmanager
+def bad_input() -> Iterator[None]:
+    """Turn the errors of checks, whose message is a sentence, into bad input."""
+    try:
+        yield
     except ValueError as error:
         raise InputError(str(error)) from error

@@ -12,6 +12,12 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from spikeslab.report.tables import Table
 
 
+def plain_console() -> Console:
+    """A console for text from the user's files: nothing in it is markup, and without a terminal lines may be long."""
+    console = Console(highlight=False, markup=False, emoji=False)
+    return console if console.is_terminal else Console(highlight=False, markup=False, emoji=False, width=120)
+
+
 def print_result(console: Console, tables: Sequence[Table], files: Sequence[Path]) -> None:
     """Print the tables with their notes, then the paths of the files."""
     for table in tables:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from io import BytesIO
 from pathlib import Path
 from typing import Any
 
@@ -63,8 +64,15 @@ def without_y_axis(axes: Axes) -> None:
     axes.spines["left"].set_visible(False)
 
 
-def save(figure: Figure, path: Path) -> Path:
-    """Write a PNG without a date, so that equal figures are equal files, and return its path."""
+def png(figure: Figure) -> bytes:
+    """A PNG without a date, so that equal figures are equal files."""
+    content = BytesIO()
     with style():
-        figure.savefig(path, metadata={"Software": None})
+        figure.savefig(content, format="png", metadata={"Software": None})
+    return content.getvalue()
+
+
+def save(figure: Figure, path: Path) -> Path:
+    """Write a PNG and return its path."""
+    path.write_bytes(png(figure))
     return path

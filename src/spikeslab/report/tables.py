@@ -88,9 +88,9 @@ class Table:
 
     def markdown(self) -> str:
         """The table in Markdown, its columns aligned in the source too."""
-        lines = [[column.title for column in self.columns], *self._lines()]
+        lines = [[column.title for column in self.columns], *self.lines()]
         widths = [max(map(len, cells)) for cells in zip(*lines, strict=True)]
-        sides = [">" if right else "<" for right in self._flush_right()]
+        sides = [">" if right else "<" for right in self.flush_right()]
         rule = [
             f"{'-' * (w + 1)}:" if side == ">" else f":{'-' * (w + 1)}" for side, w in zip(sides, widths, strict=True)
         ]
@@ -124,16 +124,17 @@ class Table:
         from rich.table import Table as RichTable
 
         table = RichTable(title=self.title, box=box.SIMPLE_HEAD, title_justify="left", title_style="bold")
-        for column, right in zip(self.columns, self._flush_right(), strict=True):
+        for column, right in zip(self.columns, self.flush_right(), strict=True):
             table.add_column(column.title, justify="right" if right else "left")
-        for line in self._lines():
+        for line in self.lines():
             table.add_row(*line)
         return table
 
-    def _lines(self) -> list[list[str]]:
+    def lines(self) -> list[list[str]]:
+        """The cells of each row as they are shown."""
         return [[_text(row[column.key], column.spec) for column in self.columns] for row in self.rows]
 
-    def _flush_right(self) -> list[bool]:
+    def flush_right(self) -> list[bool]:
         """Whether each column holds numbers only."""
         return [not any(isinstance(row[column.key], str) for row in self.rows) for column in self.columns]
 

@@ -1,7 +1,16 @@
 """Variable selection with scikit-learn's interface."""
 
+from spikeslab.sklearn._persistence import ModelError, load_model, read_metadata, save_model
 from spikeslab.sklearn._sgld_settings import SGLDSettings
 from spikeslab.sklearn.classifier import SpikeSlabClassifier
 from spikeslab.sklearn.regressor import SpikeSlabRegressor
 
-__all__ = ["SGLDSettings", "SpikeSlabClassifier", "SpikeSlabRegressor"]
+__all__ = [
+    "ModelError",
+    "SGLDSettings",
+    "SpikeSlabClassifier",
+    "SpikeSlabRegressor",
+    "load_model",
+    "read_metadata",
+    "save_model",
+]

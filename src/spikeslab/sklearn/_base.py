@@ -126,9 +126,7 @@ class SpikeSlabBase(BaseEstimator):  # type: ignore[misc]
 
     def _check_params(self) -> None:
         if self.method not in self._methods:
-            raise ValueError(
-                f"method must be one of {', '.join(map(repr, self._methods))}, got {self.method!r}."
-            )
+            raise ValueError(f"method must be one of {', '.join(map(repr, self._methods))}, got {self.method!r}.")
         check_number("n_chains", self.n_chains, 1, integer=True)
         if self.n_iter is not None:
             check_number("n_iter", self.n_iter, 1, integer=True)
@@ -190,9 +188,7 @@ class SpikeSlabBase(BaseEstimator):  # type: ignore[misc]
         kind = np.dtype(np.float32 if X.dtype == np.float32 else np.float64)
         rows: NDArray[np.floating] = np.ascontiguousarray(columns.T).astype(kind)
         warmup, steps = self._steps(12_000, 48_000)
-        chains = [
-            SGLDChain(rows, y.astype(kind), n_classes, method, settings, warmup, steps, rng) for rng in rngs
-        ]
+        chains = [SGLDChain(rows, y.astype(kind), n_classes, method, settings, warmup, steps, rng) for rng in rngs]
         return self._sample(chains, steps), scaling, steps
 
     def _sample(self, chains: Sequence[Chain], steps: int) -> list[ChainDraws]:
@@ -298,9 +294,7 @@ class SpikeSlabBase(BaseEstimator):  # type: ignore[misc]
                 draws = post.coef_of(c * self.n_features_in_ + order[i])
                 columns["rhat"][i], columns["ess"][i] = rhat(draws), ess(draws)
             frame = pd.DataFrame(columns, index=pd.Index(self._names()[order], name="feature"))
-            frames.append(
-                frame if label is None else frame.assign(**{"class": label}).set_index("class", append=True)
-            )
+            frames.append(frame if label is None else frame.assign(**{"class": label}).set_index("class", append=True))
         if len(frames) == 1:
             return frames[0]
         return pd.concat(frames).sort_values("pip", ascending=False, kind="stable")

@@ -47,9 +47,7 @@ class GibbsChain(Chain):
 
     scalar_names: ClassVar[tuple[str, ...]]
 
-    def __init__(
-        self, n_classes: int, n_features: int, warmup: int, rng: Generator, intercepts: int = 0
-    ) -> None:
+    def __init__(self, n_classes: int, n_features: int, warmup: int, rng: Generator, intercepts: int = 0) -> None:
         self.warmup = warmup
         self.rng = rng
         self.beta = np.zeros((n_classes, n_features))

@@ -59,9 +59,7 @@ def log_fit(x: Floats, labels: Ints, offsets: Floats, b: Floats) -> float:
 
 
 @njit(cache=True, nogil=True)
-def derivatives(
-    x: Floats, labels: Ints, offsets: Floats, b: Floats, gradient: Floats, hessian: Floats
-) -> None:
+def derivatives(x: Floats, labels: Ints, offsets: Floats, b: Floats, gradient: Floats, hessian: Floats) -> None:
     """Write the gradient and the negative Hessian of `log_fit` with respect to b."""
     classes = b.shape[0]
     proba = np.empty(classes)
@@ -83,9 +81,7 @@ def derivatives(
 
 
 @njit(cache=True, nogil=True)
-def expand_at_mode(
-    x: Floats, labels: Ints, offsets: Floats, slab: float, slope: Floats, hessian: Floats
-) -> None:
+def expand_at_mode(x: Floats, labels: Ints, offsets: Floats, slab: float, slope: Floats, hessian: Floats) -> None:
     """Write h and H of the expansion at the conditional mode."""
     classes = slope.shape[0]
     mode = np.zeros(classes)

@@ -278,9 +278,7 @@ class ColumnChain(GibbsChain):
 
     scalar_names = GramChain.scalar_names
 
-    def __init__(
-        self, columns: Floats, y: Floats, prior: Prior, warmup: int, rng: Generator, swaps: int = 1
-    ) -> None:
+    def __init__(self, columns: Floats, y: Floats, prior: Prior, warmup: int, rng: Generator, swaps: int = 1) -> None:
         super().__init__(1, columns.shape[0], warmup, rng)
         self.columns = columns
         self.residual = y.copy()

@@ -149,9 +149,7 @@ class LogisticChain(GibbsChain):
 
     scalar_names = ("slab_scale", "model_size", "log_lik")
 
-    def __init__(
-        self, columns: Floats, y: Floats, prior: Prior, warmup: int, rng: Generator, swaps: int = 1
-    ) -> None:
+    def __init__(self, columns: Floats, y: Floats, prior: Prior, warmup: int, rng: Generator, swaps: int = 1) -> None:
         super().__init__(1, columns.shape[0], warmup, rng, intercepts=1)
         start = np.log((y.sum() + 0.5) / (y.size - y.sum() + 0.5))
         self.columns = columns

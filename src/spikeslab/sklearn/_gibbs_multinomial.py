@@ -121,9 +121,7 @@ def multinomial_sweeps(
                 w[i] = draw_polya_gamma(offset, rng)
                 wr[i] = (0.5 if labels[i] == c else -0.5) - w[i] * offset
             size -= count_nonzero(beta[c])
-            coordinate_sweep(
-                columns, w, wr, beta[c], slab[0], prior.a, prior.b, size, classes * p, rng, sums[c]
-            )
+            coordinate_sweep(columns, w, wr, beta[c], slab[0], prior.a, prior.b, size, classes * p, rng, sums[c])
             for _ in range(swaps):
                 swap(columns, w, wr, beta[c], slab[0], rng)
             intercepts[c] += joint_draw(columns, w, wr, beta[c], slab[0], True, rng)
@@ -145,9 +143,7 @@ def multinomial_sweeps(
         for _ in range(SCALE_STEPS):
             factor = draw_factor(rng)
             proposed = log_likelihood(labels, psi, factor)
-            if log(1.0 - rng.random()) < proposed - fit + log_scale_prior(
-                factor, slab[0], classes - 1, prior
-            ):
+            if log(1.0 - rng.random()) < proposed - fit + log_scale_prior(factor, slab[0], classes - 1, prior):
                 fit = proposed
                 psi *= factor
                 beta *= factor

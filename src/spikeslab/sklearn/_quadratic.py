@@ -168,9 +168,7 @@ def quiet_sample(chains: Sequence[Chain], steps: int) -> list[ChainDraws]:
     return [chain.collect() for chain in chains]
 
 
-def settle(
-    make: Callable[[Floats], Expansion], theta: Floats, prior: Prior, rng: Generator, rounds: int
-) -> Expansion:
+def settle(make: Callable[[Floats], Expansion], theta: Floats, prior: Prior, rng: Generator, rounds: int) -> Expansion:
     """Move the point of expansion to the posterior mean.
 
     Args:

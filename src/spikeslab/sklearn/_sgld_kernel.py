@@ -205,9 +205,7 @@ def adapt_coefficients(
 
 
 @njit(cache=True, nogil=True)
-def sgld_steps(
-    rows: Array, y: Array, state: State, rule: Rule, first: int, steps: int, rng: Generator
-) -> None:
+def sgld_steps(rows: Array, y: Array, state: State, rule: Rule, first: int, steps: int, rng: Generator) -> None:
     """Take the steps first, ..., first + steps - 1 of the chain `state`, in place."""
     beta, rho, kappa0, kappa1, latent = state.beta, state.rho, state.kappa0, state.kappa1, state.latent
     intercept, xi, grad = state.intercept, state.xi, state.grad

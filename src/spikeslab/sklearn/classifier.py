@@ -196,9 +196,7 @@ class SpikeSlabClassifier(ClassifierMixin, SpikeSlabBase):  # type: ignore[misc]
         if num_data is not None:
             check_number("num_data", num_data, 1, integer=True)
         stream = getattr(self, "_stream", None)
-        X, y = validate_data(
-            self, X, y, reset=stream is None, accept_sparse="csr", dtype=(np.float64, np.float32)
-        )
+        X, y = validate_data(self, X, y, reset=stream is None, accept_sparse="csr", dtype=(np.float64, np.float32))
         known = self._known_classes(y, classes)
         vectors = 1 if known.size == 2 else known.size
         self._check_quadratic(X.shape[1], vectors)
@@ -232,9 +230,7 @@ class SpikeSlabClassifier(ClassifierMixin, SpikeSlabBase):  # type: ignore[misc]
             raise ValueError("classes must be given at the first call of partial_fit, got None.")
         known = np.asarray(self.classes_ if started else np.unique(classes))
         if not np.array_equal(np.unique(classes), known):
-            raise ValueError(
-                f"classes must be the same at every call, {known.tolist()}, got {list(classes)}."
-            )
+            raise ValueError(f"classes must be the same at every call, {known.tolist()}, got {list(classes)}.")
         unknown = np.setdiff1d(y, known)
         if unknown.size:
             raise ValueError(f"y must hold only the given classes {known.tolist()}, got {unknown.tolist()}.")

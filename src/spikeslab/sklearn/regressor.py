@@ -108,9 +108,7 @@ class SpikeSlabRegressor(RegressorMixin, SpikeSlabBase):  # type: ignore[misc]
         if method != "gibbs":
             *rngs, rng = spawn(self.random_state, self.n_chains + 1)
             draws, scaling, steps = self._sgld_chains(X, y - y.mean(), 0, method, rngs)
-            return self._finish(
-                draws, replace(scaling, y_mean=float(y.mean())), y.shape[0], method, steps, rng
-            )
+            return self._finish(draws, replace(scaling, y_mean=float(y.mean())), y.shape[0], method, steps, rng)
         if X.shape[1] <= GRAM_LIMIT:
             return self._fit_moments(Moments.of(X, y))
         return self._fit_columns(X, y)
@@ -137,9 +135,7 @@ class SpikeSlabRegressor(RegressorMixin, SpikeSlabBase):  # type: ignore[misc]
         first = past is None
         X, y = self._validate(X, y, reset=first, min_samples=1)
         if X.shape[1] > GRAM_LIMIT:
-            raise ValueError(
-                f"X must have at most {GRAM_LIMIT} features for partial_fit, got {X.shape[1]}; use fit."
-            )
+            raise ValueError(f"X must have at most {GRAM_LIMIT} features for partial_fit, got {X.shape[1]}; use fit.")
         if num_data is not None:
             check_number("num_data", num_data, 1, integer=True)
         moments = Moments.of(X, y) if past is None else past.merge(Moments.of(X, y))

@@ -1,0 +1,224 @@
+"""``spikeslab select``: which columns of a table matter for one of them."""
+
+from __future__ import annotations
+
+import shlex
+import warnings
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from spikeslab.cli.errors import InputError
+from spikeslab.cli.options import bad_input, check_folder, check_option
+from spikeslab.cli.output import plain_console
+from spikeslab.errors import check_choice, check_number, counted
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from spikeslab.cli.selection import Rule
+    from spikeslab.datasets.design import Design
+    from spikeslab.datasets.table import Table
+    from spikeslab.datasets.target import Target
+    from spikeslab.sklearn import SpikeSlabClassifier, SpikeSlabRegressor
+
+FILES = ("summary.csv", "inclusion.png", "traces.png", "report.html", "model.safetensors", "model.json")
+SHOWN = 30  # rows of the table on the screen
+
+
+def select(
+    data: Annotated[Path, typer.Argument(help="Table with a header: .csv, .tsv, either of them .gz, or .parquet.")],
+    target: Annotated[str, typer.Option(help="Name of the column to explain.")],
+    family: Annotated[
+        str | None, typer.Option(help="gaussian, binomial or multinomial; guessed from the target if not given.")
+    ] = None,
+    out: Annotated[
+        Path | None, typer.Option(help="Folder for the results; out/NAME for a table NAME.csv if not given.")
+    ] = None,
+    level: Annotated[float, typer.Option(help="Probability of the intervals.")] = 0.9,
+    seed: Annotated[int, typer.Option(help="Seed of the chains.")] = 0,
+    one_hot: Annotated[
+        bool, typer.Option("--one-hot", help="Make a group of 0/1 columns of every column of text.")
+    ] = False,
+    drop: Annotated[
+        list[str] | None, typer.Option(help="Name of a column to leave out; may be given several times.")
+    ] = None,
+    threshold: Annotated[
+        float | None, typer.Option(help="Select variables with an inclusion probability above this; 0.5 if not given.")
+    ] = None,
+    fdr: Annotated[
+        float | None, typer.Option(help="Select as many as keep the expected share of false ones at most this.")
+    ] = None,
+    method: Annotated[
+        str, typer.Option(help="auto, gibbs, minibatch (classes only), sgld-sa, sgld-em or sgld.")
+    ] = "auto",
+    iterations: Annotated[
+        int | None, typer.Option(help="Steps that each chain keeps; the method's own choice if not given.")
+    ] = None,
+) -> None:
+    """Find the variables of a table that matter, and how much, with probabilities.
+
+    Bayesian regression (gaussian) or classification (binomial, multinomial) with a spike-and-slab prior: each variable
+    gets the probability that it is in the model (PIP), a mean coefficient and an interval. The folder --out gets
+    summary.csv, inclusion.png, traces.png, report.html, and the model for `spikeslab predict`; those of an earlier
+    select are replaced, all other files stay.
+
+    Examples: `spikeslab select genes.csv --target response` does it all, `spikeslab select genes.csv --target response
+    --fdr 0.1 --out out/fdr` selects at a false discovery rate, `spikeslab select people.tsv.gz --target employed
+    --family binomial --one-hot --drop name` has columns of text.
+    """
+    from spikeslab.cli.selection import Rule
+    from spikeslab.datasets.design import make_design
+    from spikeslab.datasets.table import KINDS, read_table
+    from spikeslab.datasets.target import FAMILIES, read_target
+
+    kind = next((kind for kind in KINDS if data.name.lower().endswith(kind)), "")
+    folder = Path("out") / data.name[: len(data.name) - len(kind)] if out is None else out
+    check_folder(folder)
+    _check_files(folder, data)
+    with bad_input():
+        if family is not None:
+            check_choice("--family", family, FAMILIES)
+        check_number("--level", level, "(0, 1)")
+        if threshold is not None:
+            check_number("--threshold", threshold, "[0, 1]")
+        if fdr is not None:
+            check_number("--fdr", fdr, "(0, 1)")
+        if fdr is not None and threshold is not None:
+            raise ValueError(f"--threshold and --fdr are two ways to select, but got both: {threshold:g} and {fdr:g}.")
+    check_option("--seed", seed, minimum=0)
+    if iterations is not None:
+        check_option("--iterations", iterations, minimum=10)
+    rule = Rule(0.5 if threshold is None else threshold) if fdr is None else Rule(None, fdr)
+    console = plain_console()
+    with bad_input():
+        table = read_table(data)
+        response = read_target(table, target, family)
+        design = make_design(table, target, one_hot=one_hot, drop=drop or ())
+        estimator = _estimator(response.family, method, seed, iterations, verbose=console.is_terminal)
+    _print_data(console, table, response, design)
+    _fit(estimator, design, response, method)
+    command = _command(data, target, family, out, level, seed, one_hot, drop, rule, method, iterations)
+    _finish(console, folder, estimator, table, response, design, rule, level, command)
+
+
+def _check_files(folder: Path, data: Path) -> None:
+    """Raise if files would be replaced that are not those of an earlier select."""
+    from spikeslab.sklearn import ModelError, read_metadata
+
+    old = [name for name in FILES if (folder / name).exists()]
+    if data.exists() and any((folder / name).samefile(data) for name in old):
+        raise InputError(f"--out must be another folder, because {data} would be replaced.")
+    try:
+        earlier = read_metadata(folder) if old else {}
+    except ModelError:
+        earlier = {}
+    if old and "variables" not in earlier:
+        raise InputError(f"--out must be another folder, because {folder / old[0]} is not of an earlier select.")
+
+
+def _estimator(
+    family: str, method: str, seed: int, iterations: int | None, verbose: bool
+) -> SpikeSlabRegressor | SpikeSlabClassifier:
+    from spikeslab.sklearn import SpikeSlabClassifier, SpikeSlabRegressor
+
+    cls = SpikeSlabRegressor if family == "gaussian" else SpikeSlabClassifier
+    check_choice(f"--method for the family {family}", method, cls._methods)
+    return cls(method, n_iter=iterations, random_state=seed, verbose=int(verbose))
+
+
+def _print_data(console: Console, table: Table, target: Target, design: Design) -> None:
+    from spikeslab.cli.selection_page import describe_dropped, describe_family
+
+    rows, columns = design.X.shape
+    count = len(design.encoding.variables)
+    spread = f" in {columns:,} columns" if columns > count else ""
+    console.print(
+        f"{table.name}: {counted(rows, 'row')}, {counted(count, 'variable')}{spread}; target {target.name}.",
+        soft_wrap=True,
+    )
+    console.print(describe_family(target), soft_wrap=True)
+    for note in (*table.notes, *describe_dropped(design)):
+        console.print(note, soft_wrap=True)
+
+
+def _fit(estimator: SpikeSlabRegressor | SpikeSlabClassifier, design: Design, target: Target, method: str) -> None:
+    from sklearn.exceptions import ConvergenceWarning
+
+    with warnings.catch_warnings(), bad_input():
+        warnings.simplefilter("ignore", ConvergenceWarning)  # the report says it in its own words
+        try:
+            estimator.fit(design.X, target.y).set_params(verbose=0)  # a saved model is the same without a terminal
+        except FloatingPointError as error:
+            raise InputError(
+                f"--method {method} diverged, because its steps are too large for these data: use --method auto."
+            ) from error
+
+
+def _command(
+    data: Path,
+    target: str,
+    family: str | None,
+    out: Path | None,
+    level: float,
+    seed: int,
+    one_hot: bool,
+    drop: list[str] | None,
+    rule: Rule,
+    method: str,
+    iterations: int | None,
+) -> str:
+    words = ["spikeslab", "select", str(data), "--target", target]
+    options: dict[str, object] = {"--family": family, "--out": out, "--level": level, "--seed": seed}
+    options |= {"--threshold": rule.threshold, "--fdr": rule.fdr, "--method": method, "--iterations": iterations}
+    for option, value in options.items():
+        words += [] if value is None else [option, str(value)]
+    words += ["--one-hot"] if one_hot else []
+    for name in drop or ():
+        words += ["--drop", name]
+    return shlex.join(words)
+
+
+def _finish(
+    console: Console,
+    folder: Path,
+    estimator: SpikeSlabRegressor | SpikeSlabClassifier,
+    table: Table,
+    target: Target,
+    design: Design,
+    rule: Rule,
+    level: float,
+    command: str,
+) -> None:
+    """Print what was found, and write the files."""
+    from spikeslab.cli.output import print_result
+    from spikeslab.cli.selection import Selection
+    from spikeslab.cli.selection_page import figures, selection_page
+    from spikeslab.sklearn import save_model
+
+    selection = Selection(estimator, design, target, rule, level)
+    inclusion, traces = figures(selection)
+    page = selection_page(selection, table, command, inclusion, traces).html()
+    metadata = {
+        "table": table.name,
+        "target": target.name,
+        "family": target.family,
+        "variables": design.encoding.state(),
+        "level": level,
+        "command": command,
+    }
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        selection.coefficients.to_csv(folder / FILES[0], index=False)
+        (folder / FILES[1]).write_bytes(inclusion)
+        (folder / FILES[2]).write_bytes(traces)
+        (folder / FILES[3]).write_text(page, encoding="utf-8")
+        save_model(estimator, folder, metadata)
+    except OSError as error:
+        raise InputError(f"--out must be a folder that can be written to, but {folder}: {error.strerror}.") from error
+    console.print()
+    print_result(console, [selection.table(SHOWN)], [folder / name for name in FILES])
+    for alike in selection.alike:
+        console.print(str(alike), soft_wrap=True)
+    console.print(selection.convergence[0], soft_wrap=True)

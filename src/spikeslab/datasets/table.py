@@ -1,0 +1,235 @@
+"""Tables from files: comma-, semicolon- or tab-separated text, also gzipped, and parquet.
+
+Nothing is guessed in silence: what the reader found out for itself (another separator, a decimal comma, a column of row
+names) is in the notes of the table, and whatever it cannot read is a `TableError` of one sentence.
+"""
+
+from __future__ import annotations
+
+import csv
+import gzip
+import re
+import zlib
+from collections import Counter
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from difflib import get_close_matches
+from io import TextIOWrapper
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pandas as pd
+
+from spikeslab.errors import counted, quoted
+
+if TYPE_CHECKING:
+    from typing import IO
+
+KINDS = (".csv", ".tsv", ".csv.gz", ".tsv.gz", ".parquet")
+SEPARATORS = {",": "commas", ";": "semicolons", "\t": "tabs", "|": "vertical bars"}
+DECIMAL_COMMA = re.compile(r"\s*[+-]?\d*,\d+([eE][+-]?\d+)?\s*|\s*[+-]?\d+\s*")
+MARKS = {b"\xff\xfe": "utf-16", b"\xfe\xff": "utf-16"}  # byte order marks, as spreadsheets write them
+
+
+class TableError(ValueError):
+    """What is wrong with a table, in one sentence."""
+
+
+@dataclass(frozen=True)
+class Table:
+    """A table as it stands in its file.
+
+    Attributes:
+        name: File name, for messages.
+        frame: The columns, numbers as numbers and all else as text.
+        notes: Sentences about what the reader decided.
+    """
+
+    name: str
+    frame: pd.DataFrame
+    notes: tuple[str, ...] = ()
+
+    def column(self, name: str, option: str) -> pd.Series:
+        """Return a column that the user named, or raise with the closest names there are."""
+        if name not in self.frame:
+            raise TableError(f"{option} must be a column of {self.name}, but got {name!r}; {self._hint(name)}.")
+        return self.frame[name]
+
+    def _hint(self, name: str) -> str:
+        names = list(self.frame.columns)
+        if all(_is_number(other) for other in names):
+            return "its first line must hold the names of the columns, and holds only numbers"
+        folded = {other.casefold(): other for other in reversed(names)}
+        close = [folded[match] for match in get_close_matches(name.casefold(), folded, n=3)]
+        return f"close to it: {quoted(close)}" if close else f"it has {quoted(names)}"
+
+
+def read_table(path: Path, text: Collection[str] = ()) -> Table:
+    """Read a table from a file.
+
+    Args:
+        path: File whose name ends in .csv, .tsv, .csv.gz, .tsv.gz or .parquet.
+        text: Names of columns whose cells are text even if they look like numbers.
+
+    Returns:
+        The table, with at least one row.
+
+    Raises:
+        TableError: If there is no such file or it is not a table.
+    """
+    kind = next((kind for kind in KINDS if path.name.lower().endswith(kind)), None)
+    if not path.exists():
+        raise TableError(f"There is no file {path}.")
+    if path.is_dir():
+        raise TableError(f"{path} must be a table, but is a folder.")
+    if kind is None:
+        raise TableError(f"{path} must end in {', '.join(KINDS[:-1])} or {KINDS[-1]}, which says how to read it.")
+    try:
+        if path.stat().st_size == 0:
+            raise TableError(f"{path.name} is empty.")
+        table = _read_parquet(path) if kind == ".parquet" else _read_text(path, kind, text)
+    except OSError as error:
+        raise TableError(f"{path} cannot be read: {error.strerror or error}.") from error
+    repeated = [name for name, count in Counter(table.frame.columns).items() if count > 1]
+    if repeated:
+        raise TableError(f"{path.name} must have different names for its columns, but repeats {quoted(repeated)}.")
+    if table.frame.empty:
+        raise TableError(f"{path.name} has a header but no rows.")
+    return table
+
+
+def _read_parquet(path: Path) -> Table:
+    try:
+        import pyarrow
+        from pyarrow import parquet
+    except ImportError as error:
+        raise TableError("Parquet files need the package pyarrow: pip install 'spikeslab[parquet]'.") from error
+    try:
+        columns = parquet.read_table(path)
+    except (pyarrow.ArrowException, OSError, UnicodeDecodeError) as error:
+        raise TableError(f"{path.name} is not a parquet file that can be read.") from error
+    frame = pd.concat([columns.column(i).to_pandas() for i in range(columns.num_columns)], axis=1, ignore_index=True)
+    for i in frame:
+        # Decimals, and whatever else is no text, may be numbers.
+        if pd.api.types.is_object_dtype(frame[i]) and not any(isinstance(cell, str) for cell in frame[i]):
+            frame[i] = _as_numbers(frame[i])
+    frame.columns = pd.Index([str(name) for name in columns.column_names])
+    # pandas writes the labels of its rows as a column of this kind of name.
+    rows = [name for name in frame.columns if name.startswith("__index_level_")]
+    notes = (f"Left out the row labels {quoted(rows)}.",) if rows else ()
+    return Table(path.name, frame.drop(columns=rows), notes)
+
+
+def _read_text(path: Path, kind: str, text: Collection[str]) -> Table:
+    zipped = kind.endswith(".gz")
+    try:
+        with gzip.open(path) if zipped else path.open("rb") as file:
+            head = file.read(1 << 16)
+        encoding = MARKS.get(head[:2], "utf-8-sig")
+        if b"\0" in head and encoding != "utf-16":
+            raise TableError(f"{path.name} is not a text file: it holds bytes that no text has.")
+        separator, header = _layout(path, zipped, encoding, "\t" if ".tsv" in kind else ",")
+        options: dict[str, Any] = {
+            "sep": separator,
+            "encoding": encoding,
+            "compression": "gzip" if zipped else None,
+            "skipinitialspace": True,
+            "index_col": False,
+            "header": 0,
+            "names": range(len(header)),
+            "low_memory": False,
+            "dtype": {i: str for i, name in enumerate(header) if name in text},
+        }
+        frame = pd.read_csv(path, **options)
+        decimal_comma = separator == ";" and _has_decimal_commas(frame)
+        if decimal_comma:
+            frame = pd.read_csv(path, **options, decimal=",")
+    except UnicodeError as error:
+        raise TableError(f"{path.name} is not UTF-8 text: save it with that encoding.") from error
+    except (gzip.BadGzipFile, EOFError, zlib.error) as error:
+        raise TableError(f"{path.name} is not a gzip file, or is cut off.") from error
+    except pd.errors.EmptyDataError:
+        frame, decimal_comma = pd.DataFrame(columns=range(len(header))), False
+    except (pd.errors.ParserError, csv.Error) as error:
+        raise TableError(f"{path.name} is not a table: {_reason(error)}.") from error
+    notes = []
+    if separator != ("\t" if ".tsv" in kind else ","):
+        decimals = " and decimal commas" if decimal_comma else ""
+        notes.append(f"The fields are separated by {SEPARATORS[separator]}{decimals}.".replace(" and", ", with", 1))
+    for i, name in enumerate(header):
+        if name not in text and not pd.api.types.is_numeric_dtype(frame[i]):
+            frame[i] = _as_numbers(frame[i])  # integers of more than 64 bits
+    frame.columns = pd.Index([name or f"column {i + 1}" for i, name in enumerate(header)])
+    if not header[0] and len(header) > 1 and frame.iloc[:, 0].is_unique:
+        frame = frame.iloc[:, 1:]
+        notes.append("Left out the first column, which has no name and a different value in every row.")
+    return Table(path.name, frame, tuple(notes))
+
+
+@contextmanager
+def _opened(path: Path, zipped: bool, encoding: str) -> Iterator[IO[str]]:
+    with gzip.open(path) if zipped else path.open("rb") as file:
+        yield TextIOWrapper(file, encoding=encoding, newline="")
+
+
+def _layout(path: Path, zipped: bool, encoding: str, usual: str) -> tuple[str, list[str]]:
+    """Return the separator and the names in the header: the separator that makes most columns of the first rows."""
+    heads = {}
+    for separator in sorted(SEPARATORS, key=lambda separator: separator != usual):
+        with _opened(path, zipped, encoding) as file:
+            rows = csv.reader(file, delimiter=separator, skipinitialspace=True)
+            heads[separator] = [row for row, _ in zip(rows, range(10), strict=False) if row]
+        if not heads[separator]:
+            raise TableError(f"{path.name} is empty.")
+
+    def fitness(separator: str) -> tuple[bool, int]:
+        widths = [len(row) for row in heads[separator]]
+        return max(widths) == min(widths) > 1, widths[0]
+
+    separator = max(heads, key=fitness)  # the usual one, which comes first, where several are as good
+    header, *others = heads[separator]
+    for line, row in enumerate(others, start=2):
+        if len(row) != len(header):
+            raise TableError(
+                f"{path.name} is not a table: its header has {counted(len(header), 'field')}, "
+                f"but its line {line} has {len(row)}."
+            )
+    return separator, [name.strip() for name in header]
+
+
+def _has_decimal_commas(frame: pd.DataFrame) -> bool:
+    texts = (frame[name].dropna() for name in frame if not pd.api.types.is_numeric_dtype(frame[name]))
+    return any(
+        len(cells)
+        and cells.astype(str).str.contains(",").any()
+        and cells.astype(str).str.fullmatch(DECIMAL_COMMA).all()
+        for cells in texts
+    )
+
+
+def _as_numbers(cells: pd.Series) -> pd.Series:
+    """The cells as numbers if all of them are."""
+    try:
+        numbers = pd.to_numeric(cells, errors="coerce")
+    except (TypeError, ValueError):  # lists and the like
+        return cells
+    return cells if (numbers.isna() & cells.notna()).any() else numbers.astype(float)
+
+
+def _reason(error: Exception) -> str:
+    """What the parser said, in our words where its own are about C."""
+    fields = re.search(r"Expected (\d+) fields in line (\d+), saw (\d+)", str(error))
+    if fields:
+        return f"its header has {fields[1]} fields, but its line {fields[2]} has {fields[3]}"
+    if "EOF inside string" in str(error):
+        return "a quotation mark is never closed"
+    return str(error).splitlines()[0].strip().rstrip(".")
+
+
+def _is_number(text: str) -> bool:
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True

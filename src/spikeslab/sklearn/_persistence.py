@@ -1,0 +1,251 @@
+"""Fitted estimators as files: safetensors for the arrays, JSON for the rest, no pickle.
+
+The draws are on the user's scale, so that they are all that predicting needs; an estimator that was loaded predicts the
+same numbers to the bit. The sums that `partial_fit` goes on from are not saved: it starts afresh, as after `fit`.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from collections.abc import Mapping
+from dataclasses import asdict
+from importlib.metadata import version
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from safetensors import SafetensorError
+from safetensors.numpy import load, save
+from scipy import sparse
+from sklearn.utils.validation import check_is_fitted
+
+from spikeslab.sklearn._posterior import Posterior
+from spikeslab.sklearn._sgld_settings import SGLDSettings
+from spikeslab.sklearn.classifier import SpikeSlabClassifier
+from spikeslab.sklearn.regressor import SpikeSlabRegressor
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    Estimator = SpikeSlabRegressor | SpikeSlabClassifier
+
+ARRAYS, RECORD = "model.safetensors", "model.json"
+FORMAT, VERSION = "spikeslab-model", 1
+ESTIMATORS: dict[str, type[Estimator]] = {cls.__name__: cls for cls in (SpikeSlabRegressor, SpikeSlabClassifier)}
+SCALAR = "scalar."  # in front of the names of monitored scalars
+
+
+class ModelError(ValueError):
+    """What is wrong with the files of a model, in one sentence."""
+
+
+def save_model(
+    estimator: Estimator, folder: str | os.PathLike[str], metadata: Mapping[str, Any] | None = None
+) -> list[Path]:
+    """Write a fitted estimator to ``model.safetensors`` and ``model.json``.
+
+    Args:
+        estimator: A fitted `SpikeSlabRegressor` or `SpikeSlabClassifier`.
+        folder: Folder for the two files, which are replaced if they exist; it is made if there is none.
+        metadata: Anything in JSON's types to keep with the model; `read_metadata` gives it back.
+
+    Returns:
+        The two paths.
+
+    Example:
+        >>> import tempfile
+        >>> import numpy as np
+        >>> from spikeslab.sklearn import SpikeSlabRegressor, load_model, save_model
+        >>> X = np.random.default_rng(0).standard_normal((50, 20))
+        >>> model = SpikeSlabRegressor(n_iter=50, random_state=0).fit(X, 3.0 * X[:, 7])
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     files = save_model(model, folder)
+        ...     again = load_model(folder)
+        >>> bool((again.predict(X) == model.predict(X)).all())
+        True
+    """
+    check_is_fitted(estimator)
+    content = save(_arrays(estimator))
+    record = {
+        "format": FORMAT,
+        "version": VERSION,
+        "spikeslab": version("spikeslab"),
+        "estimator": type(estimator).__name__,
+        "params": _params(estimator),
+        "method": estimator.method_,
+        "n_iter": estimator.n_iter_,
+        "n_features": estimator.n_features_in_,
+        "feature_names": _names(estimator),
+        "classes": _classes(estimator),
+        "rhat": _nulls(estimator.rhat_),
+        "ess": _nulls(estimator.ess_),
+        "sha256": hashlib.sha256(content).hexdigest(),
+        "metadata": dict(metadata or {}),
+    }
+    text = json.dumps(record, indent=1, ensure_ascii=False, allow_nan=False)
+    folder = Path(folder)
+    folder.mkdir(parents=True, exist_ok=True)
+    # The record comes last, because its checksum tells whether both files belong together.
+    return [_replace(folder / ARRAYS, content), _replace(folder / RECORD, f"{text}\n".encode())]
+
+
+def load_model(folder: str | os.PathLike[str]) -> Estimator:
+    """Read an estimator that `save_model` wrote.
+
+    Args:
+        folder: Folder of the two files.
+
+    Returns:
+        A fitted estimator that predicts the same numbers as the one that was saved.
+
+    Raises:
+        ModelError: If the files are missing, damaged, or not of this format.
+    """
+    folder = Path(folder)
+    record = _record(folder)
+    try:
+        content = (folder / ARRAYS).read_bytes()
+    except OSError as error:
+        raise ModelError(f"{folder / ARRAYS} cannot be read: {error.strerror or error}.") from error
+    if hashlib.sha256(content).hexdigest() != record.get("sha256"):
+        raise ModelError(f"{folder / ARRAYS} is damaged, or does not belong to the {RECORD} beside it.")
+    try:
+        return _estimator(record, load(content))
+    except (SafetensorError, KeyError, TypeError, ValueError, AttributeError, IndexError) as error:
+        raise ModelError(f"{folder} does not hold a model of spikeslab: {RECORD} or {ARRAYS} is damaged.") from error
+
+
+def read_metadata(folder: str | os.PathLike[str]) -> dict[str, Any]:
+    """Return the metadata that was given to `save_model`.
+
+    Raises:
+        ModelError: If the folder has no model of spikeslab.
+    """
+    metadata = _record(Path(folder)).get("metadata")
+    return metadata if isinstance(metadata, dict) else {}
+
+
+def _record(folder: Path) -> dict[str, Any]:
+    path = folder / RECORD
+    try:
+        record = json.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise ModelError(f"{path} cannot be read: {error.strerror or error}.") from error
+    except (ValueError, RecursionError) as error:
+        raise ModelError(f"{path} is damaged: it is not JSON.") from error
+    if not isinstance(record, dict) or record.get("format") != FORMAT:
+        raise ModelError(f"{path} is not a model of spikeslab.")
+    if record.get("version") != VERSION:
+        raise ModelError(
+            f"{path} has version {record.get('version')!r} of the format, but this spikeslab reads version {VERSION}."
+        )
+    return record
+
+
+def _arrays(estimator: Estimator) -> dict[str, NDArray[Any]]:
+    posterior = estimator._posterior
+    arrays = {
+        "coef.data": posterior.coef.data,
+        "coef.indices": posterior.coef.indices,
+        "coef.indptr": posterior.coef.indptr,
+        "intercept": posterior.intercept,
+        "pip": posterior.pip,
+        "mean": posterior.mean,
+        "std": posterior.std,
+        "intercept_": np.asarray(estimator.intercept_, dtype=np.float64),
+        **{f"{SCALAR}{name}": draws for name, draws in posterior.scalars.items()},
+    }
+    if isinstance(estimator, SpikeSlabRegressor):
+        arrays["sigma_"] = np.asarray(estimator.sigma_, dtype=np.float64)
+    # A view would be saved with the memory of what it is a view of.
+    return {name: np.array(array, order="C") for name, array in arrays.items()}
+
+
+def _params(estimator: Estimator) -> dict[str, Any]:
+    params = estimator.get_params(deep=False)
+    if params["sgld"] is not None:
+        params["sgld"] = asdict(params["sgld"])
+    if not isinstance(params["random_state"], int | np.integer):
+        params["random_state"] = None  # the state of a generator says nothing about the fit
+    return {name: value.item() if isinstance(value, np.generic) else value for name, value in params.items()}
+
+
+def _names(estimator: Estimator) -> list[str] | None:
+    return [str(name) for name in estimator.feature_names_in_] if hasattr(estimator, "feature_names_in_") else None
+
+
+def _classes(estimator: Estimator) -> dict[str, Any] | None:
+    if isinstance(estimator, SpikeSlabRegressor):
+        return None
+    values = estimator.classes_.tolist()
+    if not all(isinstance(value, str | int | float) for value in values):
+        raise TypeError(f"classes_ must be texts, numbers or booleans to be saved, but got {values!r}.")
+    return {"dtype": estimator.classes_.dtype.str, "values": values}
+
+
+def _nulls(numbers: Mapping[str, float]) -> dict[str, float | None]:
+    return {name: float(value) if np.isfinite(value) else None for name, value in numbers.items()}
+
+
+def _numbers(nulls: Mapping[str, float | None]) -> dict[str, float]:
+    return {name: float("nan") if value is None else float(value) for name, value in nulls.items()}
+
+
+def _estimator(record: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]) -> Estimator:
+    params = dict(record["params"])
+    params["inclusion_prior"] = tuple(params["inclusion_prior"])
+    if params["sgld"] is not None:
+        settings: dict[str, Any] = {name: tuple(v) if isinstance(v, list) else v for name, v in params["sgld"].items()}
+        params["sgld"] = SGLDSettings(**settings)
+    estimator = ESTIMATORS[record["estimator"]](**params)
+    posterior = _posterior(arrays, record["n_features"])
+    estimator._posterior = posterior
+    estimator.pip_ = posterior.pip
+    estimator.method_ = str(record["method"])
+    estimator.n_iter_ = int(record["n_iter"])
+    estimator.n_features_in_ = int(record["n_features"])
+    estimator.rhat_, estimator.ess_ = _numbers(record["rhat"]), _numbers(record["ess"])
+    if record["feature_names"] is not None:
+        estimator.feature_names_in_ = np.array(record["feature_names"], dtype=object)
+        _check(estimator.feature_names_in_.shape == (estimator.n_features_in_,))
+    if isinstance(estimator, SpikeSlabRegressor):
+        _check(posterior.mean.shape[0] == 1 and "sigma" in posterior.scalars)
+        estimator._moments = None
+        estimator.coef_, estimator.coef_std_ = posterior.mean[0], posterior.std[0]
+        estimator.intercept_ = float(arrays["intercept_"])
+        estimator.sigma_ = float(arrays["sigma_"])
+        return estimator
+    estimator._stream = None
+    estimator.classes_ = np.array(record["classes"]["values"], dtype=record["classes"]["dtype"])
+    _check(posterior.mean.shape[0] == (1 if estimator.classes_.size == 2 else estimator.classes_.size))
+    estimator.coef_, estimator.coef_std_ = posterior.mean, posterior.std
+    estimator.intercept_ = arrays["intercept_"]
+    _check(estimator.intercept_.shape == posterior.mean.shape[:1])
+    return estimator
+
+
+def _posterior(arrays: Mapping[str, NDArray[Any]], n_features: int) -> Posterior:
+    intercept, mean = arrays["intercept"], arrays["mean"]
+    draws, classes = intercept.shape
+    _check(arrays["pip"].shape == (n_features,))
+    _check(mean.shape == arrays["std"].shape == (classes, n_features))
+    parts = arrays["coef.data"], arrays["coef.indices"], arrays["coef.indptr"]
+    coef = sparse.csr_array(parts, shape=(draws, classes * n_features))
+    coef.check_format(full_check=True)
+    scalars = {name.removeprefix(SCALAR): array for name, array in arrays.items() if name.startswith(SCALAR)}
+    _check(bool(scalars) and all(array.ndim == 2 and array.size == draws for array in scalars.values()))
+    return Posterior(coef, intercept, scalars, arrays["pip"], mean, arrays["std"])
+
+
+def _check(holds: bool) -> None:
+    if not holds:
+        raise ValueError("The arrays do not fit together.")
+
+
+def _replace(path: Path, content: bytes) -> Path:
+    """Write a file whole or not at all."""
+    part = path.with_name(f"{path.name}.part")
+    part.write_bytes(content)
+    return part.replace(path)

@@ -1,0 +1,324 @@
+"""``spikeslab select`` as a user sees it: what is printed, what is written, and what is refused."""
+
+from __future__ import annotations
+
+import csv
+import json
+import re
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from spikeslab.cli.app import run
+from spikeslab.cli.select import FILES
+from spikeslab.cli.selection import Rule
+from spikeslab.sklearn import SpikeSlabClassifier, load_model, read_metadata
+
+QUICK = ["--iterations", "60"]
+
+
+def table(rows=60, seed=0):
+    """Numbers a (which matters), b, c, and d = a + noise; texts colour (red matters) and sex."""
+    rng = np.random.default_rng(seed)
+    frame = pd.DataFrame(rng.standard_normal((rows, 3)), columns=["a", "b", "c"])
+    frame["colour"] = rng.choice(["red", "green, dark", "blue"], rows)
+    frame["sex"] = rng.choice(["f", "m"], rows)
+    frame["y"] = 2.0 * frame["a"] + 3.0 * (frame["colour"] == "red") + 0.2 * rng.standard_normal(rows)
+    return frame
+
+
+@pytest.fixture
+def data(tmp_path):
+    path = tmp_path / "data.csv"
+    table().to_csv(path, index=False)
+    return path
+
+
+def select(*arguments):
+    return run(["select", *map(str, arguments)])
+
+
+def test_regression_with_groups(data, tmp_path, capsys):
+    out = tmp_path / "out"
+    table().assign(one=1, name=[f"n{i}" for i in range(60)]).to_csv(data, index=False)
+    assert select(data, "--target", "y", "--one-hot", "--out", out, *QUICK) == 0
+    printed = capsys.readouterr().out
+    assert printed.startswith(
+        "data.csv: 60 rows, 5 variables in 7 columns; target y.\n"
+        "Family gaussian, guessed from the target: it holds numbers; --family chooses another.\n"
+        "Left out (constant): one.\n"
+        "Left out (a different text in every row): name.\n"
+    )
+    assert "2 variables selected" in printed
+    assert re.search(r"^  colour +red +1\.000 +[01]\.\d{3}( +\S+){3} *$", printed, re.MULTILINE)
+    assert "Files written:" in printed
+    assert {path.name for path in out.iterdir()} == set(FILES)
+    summary = pd.read_csv(out / "summary.csv")
+    assert list(summary.columns) == [
+        "variable", "level", "level_pip", "pip", "selected", "mean", "std", "lower", "upper", "rhat", "ess",
+    ]  # fmt: skip
+    assert len(summary) == 7
+    assert sorted(summary["variable"][summary["selected"]]) == ["a", "colour", "colour", "colour"]
+    colour = summary[summary["variable"] == "colour"]
+    assert colour["level"].tolist() == ["blue", "green, dark", "red"]
+    assert colour["pip"].nunique() == 1
+    assert (colour["pip"] >= colour["level_pip"]).all()
+
+
+def test_the_probability_of_a_group_comes_from_the_draws(data, tmp_path):
+    """With noise alone, at least one of three levels is in more often than each, and less than their sum."""
+    table().assign(y=np.random.default_rng(5).standard_normal(60)).to_csv(data, index=False)
+    assert select(data, "--target", "y", "--one-hot", "--out", tmp_path / "out", "--iterations", 400) == 0
+    model = load_model(tmp_path / "out")
+    names = list(model.feature_names_in_)
+    levels = [names.index(f"colour={level}") for level in ("blue", "green, dark", "red")]
+    share = (model._posterior.coef.toarray()[:, levels] != 0).any(axis=1).mean()
+    summary = pd.read_csv(tmp_path / "out" / "summary.csv").query("variable == 'colour'")
+    assert summary["pip"].iloc[0] == pytest.approx(max(share, model.pip_[levels].max()), abs=1e-12)
+    assert summary["level_pip"].max() < summary["pip"].iloc[0] < summary["level_pip"].sum() + 0.02
+
+
+def test_the_report(data, tmp_path, capsys):
+    out = tmp_path / "out"
+    words = [
+        "select",
+        str(data),
+        "--target",
+        "y",
+        "--drop",
+        "colour",
+        "--drop",
+        "sex",
+        "--seed",
+        "3",
+        "--out",
+        str(out),
+    ]
+    assert run([*words, *QUICK]) == 0
+    html = (out / "report.html").read_text(encoding="utf-8")
+    for text in (
+        "Variable selection: y in data.csv",
+        "1 of 3 variables selected for y: a.",
+        "Fit to the same rows (in-sample)",
+        "Effective sample size",
+        "gaussian, guessed from the target: it holds numbers; --family chooses another.",
+        "<dt>Seed</dt><dd>3</dd>",
+        "<dt>numba</dt>",
+        f"spikeslab select {data} --target y --out {out} --level 0.9 --seed 3 --threshold 0.5 --method auto "
+        "--iterations 60 --drop colour --drop sex",
+    ):
+        assert text in html
+    assert html.count('src="data:image/png;base64,') == 2
+    assert "http" not in re.sub(r"data:image/png;base64,[^\"]*", "", html)
+    sentence = re.search(r"<p>(The chains [^<]*)</p>", html)[1]
+    assert sentence in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(("count", "family"), [(2, "binomial"), (4, "multinomial")])
+def test_classes(data, tmp_path, capsys, count, family):
+    frame = table(100).drop(columns=["colour", "sex"])
+    rank = (frame["y"] + np.random.default_rng(1).standard_normal(100)).rank(pct=True)
+    frame["y"] = np.array(list("wxyz"))[np.minimum((rank * count).astype(int), count - 1)]
+    frame.to_csv(data, index=False)
+    assert select(data, "--target", "y", "--out", tmp_path / "out", *QUICK) == 0
+    assert f"Family {family}, guessed" in capsys.readouterr().out
+    summary = pd.read_csv(tmp_path / "out" / "summary.csv")
+    assert summary["variable"].iloc[0] == "a"
+    assert ("class" in summary) == (count > 2)
+    assert len(summary) == (3 if count == 2 else 12)
+    html = (tmp_path / "out" / "report.html").read_text(encoding="utf-8")
+    assert "Log loss of the classes&#39; shares alone" in html
+    model = load_model(tmp_path / "out")
+    assert isinstance(model, SpikeSlabClassifier)
+    assert model.classes_.tolist() == list("wxyz")[:count]
+
+
+def test_two_classes_may_be_called_multinomial(data, tmp_path):
+    table().assign(y=table()["y"] > 1).to_csv(data, index=False)
+    assert select(data, "--target", "y", "--family", "multinomial", "--one-hot", "--out", tmp_path / "o", *QUICK) == 0
+
+
+def test_look_alikes_are_named(data, tmp_path, capsys):
+    frame = table(200).drop(columns=["colour", "sex"])
+    frame["d"] = frame["a"] + 0.01 * np.random.default_rng(2).standard_normal(200)
+    frame["y"] = frame["a"] + np.random.default_rng(3).standard_normal(200)
+    frame.to_csv(data, index=False)
+    assert select(data, "--target", "y", "--out", tmp_path / "out", "--iterations", 300) == 0
+    expected = r"At least one of (a, d|d, a) is in with probability 1\.00, but they are too much alike"
+    assert re.search(expected, capsys.readouterr().out)
+
+
+def test_no_variable(data, tmp_path, capsys):
+    table().assign(y=np.random.default_rng(9).standard_normal(60)).to_csv(data, index=False)
+    assert select(data, "--target", "y", "--one-hot", "--threshold", 0.99, "--out", tmp_path / "out", *QUICK) == 0
+    assert "No variable selected; the most probable are" in capsys.readouterr().out
+    assert "None of 5 variables is selected for y." in (tmp_path / "out" / "report.html").read_text(encoding="utf-8")
+
+
+def test_the_same_seed_gives_the_same_files(data, tmp_path):
+    for name in ("one", "two"):
+        assert select(data, "--target", "y", "--one-hot", "--out", tmp_path / name, *QUICK) == 0
+    for name in ("summary.csv", "inclusion.png", "traces.png", "model.safetensors"):
+        assert (tmp_path / "one" / name).read_bytes() == (tmp_path / "two" / name).read_bytes()
+
+
+def test_fdr():
+    pip = np.array([0.3, 0.99, 0.9, 0.0])
+    assert Rule(None, fdr=0.1).apply(pip).tolist() == [False, True, True, False]
+    assert Rule(None, fdr=0.3).apply(pip).tolist() == [True, True, True, False]
+    assert Rule(None, fdr=0.001).apply(pip).tolist() == [False] * 4
+
+
+def test_out_keeps_foreign_files_and_replaces_its_own(data, tmp_path, capsys):
+    out = tmp_path / "out"
+    out.mkdir()
+    (out / "notes.txt").write_text("mine")
+    assert select(data, "--target", "y", "--one-hot", "--out", out, *QUICK) == 0
+    before = (out / "report.html").read_text(encoding="utf-8")
+    assert select(data, "--target", "y", "--one-hot", "--seed", 1, "--out", out, *QUICK) == 0
+    assert (out / "report.html").read_text(encoding="utf-8") != before
+    assert (out / "notes.txt").read_text() == "mine"
+    assert {path.name for path in out.iterdir()} == {*FILES, "notes.txt"}
+
+
+def test_files_of_others_are_not_replaced(data, tmp_path, capsys):
+    out = tmp_path / "out"
+    out.mkdir()
+    (out / "summary.csv").write_text("mine")
+    assert select(data, "--target", "y", "--one-hot", "--out", out) == 2
+    assert capsys.readouterr().err == (
+        f"Error: --out must be another folder, because {out / 'summary.csv'} is not of an earlier select.\n"
+    )
+    assert [path.name for path in out.iterdir()] == ["summary.csv"]
+    mine = data.rename(out / "summary.csv")
+    assert select(mine, "--target", "y", "--one-hot", "--out", out) == 2
+    assert capsys.readouterr().err == f"Error: --out must be another folder, because {mine} would be replaced.\n"
+
+
+def test_out_that_is_a_file(data, capsys):
+    assert select(data, "--target", "y", "--out", data) == 2
+    assert capsys.readouterr().err == f"Error: --out must be a folder, but {data} is a file.\n"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (
+            ("--target", "z"),
+            "--target must be a column of data.csv, but got 'z'; it has 'a', 'b', 'c', 'colour', 'sex', 'y'.",
+        ),
+        (("--target", "Y"), "--target must be a column of data.csv, but got 'Y'; close to it: 'y'."),
+        (
+            ("--target", "y"),
+            "data.csv has text in the columns 'colour' (such as 'WORD'), 'sex' (such as 'WORD'): "
+            "--one-hot makes groups of 0/1 columns of them, and --drop NAME leaves one out.",
+        ),
+        (("--target", "y", "--level", "1"), "--level must be a number in (0, 1), but got 1.0."),
+        (("--target", "y", "--level", "0"), "--level must be a number in (0, 1), but got 0.0."),
+        (("--target", "y", "--threshold", "2"), "--threshold must be a number in [0, 1], but got 2.0."),
+        (("--target", "y", "--fdr", "0"), "--fdr must be a number in (0, 1), but got 0.0."),
+        (
+            ("--target", "y", "--fdr", "0.1", "--threshold", "0.5"),
+            "--threshold and --fdr are two ways to select, but got both: 0.5 and 0.1.",
+        ),
+        (("--target", "y", "--seed", "-1"), "--seed must be an integer >= 0, but got -1."),
+        (("--target", "y", "--iterations", "9"), "--iterations must be an integer >= 10, but got 9."),
+        (
+            ("--target", "y", "--family", "poisson"),
+            "--family must be one of 'gaussian', 'binomial', 'multinomial', but got 'poisson'.",
+        ),
+        (
+            ("--target", "y", "--one-hot", "--method", "minibatch"),
+            "--method for the family gaussian must be one of 'auto', 'gibbs', 'sgld-sa', 'sgld-em', 'sgld', "
+            "but got 'minibatch'.",
+        ),
+        (
+            ("--target", "colour", "--family", "gaussian"),
+            "--family gaussian needs numbers in the target 'colour', but got text such as 'blue'.",
+        ),
+        (
+            ("--target", "colour", "--family", "binomial"),
+            "--family binomial needs 2 classes in the target 'colour', but got 3: 'blue', 'green, dark', 'red'.",
+        ),
+    ],
+)
+def test_bad_input_is_one_sentence_and_writes_nothing(data, tmp_path, capsys, arguments, message):
+    out = tmp_path / "new"
+    assert select(data, *arguments, "--out", out) == 2
+    captured = capsys.readouterr()
+    assert re.sub(r"such as '[^']*'\)", "such as 'WORD')", captured.err) == f"Error: {message}\n"
+    assert captured.out == ""
+    assert not out.exists()
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"", "data.csv is empty."),
+        (b"a,y\n1,2\n", "data.csv must have at least 2 rows, but has 1."),
+        (b"y\n1\n2\n", "data.csv has no usable column besides the target 'y'."),
+        (b"\x00\x01\x02", "data.csv is not a text file: it holds bytes that no text has."),
+        (b"a,y\n1,2\n2,2\n", "The target 'y' must vary, but is 2 in every row of data.csv."),
+        (b"a,y\n1,2\n2,\n", "data.csv must have no missing values in the target 'y', but has 1 in 2 rows."),
+        (b"a,a,y\n1,2,3\n", "data.csv must have different names for its columns, but repeats 'a'."),
+    ],
+)
+def test_bad_files_are_one_sentence_and_write_nothing(data, tmp_path, capsys, content, message):
+    data.write_bytes(content)
+    assert select(data, "--target", "y", "--out", tmp_path / "new") == 2
+    assert capsys.readouterr().err == f"Error: {message}\n"
+    assert not (tmp_path / "new").exists()
+
+
+def test_a_missing_file(tmp_path, capsys):
+    assert select(tmp_path / "no.csv", "--target", "y") == 2
+    assert capsys.readouterr().err == f"Error: There is no file {tmp_path / 'no.csv'}.\n"
+
+
+def test_an_interrupted_fit_writes_nothing(data, tmp_path, capsys, monkeypatch):
+    def interrupt(*_, **__):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("spikeslab.sklearn.SpikeSlabRegressor.fit", interrupt)
+    assert select(data, "--target", "y", "--one-hot", "--out", tmp_path / "new") == 130
+    assert capsys.readouterr().err == "Interrupted.\n"
+    assert not (tmp_path / "new").exists()
+
+
+def test_a_chain_that_diverges(data, tmp_path, capsys, monkeypatch):
+    def diverge(*_, **__):
+        raise FloatingPointError
+
+    monkeypatch.setattr("spikeslab.sklearn.SpikeSlabRegressor.fit", diverge)
+    assert select(data, "--target", "y", "--one-hot", "--method", "sgld", "--out", tmp_path / "new") == 2
+    assert capsys.readouterr().err == (
+        "Error: --method sgld diverged, because its steps are too large for these data: use --method auto.\n"
+    )
+
+
+def test_names_are_not_markup(data, tmp_path, capsys):
+    table().rename(columns={"a": "[red]a[/red] :smile:"}).to_csv(data, index=False, quoting=csv.QUOTE_ALL)
+    assert select(data, "--target", "y", "--one-hot", "--out", tmp_path / "[bold]", *QUICK) == 0
+    printed = capsys.readouterr().out
+    assert "  [red]a[/red] :smile: " in printed
+    assert str(tmp_path / "[bold]" / "summary.csv") in printed
+
+
+def test_the_record_is_strict_json(data, tmp_path):
+    assert select(data, "--target", "y", "--one-hot", "--out", tmp_path / "out", *QUICK) == 0
+
+    def refuse(text):
+        raise AssertionError(text)
+
+    json.loads((tmp_path / "out" / "model.json").read_text(encoding="utf-8"), parse_constant=refuse)
+    metadata = read_metadata(tmp_path / "out")
+    assert metadata["target"] == "y"
+    assert metadata["variables"][3] == {"name": "colour", "levels": ["blue", "green, dark", "red"], "baseline": None}
+    assert metadata["variables"][4] == {"name": "sex", "levels": ["m"], "baseline": "f"}
+
+
+def test_help_has_examples(capsys):
+    assert select("--help") == 0
+    printed = " ".join(capsys.readouterr().out.split())
+    assert "spikeslab select genes.csv --target response" in printed
