@@ -207,3 +207,50 @@ class TestChecks:
         with pytest.raises(ValueError, match=r"^mode must be one of 'a', 'b', but got 3\.$"):
             check_choice("mode", 3, ("a", "b"))
         assert quoted([str(i) for i in range(10)]) == "'0', '1', '2', '3', '4', '5', '6', '7' and 2 more"
+
+
+def test_a_prior_that_is_none_is_refused() -> None:
+    with pytest.raises(TypeError) as error:
+        ss.SGLD([nn.Parameter(torch.zeros(2))], lr=0.1, num_data=10, prior="spike")
+    assert str(error.value) == "prior must be a prior such as SpikeSlab(...) or None, but got 'spike'."
+
+
+def test_groups_must_agree_on_num_data_where_there_is_a_prior() -> None:
+    first, second = nn.Parameter(torch.zeros(2)), nn.Parameter(torch.zeros(2))
+    with pytest.raises(ValueError) as error:
+        ss.SGLD(
+            [{"params": [first], "num_data": 10}, {"params": [second], "num_data": 20}],
+            lr=0.1,
+            prior=ss.L2([first], 1.0),
+        )
+    assert str(error.value) == "num_data must be the same in all groups where there is a prior, but got [10, 20]."
+
+
+def test_a_marginal_prior_needs_sigma_in_rho() -> None:
+    with pytest.raises(ValueError, match="sigma_in_rho must be True with Marginal"):
+        ss.SpikeSlab([nn.Parameter(torch.zeros(2))], v0=0.1, v1=1.0, adapt=ss.Marginal(), sigma_in_rho=False)
+
+
+def test_the_noise_is_unknown_where_a_link_gives_no_probabilities_and_there_is_no_likelihood() -> None:
+    posterior = ss.Posterior(nn.Linear(2, 1), link=lambda outputs: outputs + 5.0)
+    posterior.collect()
+    prediction = posterior.predictive(torch.zeros(3, 2))
+    assert prediction.aleatoric.isnan().all()
+    assert prediction.epistemic.tolist() == [[0.0]] * 3
+
+
+def test_all_zero_weights_leave_sigma_above_zero() -> None:
+    prior = ss.SpikeSlab([torch.zeros(3)], v0=0.1, v1=1.0, nu=0.0, sigma_coupling="conjugate", adapt=ss.EM())
+    prior.update(1, num_data=10)
+    assert 0.0 < prior.sigma < 1e-6
+    prior.update(2, num_data=10)
+
+
+def test_a_frozen_layer_without_weights_stays_as_it_is() -> None:
+    weight = nn.Parameter(torch.zeros(4))
+    pruner = ss.Pruner([weight], 0.5)
+    pruner.freeze()
+    with torch.no_grad():
+        weight.fill_(1.0)
+    pruner.step()
+    assert weight.count_nonzero() == 0

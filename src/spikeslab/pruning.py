@@ -202,7 +202,9 @@ class Pruner(_Masks):
         """Prune to the sparsity of this step."""
         zeros = self.zeros(max(self._tick(), 1))
         pruned = [int(mask.sum()) for mask in self._pruned] or [0] * len(self._sizes)
-        zeros = max(zeros, sum(pruned))
+        if self._pruned and sum(pruned) >= zeros:
+            self._zero(self._pruned)
+            return
         scores = self._scores([weight.detach().abs() for weight in self.weights.values()])
         if self.scope == "global":
             self._zero(smallest_overall(scores, zeros))

@@ -188,17 +188,20 @@ class Posterior:
             *inputs: Arguments of the model, batched along their first dimension.
             batch_size: Where given, tensors are split into batches of this size to bound memory.
         """
-        return self.predictive(*inputs, batch_size=batch_size).mean
+        average = Average()
+        for record, value in zip(self.records, self.outputs(*inputs, batch_size=batch_size), strict=True):
+            average.add(value, torch.zeros_like(value), record.weight)
+        return average.result().mean
 
     def predictive(self, *inputs: Any, batch_size: int | None = None) -> Prediction:
         """Mean and variance of the prediction, split into aleatoric and epistemic; arguments as in :meth:`predict`.
 
-        For classification the variance is that of each class's indicator, and sums to ``mean * (1 - mean)``.
+        For classification the variance is that of each class's indicator, and sums to ``mean * (1 - mean)``. Where
+        the link gives other values than probabilities and there is no likelihood, the aleatoric part is unknown: NaN.
         """
         average = Average()
         for record, value in zip(self.records, self.outputs(*inputs, batch_size=batch_size), strict=True):
-            noise = value * (1.0 - value) if record.sigma is None else torch.full_like(value, record.sigma**2)
-            average.add(value, noise, record.weight)
+            average.add(value, _noise(value, record.sigma), record.weight)
         return average.result()
 
     def outputs(self, *inputs: Any, batch_size: int | None = None) -> Iterator[Tensor]:
@@ -306,6 +309,15 @@ class Posterior:
                 f"the posterior must hold a sample, but got none in {self.steps} steps: the first is taken at step "
                 f"burn_in + thin = {self.burn_in + self.thin}."
             )
+
+
+def _noise(value: Tensor, sigma: float | None) -> Tensor:
+    """Variance of the data around what a sample predicts."""
+    if sigma is not None:
+        return torch.full_like(value, sigma**2)
+    if bool(((value < 0.0) | (value > 1.0)).any()):  # no probabilities, and no likelihood that would know
+        return torch.full_like(value, torch.nan)
+    return value * (1.0 - value)
 
 
 def _identity(outputs: Tensor) -> Tensor:

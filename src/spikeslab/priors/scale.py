@@ -10,6 +10,7 @@ from spikeslab.errors import check_choice, check_number
 from spikeslab.functional import mixture
 
 COUPLINGS = ("conjugate", "independent", "fixed")
+SMALLEST = 1e-12
 
 
 class Scale:
@@ -75,7 +76,8 @@ class Scale:
 
     def update(self, omega: float, b: float, j: float, num_weights: int, num_data: int) -> None:
         """Move sigma towards the maximum of Q1 by ``omega``, given B and J of the penalty."""
-        new = self._maximum(b, j, num_weights, num_data)
+        # Without an inverse-gamma prior, weights that are all zero have their maximum at 0, where no density is left.
+        new = max(self._maximum(b, j, num_weights, num_data), SMALLEST)
         if self.average == "sigma":
             self.sigma += omega * (new - self.sigma)
         else:

@@ -113,6 +113,8 @@ class SpikeSlab(Prior):
         self.adapt = SA(polynomial(1.0, power=0.75, offset=1000)) if adapt is None else adapt
         if not isinstance(self.adapt, Adaptation):
             raise TypeError(f"adapt must be SA(...), EM(), Marginal() or Fixed(), but got {adapt!r}.")
+        if isinstance(self.adapt, Marginal) and not sigma_in_rho:
+            raise ValueError("sigma_in_rho must be True with Marginal(), the gradient of one density, but got False.")
         self.learn_delta = learn_delta
         self.sigma_in_rho = sigma_in_rho
         self.foreach = foreach

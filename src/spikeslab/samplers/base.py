@@ -49,6 +49,8 @@ class Sampler(Optimizer):
         compile: bool,  # noqa: A002 - the name torch uses
         check_finite: bool,
     ) -> None:
+        if prior is not None and not isinstance(prior, Prior):
+            raise TypeError(f"prior must be a prior such as SpikeSlab(...) or None, but got {prior!r}.")
         self.prior = prior
         self.steps = 0
         self.foreach = foreach
@@ -94,6 +96,11 @@ class Sampler(Optimizer):
     def _check_prior(self) -> None:
         if self.prior is None:
             return
+        sizes = {group["num_data"] for group in self.param_groups}
+        if len(sizes) > 1:
+            raise ValueError(
+                f"num_data must be the same in all groups where there is a prior, but got {sorted(sizes)}."
+            )
         own = {id(param) for group in self.param_groups for param in group["params"]}
         missing = [name for name, weight in self.prior.weights.items() if id(weight) not in own]
         if missing:
