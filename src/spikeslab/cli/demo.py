@@ -18,7 +18,7 @@ def demo(
     seed: Annotated[int, typer.Option(help="Seed of the data, the mini-batches and the noise.")] = 0,
     steps: Annotated[
         int, typer.Option(help="Steps of each regression chain, and the most that a digits phase takes.")
-    ] = 40_000,
+    ] = 32_000,
 ) -> None:
     """Show the method at work on data that needs no download, in under two minutes.
 

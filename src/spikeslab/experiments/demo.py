@@ -19,7 +19,7 @@ from spikeslab.experiments.linear_figure import linear_figure
 from spikeslab.report.figures import save
 from spikeslab.report.tables import Run, Table
 
-STEPS = 40_000
+STEPS = 32_000
 
 Progress: TypeAlias = Callable[[str, int], None]
 
