@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 import torch
@@ -79,7 +80,7 @@ def simulate_logistic(
     beta[: len(SIGNAL_MEANS)] = torch.tensor(SIGNAL_MEANS, dtype=torch.float64) + SIGNAL_SD * signals
     # Column by column, each from the one before: the same law as with a Cholesky factor, at the cost of the draws.
     columns = torch.randn(variables, sum(sizes), generator=generator, dtype=torch.float64)
-    for before, column in zip(columns[:-1], columns[1:], strict=True):
+    for before, column in pairwise(columns):
         column.mul_(math.sqrt(1.0 - CORRELATION**2)).add_(before, alpha=CORRELATION)
     x = columns.T
     noise = math.sqrt(NOISE_VARIANCE) * torch.randn(sum(sizes), generator=generator, dtype=torch.float64)

@@ -9,10 +9,14 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import NamedTuple, TypeAlias
 
+import numpy as np
+from numpy.typing import NDArray
+
 from spikeslab.experiments.cells import Cell, CellFile, Record, run_cells
 from spikeslab.experiments.peers import is_installed
 from spikeslab.report.tables import Column, Estimate, Table
 
+Array: TypeAlias = NDArray[np.floating]
 Progress: TypeAlias = Callable[[str, int], None]
 
 SGLD_METHODS = ("SGLD-SA", "SGLD-EM", "SGLD")
@@ -56,7 +60,9 @@ class Method:
         return self.package is not None and not is_installed(self.package)
 
 
-def paper_methods(settings: Sequence[Setting], paper: Mapping[str, Sequence[tuple[float, float]]]) -> tuple[Method, ...]:
+def paper_methods(
+    settings: Sequence[Setting], paper: Mapping[str, Sequence[tuple[float, float]]]
+) -> tuple[Method, ...]:
     """SGLD-SA, SGLD-EM and SGLD at each of the paper's settings, with its MAE and MSE."""
     return tuple(
         Method(f"{label} {setting.v0:g} {setting.sigma:g}", label, setting, numbers)
@@ -71,11 +77,35 @@ def latents_key(setting: Setting) -> str:
 
 
 @dataclass(frozen=True)
+class Truth:
+    """What a figure compares with.
+
+    Attributes:
+        beta: True coefficients, the signals first.
+        signals: Number of signals.
+        train: What fits of training rows should be near to.
+        test: The same of test rows.
+        label: What both are.
+        limits: Of the axes on which they are drawn.
+        sigma: True sigma, if there is one.
+    """
+
+    beta: Array
+    signals: int
+    train: Array
+    test: Array
+    label: str
+    limits: tuple[float, float]
+    sigma: float | None
+
+
+@dataclass(frozen=True)
 class Study:
     """What is compared, on what, and by which numbers.
 
     Attributes:
         name: Name of the command.
+        paper: Names, for files, of the paper's table and of its figure.
         title: What the tables are about.
         methods: The rows; one of them has the key ``"default"``.
         scores: Columns of the table of all methods; their keys are those of the cells.
@@ -85,10 +115,12 @@ class Study:
         fit: Makes a cell; picklable, called as ``fit(cell, steps=steps)``.
         picture: Makes what a figure shows, called in the same way: posteriors for the key of a method, and the
             latent variables along a chain for that of ``latents_key``.
+        truth: What the figures compare with, by seed.
         notes: Sentences below the table of all methods.
     """
 
     name: str
+    paper: tuple[str, str]
     title: str
     methods: tuple[Method, ...]
     scores: tuple[Column, ...]
@@ -97,6 +129,7 @@ class Study:
     pictured: Setting
     fit: Callable[..., Record]
     picture: Callable[..., Record]
+    truth: Callable[[int], Truth]
     notes: tuple[str, ...]
 
     @property
@@ -163,6 +196,11 @@ class Outcome:
     plan: Plan
     cells: CellFile
     pictures: CellFile
+
+    @property
+    def truth(self) -> Truth:
+        """Behind the data set of the figures."""
+        return self.study.truth(self.plan.seed)
 
     def values(self, key: str, score: str) -> dict[int, float]:
         """A score of a method by seed, where it has one."""
@@ -245,8 +283,8 @@ def _paper_table(outcome: Outcome) -> Table:
         Column("count", "data sets"),
     ]
     note = (
-        f"Errors on 50 test rows. The paper has one data set for each column of its table; ours are means over data sets "
-        f"± standard error, with {outcome.plan.steps:,} steps for each chain (the paper: 500,000)."
+        f"Errors on 50 test rows. The paper has one data set for each column of its table; ours are means over data "
+        f"sets ± standard error, with {outcome.plan.steps:,} steps for each chain (the paper: 500,000)."
     )
     return Table(f"{outcome.study.title}: the paper's table", columns, rows, [note])
 

@@ -153,7 +153,7 @@ class Table:
 
         table = RichTable(title=self.title, box=box.SIMPLE_HEAD, title_justify="left", title_style="bold")
         for column, right in zip(self.columns, self._flush_right(), strict=True):
-            table.add_column(column.title, justify="right" if right else "left")
+            table.add_column(column.title, justify="right" if right else "left", overflow="fold")
         for line in self._lines():
             table.add_row(*line)
         return table
