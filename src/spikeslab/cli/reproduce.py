@@ -23,7 +23,7 @@ CORES = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os
 Seed = Annotated[int, typer.Option(help="Seed of the first data set; the others follow it.")]
 Seeds = Annotated[int, typer.Option(help="Data sets.")]
 SGLDSeeds = Annotated[
-    int, typer.Option(help="Data sets, from the first on, for the twelve rows of the paper's methods.")
+    int, typer.Option(help="The first so many of the data sets also for the twelve rows of the paper's methods.")
 ]
 Steps = Annotated[int, typer.Option(help="Steps of each chain of the paper's methods.")]
 Workers = Annotated[int, typer.Option(help="Processes, each on one core.")]
@@ -100,7 +100,7 @@ def linear(
     from spikeslab.experiments.linear_study import LINEAR
     from spikeslab.experiments.study import Plan
 
-    _run_study(LINEAR, out, Plan(seed, seeds, sgld_seeds, steps, workers))
+    _run_study(LINEAR, out, Plan(seed, seeds, min(seeds, sgld_seeds), steps, workers))
 
 
 @app.command()
@@ -125,7 +125,7 @@ def logistic(
     from spikeslab.experiments.logistic_study import LOGISTIC
     from spikeslab.experiments.study import Plan
 
-    _run_study(LOGISTIC, out, Plan(seed, seeds, sgld_seeds, steps, workers))
+    _run_study(LOGISTIC, out, Plan(seed, seeds, min(seeds, sgld_seeds), steps, workers))
 
 
 def _run_study(study: Study, out: Path, plan: Plan) -> None:

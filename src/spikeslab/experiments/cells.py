@@ -54,7 +54,7 @@ class CellFile:
         try:
             head, *lines = (json.loads(line) for line in whole.splitlines())
             self.records = {Cell(line.pop("method"), line.pop("seed")): line for line in lines}
-        except (ValueError, KeyError, AttributeError) as error:
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise SettingsError(f"{path} does not hold the results of an earlier run") from error
         if head != self.settings:
             names = [name for name in {**head, **self.settings} if head.get(name) != self.settings.get(name)]

@@ -149,7 +149,7 @@ class Plan:
     Attributes:
         seed: Seed of the first data set; the others follow.
         seeds: Data sets.
-        sgld_seeds: Of these, the ones that the paper's methods see.
+        sgld_seeds: The first so many of them are also for the paper's methods; at most ``seeds``.
         steps: Steps of each of their chains, of which the first fifth is burn-in.
         workers: Processes.
     """
@@ -162,7 +162,7 @@ class Plan:
 
     def cells(self, study: Study) -> list[Cell]:
         """All fits, without those that need a missing package."""
-        first = range(self.seed, self.seed + min(self.seeds, self.sgld_seeds))
+        first = range(self.seed, self.seed + self.sgld_seeds)
         every = range(self.seed, self.seed + self.seeds)
         return [
             Cell(method.key, seed)
