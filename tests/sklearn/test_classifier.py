@@ -94,6 +94,21 @@ def test_the_papers_methods_run(method, rng):
         assert model.score(X, y) > 0.5
 
 
+@pytest.mark.parametrize(
+    ("shape", "n_classes", "method"),
+    [
+        ((500, 1000), 2, "gibbs"),
+        ((70, 4000), 2, "gibbs"),
+        ((50_000, 50), 2, "minibatch"),
+        ((50_000, 20_000), 2, "gibbs"),
+        ((5000, 10), 4, "minibatch"),
+        ((4000, 5000), 2, "gibbs"),
+    ],
+)
+def test_auto_method(shape, n_classes, method):
+    assert SpikeSlabClassifier()._resolve(shape, n_classes) == method
+
+
 def test_errors(rng):
     X, y = _binary(rng)
     with pytest.raises(ValueError) as error:

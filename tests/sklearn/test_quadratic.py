@@ -48,6 +48,17 @@ def test_batches_agree_with_the_whole(rng):
     assert stream.get_support(indices=True).tolist() == [0, 1]
 
 
+@pytest.mark.parametrize("classes", [2, 3])
+def test_a_constant_column_is_never_included(classes, rng):
+    X = rng.standard_normal((300, 4))
+    X[:, 2] = 5.0
+    y = (X[:, 0] > 0).astype(int) + (classes == 3) * (X[:, 1] > 0)
+    for method in ("minibatch", "gibbs"):
+        model = SpikeSlabClassifier(method, n_chains=1, n_iter=100, warmup=50, random_state=0).fit(X, y)
+        assert model.pip_[2] == 0.0
+        assert np.all(model.coef_[:, 2] == 0.0)
+
+
 def test_num_data_sharpens_the_posterior(rng):
     X, y = _binary(rng, n=1000)
     few = SpikeSlabClassifier(n_chains=2, random_state=0).partial_fit(X, y, classes=[0, 1])

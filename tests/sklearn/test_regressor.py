@@ -85,6 +85,20 @@ def test_inputs_of_every_kind_agree(rng):
     assert frame.summary().index[:2].tolist() == ["gene2", "gene5"]
 
 
+def test_nothing_that_varies(rng):
+    y = rng.standard_normal(20)
+    model = _quick().fit(np.ones((20, 3)), y)
+    assert model.coef_.tolist() == model.pip_.tolist() == [0.0, 0.0, 0.0]
+    assert model.predict(np.ones((2, 3))) == pytest.approx(y.mean())
+    assert _quick().fit(rng.standard_normal((20, 3)), np.ones(20)).predict(np.zeros((1, 3))) == pytest.approx(
+        1.0
+    )
+    assert _quick().partial_fit(np.ones((1, 3)), y[:1]).intercept_ == pytest.approx(y[0])
+    with pytest.raises(ValueError) as error:
+        _quick(method="sgld").fit(np.ones((20, 3)), y)
+    assert str(error.value) == "X must have a column that varies, got 3 constant ones."
+
+
 def test_summary_support_and_false_discovery_rate(rng):
     X, y, _ = _data(rng, noise=3.0)
     model = _quick().fit(X, y)

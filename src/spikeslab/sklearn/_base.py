@@ -14,7 +14,7 @@ from sklearn.base import BaseEstimator
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from spikeslab.sklearn._chains import run_chains, spawn
+from spikeslab.sklearn._chains import run_chains
 from spikeslab.sklearn._diagnostics import ess, rhat
 from spikeslab.sklearn._prior import Prior
 from spikeslab.sklearn._progress import progress
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
     import pandas as pd
     from matplotlib.axes import Axes
+    from numpy.random import Generator
     from numpy.typing import NDArray
 
     from spikeslab.sklearn._chains import Chain
@@ -149,7 +150,7 @@ class SpikeSlabBase(BaseEstimator):  # type: ignore[misc]
         df, scale = self._default_slab
         return Prior(
             float(a),
-            float(n_features if b is None else b),
+            float(max(n_features, 1) if b is None else b),
             float(df if self.slab_df is None else self.slab_df),
             float(scale if self.slab_scale is None else self.slab_scale),
             1.0,
@@ -177,19 +178,20 @@ class SpikeSlabBase(BaseEstimator):  # type: ignore[misc]
         return self.n_jobs if self.n_jobs > 0 else max(1, cores + 1 + self.n_jobs)
 
     def _sgld_chains(
-        self, X: Any, y: Floats, n_classes: int, method: str
+        self, X: Any, y: Floats, n_classes: int, method: str, rngs: Sequence[Generator]
     ) -> tuple[list[ChainDraws], Scaling, int]:
         """Run the paper's method on standardised X and return (draws, scaling, steps)."""
         settings = SGLDSettings() if self.sgld is None else self.sgld
         if not isinstance(settings, SGLDSettings):
             raise TypeError(f"sgld must be an SGLDSettings or None, got {settings!r}.")
         columns, scaling = standardise(X)
+        if not scaling.kept.size:
+            raise ValueError(f"X must have a column that varies, got {X.shape[1]} constant ones.")
         kind = np.dtype(np.float32 if X.dtype == np.float32 else np.float64)
         rows: NDArray[np.floating] = np.ascontiguousarray(columns.T).astype(kind)
         warmup, steps = self._steps(12_000, 48_000)
         chains = [
-            SGLDChain(rows, y.astype(kind), n_classes, method, settings, warmup, steps, rng)
-            for rng in spawn(self.random_state, self.n_chains)
+            SGLDChain(rows, y.astype(kind), n_classes, method, settings, warmup, steps, rng) for rng in rngs
         ]
         return self._sample(chains, steps), scaling, steps
 
@@ -208,7 +210,7 @@ class SpikeSlabBase(BaseEstimator):  # type: ignore[misc]
         worst = max(self.rhat_, key=lambda name: np.nan_to_num(self.rhat_[name]), default="")
         if worst and self.rhat_[worst] > RHAT_LIMIT:
             warnings.warn(
-                f"R-hat of {worst} is {self.rhat_[worst]:.2f}: the chains have not converged, raise n_iter or warmup.",
+                f"R-hat of {worst} is {self.rhat_[worst]:.2f}: not converged, raise n_iter or warmup.",
                 ConvergenceWarning,
                 stacklevel=3,
             )

@@ -79,6 +79,8 @@ def _gram_coordinates(
 ) -> None:
     """The update of `_sweep.coordinate_sweep` for columns of equal norm, from corr = X'r."""
     p = beta.shape[0]
+    if p == 0:
+        return
     norm = gram[0, 0]
     precision = norm / noise + 1.0 / slab
     penalty = 0.5 * log1p(slab * norm / noise)

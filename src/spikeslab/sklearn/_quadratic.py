@@ -141,15 +141,16 @@ class QuadraticPosterior:
         return [self._finish(draws, rng) for draws, rng in zip(sample(chains, steps), rngs, strict=True)]
 
     def _finish(self, draws: ChainDraws, rng: Generator) -> ChainDraws:
-        coef = draws.coef @ sparse.diags_array(self.factor)
+        coef = sparse.csr_array(draws.coef @ sparse.diags_array(self.factor))
+        coef.eliminate_zeros()
         spread = np.linalg.cholesky(self.level_cov + 1e-14 * np.trace(self.level_cov) * np.eye(self.vectors))
         noise = rng.standard_normal((coef.shape[0], self.vectors)) @ spread.T
         intercept = (self.level_slope - coef @ self.cross) @ self.level_cov + noise
         mean = (draws.mean[0] * self.factor).reshape(self.vectors, -1)
         square = (draws.square[0] * self.factor**2).reshape(self.vectors, -1)
-        pip = draws.pip if self.vectors == 1 else any_class(coef, mean.shape[1])
+        pip = draws.pip * (self.factor > 0) if self.vectors == 1 else any_class(coef, mean.shape[1])
         scalars = {name: draws.scalars[name] for name in ("slab_scale", "model_size")}
-        return ChainDraws(sparse.csr_array(coef), intercept, scalars, pip, mean, square)
+        return ChainDraws(coef, intercept, scalars, pip, mean, square)
 
 
 def mean_of(draws: Sequence[ChainDraws]) -> Floats:
@@ -169,7 +170,7 @@ def quiet_sample(chains: Sequence[Chain], steps: int) -> list[ChainDraws]:
 
 def settle(
     make: Callable[[Floats], Expansion], theta: Floats, prior: Prior, rng: Generator, rounds: int
-) -> tuple[Expansion, Floats]:
+) -> Expansion:
     """Move the point of expansion to the posterior mean.
 
     Args:
@@ -180,8 +181,8 @@ def settle(
         rounds: the most expansions to make.
 
     Returns:
-        The last expansion and its point: successive means there differ by less than a third of a posterior
-        standard deviation in every direction that the data know, or `rounds` is used up.
+        The last expansion: successive means there differ by less than a third of a posterior standard
+        deviation in every direction that the data know, or `rounds` is used up.
     """
     expansion = make(theta)
     for _ in range(rounds - 1):
@@ -198,7 +199,7 @@ def settle(
         theta, expansion = proposal, following
         if distance < 0.1:
             break
-    return expansion, theta
+    return expansion
 
 
 def column_scaling(X: Any) -> Scaling:

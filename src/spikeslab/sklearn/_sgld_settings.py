@@ -25,7 +25,8 @@ class SGLDSettings:
         omega: (A, B, alpha) of the step size of the stochastic approximation, clipped to [0, 1].
         temperature: 1 is the posterior; the paper's tau is its inverse.
         kappa: initial value of kappa0 and kappa1.
-        init_scale: standard deviation of the initial coefficients.
+        init_scale: standard deviation of the initial coefficients; the paper does not give it, and with a
+            narrow spike a start away from zero can end in a worse mode.
         thin: steps between kept draws.
     """
 
@@ -42,5 +43,5 @@ class SGLDSettings:
     omega: tuple[float, float, float] = (10.0, 1000.0, 0.7)
     temperature: float = 1.0
     kappa: float = 1.0
-    init_scale: float = 0.1
+    init_scale: float = 0.0
     thin: int = 100

@@ -30,9 +30,9 @@ if TYPE_CHECKING:
 
     Floats = NDArray[np.float64]
 
-GIBBS_LIMIT = (
-    20_000_000  # entries of X times coefficient vectors; a sweep then takes a few hundredths of a second
-)
+GIBBS_LIMIT = 5_000_000  # n_samples * (n_features + 300) * vectors; a sweep then takes a few milliseconds
+QUADRATIC_ROWS = 5000  # below, the expansion is not chosen by default
+SETTLE_ROUNDS = 8  # the most passes over the rows that move the point of expansion
 QUADRATIC_LIMIT = 8192  # coefficients; their curvature matrix then takes up to 537 MB
 
 
@@ -47,8 +47,9 @@ class SpikeSlabClassifier(ClassifierMixin, SpikeSlabBase):  # type: ignore[misc]
     Args:
         method: how to draw from the posterior.
 
-            - "auto": "gibbs", which is exact but has a cost that grows with the size of X, unless
-              n_samples * n_features * (number of coefficient vectors) > 2e7 and "minibatch" is possible.
+            - "auto": "gibbs", which is exact but has a cost that grows with the size of X, or "minibatch" if
+              n_samples >= 5000, n_samples * (n_features + 300) * (number of coefficient vectors) > 5e6 and
+              the number of coefficients allows it.
             - "gibbs": exact Polya-Gamma sampler for the point-mass spike and slab.
             - "minibatch": passes over blocks of rows that replace the likelihood by its quadratic expansion
               at the posterior mean, then the same sampler at a cost that does not depend on the number of
@@ -120,14 +121,15 @@ class SpikeSlabClassifier(ClassifierMixin, SpikeSlabBase):  # type: ignore[misc]
         if classes.size < 2:
             raise ValueError(f"y must hold at least 2 classes, got 1 class: {classes.tolist()[0]!r}.")
         method = self._resolve(X.shape, classes.size)
+        rngs = spawn(self.random_state, self.n_chains)
         if method.startswith("sgld"):
-            draws, scaling, steps = self._sgld_chains(X, labels.astype(np.float64), classes.size, method)
+            y = labels.astype(np.float64)
+            draws, scaling, steps = self._sgld_chains(X, y, classes.size, method, rngs)
             return self._finish(draws, scaling, classes, method, steps)
         if method == "minibatch":
             return self._fit_minibatch(X, labels, classes)
         columns, scaling = standardise(X)
         warmup, steps = self._steps(*self._default_sweeps(columns.size, classes.size))
-        rngs = spawn(self.random_state, self.n_chains)
         chains: Sequence[Chain]
         if classes.size == 2:
             prior = self._prior(scaling.kept.size)
@@ -141,8 +143,9 @@ class SpikeSlabClassifier(ClassifierMixin, SpikeSlabBase):  # type: ignore[misc]
         if self.method != "auto":
             return self.method
         vectors = 1 if n_classes == 2 else n_classes
-        large = shape[0] * shape[1] * vectors > GIBBS_LIMIT
-        return "minibatch" if large and shape[1] * vectors <= QUADRATIC_LIMIT else "gibbs"
+        n, p = shape
+        slow = n >= QUADRATIC_ROWS and n * (p + 300) * vectors > GIBBS_LIMIT
+        return "minibatch" if slow and p * vectors <= QUADRATIC_LIMIT else "gibbs"
 
     @staticmethod
     def _default_sweeps(entries: int, n_classes: int) -> tuple[int, int]:
@@ -158,7 +161,7 @@ class SpikeSlabClassifier(ClassifierMixin, SpikeSlabBase):  # type: ignore[misc]
         rng, *rngs = spawn(self.random_state, self.n_chains + 1)
         prior = self._prior(X.shape[1] * vectors)
         start = np.zeros((vectors, X.shape[1] + 1))
-        expansion, _ = settle(lambda theta: expand(X, labels, theta, scaling), start, prior, rng, rounds=8)
+        expansion = settle(lambda at: expand(X, labels, at, scaling), start, prior, rng, SETTLE_ROUNDS)
         warmup, steps = self._steps(500, 1000)
         draws = QuadraticPosterior(expansion, prior).draw(self._sample, rngs, warmup, steps)
         return self._finish(draws, scaling, classes, "minibatch", steps)
@@ -196,19 +199,7 @@ class SpikeSlabClassifier(ClassifierMixin, SpikeSlabBase):  # type: ignore[misc]
         X, y = validate_data(
             self, X, y, reset=stream is None, accept_sparse="csr", dtype=(np.float64, np.float32)
         )
-        check_classification_targets(y)
-        if classes is None:
-            classes = getattr(self, "classes_", None)
-        if classes is None:
-            raise ValueError("classes must be given at the first call of partial_fit, got None.")
-        known = np.unique(classes) if stream is None else self.classes_
-        if classes is not None and not np.array_equal(np.unique(classes), known):
-            raise ValueError(
-                f"classes must be the same at every call, {known.tolist()}, got {list(classes)}."
-            )
-        unknown = np.setdiff1d(y, known)
-        if unknown.size:
-            raise ValueError(f"y must hold only the given classes {known.tolist()}, got {unknown.tolist()}.")
+        known = self._known_classes(y, classes)
         vectors = 1 if known.size == 2 else known.size
         self._check_quadratic(X.shape[1], vectors)
         prior = self._prior(X.shape[1] * vectors)
@@ -223,13 +214,31 @@ class SpikeSlabClassifier(ClassifierMixin, SpikeSlabBase):  # type: ignore[misc]
             batch = expand(X, labels, at, scaling)
             return batch if past is None else past + batch
 
-        expansion, _ = settle(total, theta, prior, rng, rounds=8 if past is None else 2)
+        expansion = settle(total, theta, prior, rng, rounds=SETTLE_ROUNDS if past is None else 2)
         warmup, steps = self._steps(500, 1000)
         scaled = expansion if num_data is None else expansion.rescaled(num_data)
         draws = QuadraticPosterior(scaled, prior).draw(self._sample, rngs, warmup, steps)
         self._finish(draws, scaling, known, "minibatch", steps)
         self._stream = (scaling, mean_of(draws), expansion)
         return self
+
+    def _known_classes(self, y: NDArray[Any], classes: Any) -> NDArray[Any]:
+        """Return all classes of a stream after checking that they are given, unchanged and complete."""
+        check_classification_targets(y)
+        started = getattr(self, "_stream", None) is not None
+        if classes is None:
+            classes = getattr(self, "classes_", None)
+        if classes is None:
+            raise ValueError("classes must be given at the first call of partial_fit, got None.")
+        known = np.asarray(self.classes_ if started else np.unique(classes))
+        if not np.array_equal(np.unique(classes), known):
+            raise ValueError(
+                f"classes must be the same at every call, {known.tolist()}, got {list(classes)}."
+            )
+        unknown = np.setdiff1d(y, known)
+        if unknown.size:
+            raise ValueError(f"y must hold only the given classes {known.tolist()}, got {unknown.tolist()}.")
+        return known
 
     def _finish(
         self, chains: Sequence[ChainDraws], scaling: Scaling, classes: NDArray[Any], method: str, steps: int

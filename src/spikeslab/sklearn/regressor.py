@@ -106,9 +106,11 @@ class SpikeSlabRegressor(RegressorMixin, SpikeSlabBase):  # type: ignore[misc]
         X, y = self._validate(X, y, reset=True, min_samples=2)
         method = "gibbs" if self.method == "auto" else self.method
         if method != "gibbs":
-            draws, scaling, steps = self._sgld_chains(X, y - y.mean(), 0, method)
-            scaling = replace(scaling, y_mean=float(y.mean()))
-            return self._finish(draws, scaling, y.shape[0], method, steps, spawn(self.random_state, 1)[0])
+            *rngs, rng = spawn(self.random_state, self.n_chains + 1)
+            draws, scaling, steps = self._sgld_chains(X, y - y.mean(), 0, method, rngs)
+            return self._finish(
+                draws, replace(scaling, y_mean=float(y.mean())), y.shape[0], method, steps, rng
+            )
         if X.shape[1] <= GRAM_LIMIT:
             return self._fit_moments(Moments.of(X, y))
         return self._fit_columns(X, y)
