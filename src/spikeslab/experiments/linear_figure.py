@@ -9,7 +9,7 @@ from matplotlib.figure import Figure
 
 from spikeslab.datasets import LinearData
 from spikeslab.experiments.linear import LinearResult
-from spikeslab.experiments.posterior_panels import COLOURS, draw_posteriors, draw_predictions
+from spikeslab.experiments.posterior_panels import draw_posteriors, draw_predictions
 from spikeslab.metrics import mean_squared_error
 from spikeslab.report.figures import WIDTH, style
 
@@ -33,6 +33,6 @@ def linear_figure(data: LinearData, results: Sequence[LinearResult]) -> Figure:
 
 def _draw_test_rows(axes: Axes, data: LinearData, result: LinearResult, limit: float) -> None:
     observed, predicted = data.y_test.numpy(), result.predictions.numpy()
-    beyond = draw_predictions(axes, observed, predicted, (-limit, limit), COLOURS[result.method])
+    beyond = draw_predictions(axes, observed, predicted, (-limit, limit), result.method)
     axes.set_xlabel(f"observed ({beyond} points off scale)" if beyond else "observed")
     axes.set_title(f"{result.method}: test MSE {mean_squared_error(result.predictions, data.y_test):.1f}")

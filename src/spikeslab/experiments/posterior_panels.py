@@ -16,9 +16,11 @@ COLOURS = {"SGLD-SA": BLUE, "SGLD-EM": ORANGE, "SGLD": VERMILION}
 Array = NDArray[np.floating]
 
 
-def draw_posteriors(axes: Axes, index: int, truth: float, draws: Mapping[str, Array]) -> None:
+def draw_posteriors(
+    axes: Axes, index: int, truth: float, draws: Mapping[str, Array], limits: tuple[float, float] = (-2.0, 5.0)
+) -> None:
     """Histograms of the draws of coefficient ``index``, one for each method, and the truth."""
-    edges = np.linspace(-2.0, 5.0, 71).tolist()
+    edges = np.linspace(*limits, 71).tolist()
     for method, values in draws.items():
         colour = COLOURS[method]
         # SA and EM often agree to the line: EM is not filled, so that both are seen.
@@ -30,14 +32,24 @@ def draw_posteriors(axes: Axes, index: int, truth: float, draws: Mapping[str, Ar
     without_y_axis(axes)
 
 
-def draw_predictions(axes: Axes, truth: Array, predicted: Array, limits: tuple[float, float], colour: str) -> int:
+def draw_predictions(axes: Axes, truth: Array, predicted: Array, limits: tuple[float, float], method: str) -> int:
     """Points around the diagonal; those beyond ``limits`` become arrows on the border, and their number is returned."""
     low, high = limits
     axes.axline((low, low), (high, high), color=GREY, linewidth=0.8, zorder=0)
     inside = (predicted >= low) & (predicted <= high)
-    axes.scatter(truth[inside], predicted[inside], s=16, color=colour, linewidths=0, alpha=0.8)
+    draw_points(axes, truth[inside], predicted[inside], method, size=16.0 if len(truth) <= 100 else 6.0)
+    colour = COLOURS[method]
     for border, marker, beyond in ((high, "^", predicted > high), (low, "v", predicted < low)):
         x = truth[beyond]
-        axes.scatter(x, np.full(len(x), border), s=24, marker=marker, color=colour, lw=0, alpha=0.8, clip_on=False)
+        axes.scatter(x, np.full(len(x), border), s=24, marker=marker, color=colour, lw=0, clip_on=False)
     axes.set(xlim=limits, ylim=limits, aspect="equal")
     return int((~inside).sum())
+
+
+def draw_points(axes: Axes, x: Array, y: Array, method: str, size: float) -> None:
+    """Points of one method; rings for EM, so that those of SA are seen inside."""
+    colour = COLOURS[method]
+    if method == "SGLD-EM":
+        axes.scatter(x, y, s=2.5 * size, facecolors="none", edgecolors=colour, linewidths=0.9)
+    else:
+        axes.scatter(x, y, s=size, color=colour, linewidths=0)

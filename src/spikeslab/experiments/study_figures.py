@@ -7,7 +7,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
-from spikeslab.experiments.posterior_panels import COLOURS, draw_posteriors, draw_predictions
+from spikeslab.experiments.posterior_panels import draw_points, draw_posteriors, draw_predictions
 from spikeslab.experiments.study import SGLD_METHODS, Outcome, Setting, Truth
 from spikeslab.report.figures import BLUE, GREEN, GREY, INK, ORANGE, VERMILION, WIDTH, style
 
@@ -24,9 +24,12 @@ def posterior_figure(outcome: Outcome) -> Figure:
     with style():
         figure = Figure(figsize=(WIDTH, 5.9), layout="constrained")
         top, bottom = figure.subplots(2, 3, height_ratios=(1.0, 1.6))
+        everything = np.concatenate([np.ravel(record["draws"]) for record in records.values()])
+        low, high = np.quantile(everything, [0.002, 0.998])
+        limits = min(-2.0, np.floor(low)), max(5.0, np.ceil(high))
         for index, axes in enumerate(top):
             draws = {label: np.asarray(record["draws"][index]) for label, record in records.items()}
-            draw_posteriors(axes, index, float(truth.beta[index]), draws)
+            draw_posteriors(axes, index, float(truth.beta[index]), draws, limits)
         for axes, rows, target, name in (
             (bottom[0], "fitted", truth.train, "training rows"),
             (bottom[1], "predicted", truth.test, "test rows"),
@@ -35,7 +38,7 @@ def posterior_figure(outcome: Outcome) -> Figure:
             # SGLD, which is all over the place, goes below the others.
             for label in reversed(SGLD_METHODS):
                 fit = np.asarray(records[label][rows])
-                beyond += draw_predictions(axes, target, fit, truth.limits, COLOURS[label])
+                beyond += draw_predictions(axes, target, fit, truth.limits, label)
             axes.set(xlabel=truth.label, ylabel="posterior mean")
             axes.set_title(name + (f", {beyond} points off scale" if beyond else ""))
         _draw_means(bottom[2], {label: np.asarray(record["coef"]) for label, record in records.items()}, truth)
@@ -60,7 +63,7 @@ def latents_figure(outcome: Outcome) -> Figure:
             delta.plot(record["step"], record["delta"], color=colour, label=str(setting))
         if truth.sigma is not None:
             sigma.axhline(truth.sigma, color=INK, linestyle="--", linewidth=1.2)
-            sigma.text(0.99, truth.sigma, "truth", transform=sigma.get_yaxis_transform(), ha="right", va="bottom")
+            sigma.text(0.99, truth.sigma, "truth", transform=sigma.get_yaxis_transform(), ha="right", va="top")
         share = truth.signals / len(truth.beta)
         delta.axhline(share, color=INK, linestyle="--", linewidth=1.2)
         delta.text(0.02, share, "true share", transform=delta.get_yaxis_transform(), va="bottom")
@@ -68,7 +71,7 @@ def latents_figure(outcome: Outcome) -> Figure:
         sigma.set_title("σ")
         delta.set_title("δ")
         handles, labels = sigma.get_legend_handles_labels()
-        title = "SGLD-SA, start of the chain:"
+        title = "SGLD-SA with the σ at which the chain starts"
         figure.legend(handles, labels, loc="outside upper center", ncols=len(labels), title=title)
         first = _draw_rho_row(figure, outcome, truth, grid, settings)
         figure.legend(*first.get_legend_handles_labels(), loc="outside lower center", ncols=truth.signals + 1)
@@ -87,7 +90,9 @@ def _draw_rho_row(figure: Figure, outcome: Outcome, truth: Truth, grid: object, 
             record["step"], record["largest_other_rho"], color=GREY, linewidth=1.0, label="largest ρ of the others"
         )
         for index, rho in enumerate(np.asarray(record["rho"]).T):
-            axes.plot(record["step"], rho, color=SIGNAL_COLOURS[index], label=rf"ρ of $\beta_{index + 1}$")
+            # Thinner one by one: curves that lie on each other are all seen.
+            width, colour = 2.8 - 0.9 * index, SIGNAL_COLOURS[index]
+            axes.plot(record["step"], rho, color=colour, linewidth=width, label=rf"ρ of $\beta_{index + 1}$")
         axes.set_title(f"ρ, {setting}", fontsize=9.5)
         axes.set_ylim(-0.03, 1.03)
         if panels:
@@ -98,14 +103,14 @@ def _draw_rho_row(figure: Figure, outcome: Outcome, truth: Truth, grid: object, 
 
 def _draw_means(axes: Axes, means: dict[str, Array], truth: Truth) -> None:
     """Posterior means against the true coefficients; the many zeros are spread sideways."""
-    high = 1.15 * float(truth.beta.max())
     axes.axline((0.0, 0.0), slope=1.0, color=GREY, linewidth=0.8, zorder=0)
-    spread = np.random.default_rng(0).uniform(-0.25, 0.25, truth.beta.size) * (truth.beta == 0.0)
+    signal = truth.beta != 0.0
+    spread = np.random.default_rng(0).uniform(-0.25, 0.25, truth.beta.size) * ~signal
     for label in reversed(SGLD_METHODS):
-        signal = truth.beta != 0.0
-        colour = COLOURS[label]
-        axes.scatter((truth.beta + spread)[~signal], means[label][~signal], s=3, color=colour, lw=0, alpha=0.6)
-        axes.scatter(truth.beta[signal], means[label][signal], s=26, color=colour, lw=0)
-    axes.set(xlim=(-0.45, high), ylim=(min(-0.45, 1.1 * min(m.min() for m in means.values())), high))
-    axes.set(xlabel="true coefficient", ylabel="posterior mean", box_aspect=1)
+        draw_points(axes, (truth.beta + spread)[~signal], means[label][~signal], label, size=3.0)
+        draw_points(axes, truth.beta[signal], means[label][signal], label, size=26.0)
+    everything = np.concatenate([truth.beta, *means.values()])
+    low, high = 1.1 * everything.min() - 0.1, 1.1 * everything.max() + 0.1
+    axes.set(xlim=(-0.45, 1.15 * float(truth.beta.max())), ylim=(low, high), box_aspect=1)
+    axes.set(xlabel="true coefficient", ylabel="posterior mean")
     axes.set_title("posterior mean and truth")

@@ -22,7 +22,7 @@ E = TypeVar("E", SpikeSlabRegressor, SpikeSlabClassifier)
 Array = NDArray[np.floating]
 
 DRAWS = 400  # about as many are kept of a chain: more say nothing new, and predictions take as long as the chain
-POINTS = 500  # of a curve
+POINTS = 300  # of a curve
 
 
 def default(kind: type[E], seed: int) -> E:
