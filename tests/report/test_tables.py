@@ -10,7 +10,7 @@ import torch
 from rich.console import Console
 
 from spikeslab import __version__
-from spikeslab.report.tables import Column, Run, Table
+from spikeslab.report.tables import Column, Estimate, Run, Table
 
 COLUMNS = [Column("method", "Method"), Column("mse", "MSE", ".2f"), Column("selected", "selected", ",")]
 ROWS = [{"method": "SGLD-SA", "mse": 3.14159, "selected": 1234}, {"method": "SGLD", "mse": 100.0, "selected": None}]
@@ -63,3 +63,11 @@ def test_rows_must_fit_the_columns() -> None:
     message = r"^rows must have the cells 'method', 'mse', 'selected', but got 'method'\.$"
     with pytest.raises(ValueError, match=message):
         Table("Errors", COLUMNS, [{"method": "SGLD"}])
+
+
+def test_estimates_show_their_standard_error_and_keep_both_numbers() -> None:
+    columns = [Column("mse", "MSE", "+.2f"), Column("once", "once", ".1f")]
+    table = Table("Errors", columns, [{"mse": Estimate.of([1.0, 2.0, 3.0]), "once": Estimate.of([2.0])}])
+    assert "| +2.00 ± 0.58 |  2.0 |" in table.markdown()
+    (row,) = json.loads(table.json(Run("x", 0)))["rows"]
+    assert row == {"mse": {"mean": 2.0, "error": pytest.approx(3**-0.5)}, "once": {"mean": 2.0, "error": None}}

@@ -31,7 +31,9 @@ def print_result(console: Console, tables: Sequence[Table], files: Sequence[Path
 
 
 @contextmanager
-def progress_bars(console: Console, stages: dict[str, int]) -> Iterator[Callable[[str, int], None]]:
+def progress_bars(
+    console: Console, stages: dict[str, int], unit: str = "steps"
+) -> Iterator[Callable[[str, int], None]]:
     """A bar for each stage on a terminal; elsewhere a plain line when a stage begins."""
     if not console.is_terminal:
         begun: set[str] = set()
@@ -39,7 +41,7 @@ def progress_bars(console: Console, stages: dict[str, int]) -> Iterator[Callable
         def announce(stage: str, steps: int) -> None:
             if stage not in begun:
                 begun.add(stage)
-                print(f"{stage}: {stages[stage]:,} steps", flush=True)
+                print(f"{stage}: {stages[stage]:,} {unit}", flush=True)
 
         yield announce
         return

@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import TypeAlias
-
-import torch
 
 from spikeslab.datasets import load_digits, simulate_linear
 from spikeslab.experiments.digits import Settings, digits_table, run_digits
 from spikeslab.experiments.digits_figure import digits_figure
 from spikeslab.experiments.linear import METHODS, linear_table, run_linear
 from spikeslab.experiments.linear_figure import linear_figure
+from spikeslab.experiments.threads import one_thread
 from spikeslab.report.figures import save
 from spikeslab.report.tables import Run, Table
 
@@ -52,7 +50,7 @@ def run_demo(out: Path, *, seed: int = 0, steps: int = STEPS, progress: Progress
         progress: Called now and then with the stage and the number of steps taken since the last call.
     """
     out.mkdir(parents=True, exist_ok=True)
-    with _one_thread():
+    with one_thread():
         return _run(out, seed, steps, progress)
 
 
@@ -73,14 +71,3 @@ def _run(out: Path, seed: int, steps: int, progress: Progress) -> Demo:
     digits = digits_table(images, models, settings)
     files += [*digits.write(out / "digits", run), save(digits_figure(images, models), out / "digits.png")]
     return Demo([linear, digits], files)
-
-
-@contextmanager
-def _one_thread() -> Iterator[None]:
-    """Keep torch to one thread: models this small gain nothing from more, and lose a lot on a busy machine."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)

@@ -16,6 +16,7 @@ from typing import Any
 import matplotlib as mpl
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from PIL import Image
 
 WIDTH = 9.0
 """Inches; at 160 dots per inch a figure is 1440 pixels wide, sharp in the 830 or so of a README."""
@@ -65,10 +66,14 @@ def without_y_axis(axes: Axes) -> None:
 
 
 def png(figure: Figure) -> bytes:
-    """A PNG without a date, so that equal figures are equal files."""
-    content = BytesIO()
+    """A PNG without a date, so that equal figures are equal files.
+
+    256 colours are enough for lines and points, and make the file less than half as large.
+    """
+    drawn, content = BytesIO(), BytesIO()
     with style():
-        figure.savefig(content, format="png", metadata={"Software": None})
+        figure.savefig(drawn, format="png", metadata={"Software": None})
+    Image.open(drawn).convert("RGB").quantize(256, dither=Image.Dither.NONE).save(content, "PNG", optimize=True)
     return content.getvalue()
 
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 import json
 import platform
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from importlib.metadata import version
 from pathlib import Path
+from statistics import mean, stdev
 from typing import TYPE_CHECKING, TypeAlias
 
 from spikeslab.errors import quoted
@@ -15,8 +16,35 @@ from spikeslab.errors import quoted
 if TYPE_CHECKING:
     from rich.table import Table as RichTable
 
-Cell: TypeAlias = str | int | float | None
 MISSING = "–"
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """A mean over repetitions, shown as "mean ± standard error".
+
+    Attributes:
+        mean: The mean.
+        error: Its standard error; ``None`` after one repetition.
+    """
+
+    mean: float
+    error: float | None
+
+    @classmethod
+    def of(cls, values: Sequence[float]) -> Estimate:
+        """Mean and standard error of independent repetitions.
+
+        >>> Estimate.of([1.0, 2.0, 3.0])
+        Estimate(mean=2.0, error=0.5773502691896258)
+        """
+        return cls(mean(values), stdev(values) / len(values) ** 0.5 if len(values) > 1 else None)
+
+    def __format__(self, spec: str) -> str:
+        return format(self.mean, spec) + ("" if self.error is None else f" ± {format(self.error, spec.lstrip('+'))}")
+
+
+Cell: TypeAlias = str | int | float | Estimate | None
 
 
 @dataclass(frozen=True)
@@ -108,7 +136,7 @@ class Table:
             "notes": self.notes,
             "run": run.record(),
         }
-        return json.dumps(record, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
+        return json.dumps(record, indent=2, ensure_ascii=False, allow_nan=False, default=asdict) + "\n"
 
     def write(self, stem: Path, run: Run) -> list[Path]:
         """Write ``stem.md`` and ``stem.json``, replacing what was there; returns both paths."""
@@ -125,7 +153,7 @@ class Table:
 
         table = RichTable(title=self.title, box=box.SIMPLE_HEAD, title_justify="left", title_style="bold")
         for column, right in zip(self.columns, self.flush_right(), strict=True):
-            table.add_column(column.title, justify="right" if right else "left")
+            table.add_column(column.title, justify="right" if right else "left", overflow="fold")
         for line in self.lines():
             table.add_row(*line)
         return table
