@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import runpy
 from pathlib import Path
 
 import pytest
@@ -47,3 +48,8 @@ def test_links_lead_somewhere(page):
     targets = [link for link in links if "://" not in link]
     missing = [target for target in targets if not (page.parent / target).exists()]
     assert not missing
+
+
+def test_the_readme_shows_the_committed_results():
+    script = runpy.run_path(str(ROOT / "docs" / "make_readme.py"))
+    assert script["readme"]() == (ROOT / "README.md").read_text(encoding="utf-8"), "run python docs/make_readme.py"
