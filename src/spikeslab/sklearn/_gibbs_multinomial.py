@@ -3,12 +3,13 @@ r"""Exact Gibbs sampling for multinomial logistic regression under a point-mass 
     P(y_i = c) = exp(psi_ic) / sum_d exp(psi_id),  psi_c = b0_c + X beta_c,
 
 with X standardised. The parametrisation is symmetric: every class has its own coefficients, each with its
-own indicator, all of which share pi and s2 (prior as in `Prior`), and its own intercept with a flat prior.
+own indicator, all of which share pi and s2, and its own intercept (prior as in `Prior`).
 Given the other classes, class c is a logistic regression with offset -log sum_{d != c} exp(psi_id) (Holmes
 and Held, 2006), so that the Polya-Gamma sweep of `_gibbs_logistic` applies to one class after the other. The
 move of `_class_patterns` then redraws a feature's coefficients in all classes together. The likelihood does
-not depend on a common shift of the intercepts; they are centred after every sweep, which changes no
-probability and leaves them one dimension less. The Metropolis step on the common scale is that of
+not depend on a common shift of the intercepts, whose normal prior makes it independent of their differences
+and of everything else: it is drawn afresh before every sweep and taken out after it, which changes no
+probability and leaves one dimension less. The Metropolis step on the common scale is that of
 `_gibbs_logistic`. A sweep leaves p(b0, beta, gamma, s2 | y) invariant and costs O(n p) per class.
 
 A feature is included when any of its coefficients is: its inclusion probability is P(some gamma_cj = 1).
@@ -111,9 +112,14 @@ def multinomial_sweeps(
     n = labels.shape[0]
     w = np.empty(n)
     wr = np.empty(n)
+    level_precision = 1.0 / prior.intercept_scale**2
+    level_spread = prior.intercept_scale / sqrt(classes) if level_precision > 0.0 else 0.0  # flat: any shift will do
     for sweep in range(sweeps):
         if not has_room(beta, room, sweep):
             return sweep
+        shift = level_spread * rng.standard_normal()
+        intercepts += shift
+        psi += shift
         size = count_nonzero(beta.ravel())
         for c in range(classes):
             for i in range(n):
@@ -124,7 +130,7 @@ def multinomial_sweeps(
             coordinate_sweep(columns, w, wr, beta[c], slab[0], prior.a, prior.b, size, classes * p, rng, sums[c])
             for _ in range(swaps):
                 swap(columns, w, wr, beta[c], slab[0], rng)
-            intercepts[c] += joint_draw(columns, w, wr, beta[c], slab[0], True, rng)
+            intercepts[c] += joint_draw(columns, w, wr, beta[c], slab[0], True, rng, intercepts[c], level_precision)
             linear_predictor(columns, beta[c], intercepts[c], psi[c])
             size += count_nonzero(beta[c])
         used = used_features(beta)
@@ -143,7 +149,9 @@ def multinomial_sweeps(
         for _ in range(SCALE_STEPS):
             factor = draw_factor(rng)
             proposed = log_likelihood(labels, psi, factor)
-            if log(1.0 - rng.random()) < proposed - fit + log_scale_prior(factor, slab[0], classes - 1, prior):
+            squares = np.dot(intercepts, intercepts)
+            gain = proposed - fit + log_scale_prior(factor, slab[0], classes - 1, squares, prior)
+            if log(1.0 - rng.random()) < gain:
                 fit = proposed
                 psi *= factor
                 beta *= factor
