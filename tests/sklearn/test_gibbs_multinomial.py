@@ -45,7 +45,7 @@ def test_slab_scale_of_separable_classes_has_its_exact_quantiles(rng):
     """Four classes: with flat intercepts this posterior would be improper and its scale would run away."""
     X = np.array([[-1.0, -1.0], [-1.0, 1.0], [1.0, -1.0], [1.0, 1.0]])
     labels = np.arange(4)
-    prior = Prior(a=2.0, b=2.0, slab_df=3.0, slab_scale=1.0)
+    prior = Prior(a=2.0, b=2.0, slab_df=3.0, slab_scale=1.0, intercept_scale=2.0)
     exact = separable_slab_scale(X, labels, 4, prior, rng)
     chains = [MultinomialChain(np.ascontiguousarray(X.T), labels, 4, prior, 500, r) for r in rng.spawn(2)]
     scales = np.stack([d.scalars["slab_scale"] for d in run_chains(chains, 20_500, 2)])
