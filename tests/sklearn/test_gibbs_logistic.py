@@ -15,9 +15,10 @@ def _problem(rng, n=30, p=2):
     return X, y
 
 
-def test_agrees_with_the_enumeration_of_all_models(rng):
+@pytest.mark.parametrize("intercept_scale", [0.4, np.inf])
+def test_agrees_with_the_enumeration_of_all_models(intercept_scale, rng):
     X, y = _problem(rng)
-    prior = Prior(a=1.0, b=1.0, slab_df=1e9, slab_scale=1.3)
+    prior = Prior(a=1.0, b=1.0, slab_df=1e9, slab_scale=1.3, intercept_scale=intercept_scale)
     pip, mean = logistic_posterior(X, y, prior)
     columns = np.ascontiguousarray(X.T)
     draws = run_chains([LogisticChain(columns, y, prior, 500, r) for r in rng.spawn(2)], 15_500, 2)
@@ -37,14 +38,15 @@ def test_the_scale_move_leaves_a_known_law_invariant(rng):
 
 
 def test_log_scale_prior_is_the_change_of_the_log_density():
-    prior = Prior(a=1.0, b=1.0, slab_df=5.0, slab_scale=0.7)
+    prior = Prior(a=1.0, b=1.0, slab_df=5.0, slab_scale=0.7, intercept_scale=2.0)
 
-    def density(slab):
-        return -(prior.slab_df / 2 + 1) * np.log(slab) - prior.slab_df * prior.slab_scale**2 / 2 / slab
+    def density(slab, level):
+        variance = -(prior.slab_df / 2 + 1) * np.log(slab) - prior.slab_df * prior.slab_scale**2 / 2 / slab
+        return variance - 0.5 * (level / prior.intercept_scale) ** 2
 
-    slab, factor = 0.9, 1.7
-    expected = density(slab * factor**2) - density(slab) + 2 * np.log(factor) + np.log(factor)
-    assert log_scale_prior(factor, slab, 1, prior) == pytest.approx(expected)
+    slab, level, factor = 0.9, -1.1, 1.7
+    expected = density(slab * factor**2, level * factor) - density(slab, level) + 3 * np.log(factor)
+    assert log_scale_prior(factor, slab, 1, level**2, prior) == pytest.approx(expected)
 
 
 def test_softplus_and_log_likelihood_do_not_overflow():

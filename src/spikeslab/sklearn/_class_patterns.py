@@ -32,7 +32,8 @@ if TYPE_CHECKING:
     Floats = NDArray[np.float64]
     Ints = NDArray[np.int64]
 
-NEWTON_STEPS = 4
+NEWTON_STEPS = 8  # at most; separable classes need more than four
+NEWTON_TOLERANCE = 0.01  # relative; the point of expansion need not be the mode for the move to be exact
 
 
 def class_patterns(n_classes: int) -> Ints:
@@ -87,7 +88,10 @@ def expand_at_mode(x: Floats, labels: Ints, offsets: Floats, slab: float, slope:
     mode = np.zeros(classes)
     for _ in range(NEWTON_STEPS):
         derivatives(x, labels, offsets, mode, slope, hessian)
-        mode += np.linalg.solve(hessian + np.eye(classes) / slab, slope - mode / slab)
+        step = np.linalg.solve(hessian + np.eye(classes) / slab, slope - mode / slab)
+        mode += step
+        if np.abs(step).max() < NEWTON_TOLERANCE * np.abs(mode).max():
+            break
     derivatives(x, labels, offsets, mode, slope, hessian)
     slope += hessian @ mode
 

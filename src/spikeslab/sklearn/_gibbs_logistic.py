@@ -1,6 +1,6 @@
 r"""Exact Gibbs sampling for logistic regression under a point-mass spike and slab.
 
-    P(y_i = 1) = 1 / (1 + exp(-psi_i)),  psi = b0 + X beta,  flat b0, prior of beta and s2 as in `Prior`,
+    P(y_i = 1) = 1 / (1 + exp(-psi_i)),  psi = b0 + X beta,  prior of b0, beta and s2 as in `Prior`,
 
 with X standardised. Given Polya-Gamma variables omega_i | psi_i ~ PG(1, psi_i) the likelihood is that of a
 linear model with weights omega and weighted residual (y - 1/2) - omega psi, to which the moves of `_sweep`
@@ -68,14 +68,22 @@ def log_likelihood(y: Floats, psi: Floats, factor: float) -> float:
 
 
 @njit(cache=True, nogil=True)
-def log_scale_prior(factor: float, slab: float, intercepts: int, prior: Prior) -> float:
+def log_scale_prior(factor: float, slab: float, intercepts: int, squares: float, prior: Prior) -> float:
     """Log ratio of the prior, Jacobian included, after (b0, beta, sqrt(s2)) was multiplied by `factor`.
 
     The density of the coefficients and its Jacobian cancel; the inverse gamma density of s2 with its Jacobian
-    factor^2 and the flat prior of the intercepts with its Jacobian are left.
+    factor^2 and the normal density of the intercepts with its Jacobian are left.
+
+    Args:
+        factor: the factor.
+        slab: s2 before.
+        intercepts: number of free intercepts.
+        squares: their sum of squares before.
+        prior: the prior.
     """
     rate = 0.5 * prior.slab_df * prior.slab_scale**2
-    return (intercepts - prior.slab_df) * log(factor) - rate / slab * (1.0 / (factor * factor) - 1.0)
+    scale = (intercepts - prior.slab_df) * log(factor) - rate / slab * (1.0 / (factor * factor) - 1.0)
+    return scale - 0.5 * squares / prior.intercept_scale**2 * (factor * factor - 1.0)
 
 
 @njit(cache=True, nogil=True)
@@ -115,14 +123,15 @@ def logistic_sweeps(
         coordinate_sweep(columns, w, wr, beta, slab, prior.a, prior.b, 0, p, rng, sums)
         for _ in range(swaps):
             swap(columns, w, wr, beta, slab, rng)
-        level[1] += joint_draw(columns, w, wr, beta, slab, True, rng)
+        level[1] += joint_draw(columns, w, wr, beta, slab, True, rng, level[1], 1.0 / prior.intercept_scale**2)
         level[0] = draw_slab(beta, prior.slab_df, prior.slab_scale**2, rng)
         linear_predictor(columns, beta, level[1], psi)
         fit = log_likelihood(y, psi, 1.0)
         for _ in range(SCALE_STEPS):
             factor = draw_factor(rng)
             proposed = log_likelihood(y, psi, factor)
-            if log(1.0 - rng.random()) < proposed - fit + log_scale_prior(factor, level[0], 1, prior):
+            gain = proposed - fit + log_scale_prior(factor, level[0], 1, level[1] ** 2, prior)
+            if log(1.0 - rng.random()) < gain:
                 fit = proposed
                 psi *= factor
                 beta *= factor

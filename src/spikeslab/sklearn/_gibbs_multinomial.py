@@ -3,13 +3,15 @@ r"""Exact Gibbs sampling for multinomial logistic regression under a point-mass 
     P(y_i = c) = exp(psi_ic) / sum_d exp(psi_id),  psi_c = b0_c + X beta_c,
 
 with X standardised. The parametrisation is symmetric: every class has its own coefficients, each with its
-own indicator, all of which share pi and s2 (prior as in `Prior`), and its own intercept with a flat prior.
+own indicator, all of which share pi and s2, and its own intercept (prior as in `Prior`).
 Given the other classes, class c is a logistic regression with offset -log sum_{d != c} exp(psi_id) (Holmes
 and Held, 2006), so that the Polya-Gamma sweep of `_gibbs_logistic` applies to one class after the other. The
 move of `_class_patterns` then redraws a feature's coefficients in all classes together. The likelihood does
-not depend on a common shift of the intercepts; they are centred after every sweep, which changes no
-probability and leaves them one dimension less. The Metropolis step on the common scale is that of
-`_gibbs_logistic`. A sweep leaves p(b0, beta, gamma, s2 | y) invariant and costs O(n p) per class.
+not depend on a common shift of the intercepts, whose normal prior makes it independent of their differences
+and of everything else: it is drawn afresh before every sweep and taken out after it, which changes no
+probability and leaves one dimension less. The Metropolis step on the common scale is that of
+`_gibbs_logistic`, with and without the intercepts in turn. A sweep leaves p(b0, beta, gamma, s2 | y) invariant
+and costs O(n p) per class.
 
 A feature is included when any of its coefficients is: its inclusion probability is P(some gamma_cj = 1).
 
@@ -45,7 +47,7 @@ if TYPE_CHECKING:
     Ints = NDArray[np.int64]
 
 
-PATTERN_MOVES = 1  # features per sweep
+PATTERN_MOVES = 4  # features per sweep
 
 
 @njit(cache=True, nogil=True)
@@ -75,15 +77,18 @@ def used_features(beta: Floats) -> Ints:
 
 
 @njit(cache=True, nogil=True)
-def log_likelihood(labels: Ints, psi: Floats, factor: float) -> float:
-    """Log likelihood of the labels at the linear predictors factor * psi."""
+def log_likelihood(labels: Ints, psi: Floats, factor: float, held: Floats) -> float:
+    """Log likelihood of the labels at the linear predictors held_c + factor * (psi_c - held_c)."""
     total = 0.0
+    moved = np.empty(psi.shape[0])
     for i in range(labels.shape[0]):
-        top = psi[:, i].max()
+        for c in range(psi.shape[0]):
+            moved[c] = held[c] + factor * (psi[c, i] - held[c])
+        top = moved.max()
         acc = 0.0
         for c in range(psi.shape[0]):
-            acc += exp(factor * (psi[c, i] - top))
-        total += factor * (psi[labels[i], i] - top) - log(acc)
+            acc += exp(moved[c] - top)
+        total += moved[labels[i]] - top - log(acc)
     return total
 
 
@@ -111,9 +116,15 @@ def multinomial_sweeps(
     n = labels.shape[0]
     w = np.empty(n)
     wr = np.empty(n)
+    nothing = np.zeros(classes)
+    level_precision = 1.0 / prior.intercept_scale**2
+    level_spread = prior.intercept_scale / sqrt(classes) if level_precision > 0.0 else 0.0  # flat: any shift will do
     for sweep in range(sweeps):
         if not has_room(beta, room, sweep):
             return sweep
+        shift = level_spread * rng.standard_normal()
+        intercepts += shift
+        psi += shift
         size = count_nonzero(beta.ravel())
         for c in range(classes):
             for i in range(n):
@@ -124,7 +135,7 @@ def multinomial_sweeps(
             coordinate_sweep(columns, w, wr, beta[c], slab[0], prior.a, prior.b, size, classes * p, rng, sums[c])
             for _ in range(swaps):
                 swap(columns, w, wr, beta[c], slab[0], rng)
-            intercepts[c] += joint_draw(columns, w, wr, beta[c], slab[0], True, rng)
+            intercepts[c] += joint_draw(columns, w, wr, beta[c], slab[0], True, rng, intercepts[c], level_precision)
             linear_predictor(columns, beta[c], intercepts[c], psi[c])
             size += count_nonzero(beta[c])
         used = used_features(beta)
@@ -139,16 +150,24 @@ def multinomial_sweeps(
         intercepts -= shift
         psi -= shift
         slab[0] = draw_slab(beta.ravel(), prior.slab_df, prior.slab_scale**2, rng)
-        fit = log_likelihood(labels, psi, 1.0)
-        for _ in range(SCALE_STEPS):
+        fit = log_likelihood(labels, psi, 1.0, nothing)
+        for step in range(2 * SCALE_STEPS):
+            # Large coefficients leave the intercepts to their prior, which a common factor would pull them out of:
+            # every other step holds them.
+            free = classes - 1 if step % 2 == 0 else 0
+            held = nothing if free > 0 else intercepts
+            squares = np.dot(intercepts, intercepts) if free > 0 else 0.0
             factor = draw_factor(rng)
-            proposed = log_likelihood(labels, psi, factor)
-            if log(1.0 - rng.random()) < proposed - fit + log_scale_prior(factor, slab[0], classes - 1, prior):
+            proposed = log_likelihood(labels, psi, factor, held)
+            gain = proposed - fit + log_scale_prior(factor, slab[0], free, squares, prior)
+            if log(1.0 - rng.random()) < gain:
                 fit = proposed
-                psi *= factor
+                for c in range(classes):
+                    psi[c] = held[c] + factor * (psi[c] - held[c])
                 beta *= factor
-                intercepts *= factor
                 slab *= factor * factor
+                if free > 0:
+                    intercepts *= factor
         room.scalars[sweep, 0] = sqrt(slab[0])
         room.scalars[sweep, 1] = record(beta, room, sweep)
         room.scalars[sweep, 2] = fit

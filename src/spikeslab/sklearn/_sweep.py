@@ -207,9 +207,28 @@ def draw_normal(precision: Floats, shift: Floats, rng: Generator) -> Floats:
 
 @njit(cache=True, nogil=True)
 def joint_draw(
-    columns: Floats, w: Floats, wr: Floats, beta: Floats, slab: float, with_intercept: bool, rng: Generator
+    columns: Floats,
+    w: Floats,
+    wr: Floats,
+    beta: Floats,
+    slab: float,
+    with_intercept: bool,
+    rng: Generator,
+    intercept: float = 0.0,
+    intercept_precision: float = 0.0,
 ) -> float:
-    """Draw all included coefficients, and the intercept under its flat prior, from their joint law.
+    """Draw all included coefficients, and the intercept, from their joint law.
+
+    Args:
+        columns: X transposed, shape (p, n).
+        w: weights of the rows.
+        wr: weighted residual, updated in place.
+        beta: coefficients, updated in place.
+        slab: variance of the slab.
+        with_intercept: whether the model has an intercept.
+        rng: source of randomness.
+        intercept: its present value.
+        intercept_precision: precision of its normal prior, which has mean 0; 0 is the flat prior.
 
     Returns:
         The change of the intercept (0 without one).
@@ -235,8 +254,8 @@ def joint_draw(
             precision[i, k] = precision[k, i] = weighted.sum()
         shift[i] = np.dot(wr, x)
     if with_intercept:
-        precision[k, k] = w.sum()
-        shift[k] = wr.sum()
+        precision[k, k] = w.sum() + intercept_precision
+        shift[k] = wr.sum() - intercept_precision * intercept  # what is drawn is the change of the intercept
     for i in range(dim):  # the shift of the full conditional, written from the residual at the present values
         for j in range(k):
             shift[i] += precision[i, j] * beta[active[j]]

@@ -40,9 +40,12 @@ class SpikeSlabClassifier(ClassifierMixin, SpikeSlabBase):  # type: ignore[misc]
     """Bayesian logistic regression, for two classes or more, that says which variables matter.
 
     A coefficient is exactly zero or drawn from a normal slab; the share of non-zero coefficients and the
-    scale of the slab are learnt. X is standardised inside, the intercepts are not penalised, and every
-    result is on the user's scale. Three classes or more have a coefficient vector each (no class is the
-    reference).
+    scale of the slab are learnt. X is standardised inside, and every result is on the user's scale. Three
+    classes or more have a coefficient vector each (no class is the reference).
+
+    The intercepts, at the mean of X, are not penalised but by "gibbs", where they have a normal prior of
+    standard deviation 10 in log odds: under a flat one the posterior has no finite integral if the classes
+    are separable and their number is `slab_df` + 1 or more.
 
     Args:
         method: how to draw from the posterior.
