@@ -9,6 +9,8 @@ import pickle
 import random
 import re
 import shutil
+import subprocess
+import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -739,3 +741,9 @@ def test_a_sampler_refuses_to_be_copied(copying) -> None:
 def test_a_seed_beyond_64_bits_is_refused() -> None:
     with pytest.raises(ValueError, match="seed must be an integer below 2\\*\\*64, but got 18446744073709551616"):
         ss.SGLD([nn.Parameter(torch.zeros(2))], lr=0.1, num_data=10, seed=2**64)
+
+
+def test_importing_the_package_imports_neither_numba_nor_the_compiler() -> None:
+    script = "import sys, spikeslab; print({'numba', 'torch._dynamo'} & set(sys.modules))"
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "set()"

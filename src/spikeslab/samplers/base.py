@@ -8,6 +8,7 @@ from typing import Any, ClassVar, TypeAlias, cast, overload
 
 import torch
 from torch import Tensor
+from torch._compile import _disable_dynamo
 from torch.optim import Optimizer
 
 from spikeslab.errors import NonFiniteError, check_count, check_number, quoted
@@ -115,7 +116,7 @@ class Sampler(Optimizer):
     def step(self, closure: Callable[[], float]) -> float: ...
 
     # The noise must be drawn outside of a compiled graph; `compile=True` compiles the arithmetic alone.
-    @torch.compiler.disable  # type: ignore[untyped-decorator]
+    @_disable_dynamo  # torch.compiler.disable would import the whole compiler together with this package
     @torch.no_grad()
     def step(self, closure: Callable[[], float] | None = None) -> float | None:
         """Take one step of the chain, then let the prior adapt.
