@@ -72,7 +72,7 @@ def training(folder: Path | None, *, batches=None, sampler_type=ss.SGHMC, fused:
     return Training(model, sampler, batches, callbacks=callbacks)
 
 
-def run_in(folder: Path, resume: bool | int = True, delay: float = 0.0, checkpoint_steps: int = 3) -> None:
+def run_in(folder: Path, resume: bool | int = True, delay: float = 0.0, checkpoint_steps: int = 10) -> None:
     """Begin or continue the run; a delay after each step leaves time to be killed."""
     torch.set_num_threads(1)
     run = training(folder)

@@ -106,7 +106,7 @@ def test_channels_last_weights_continue_bit_for_bit(tmp_path: Path) -> None:
 
 
 def kill_and_resume(folder: Path, finished: dict, moments: list[float]) -> list[int]:
-    """Kill a run after each of ``moments`` seconds, let it end, and return the steps at which it was killed."""
+    """Kill a run ``moment`` seconds after its first checkpoint, or before it; let it end; return where that was."""
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(["spikeslab.training", "spikeslab.samplers.philox_noise"])
     steps = []
@@ -114,9 +114,10 @@ def kill_and_resume(folder: Path, finished: dict, moments: list[float]) -> list[
         place = folder / str(index)
         process = context.Process(target=run_in, args=(place, True, 0.002))
         process.start()
+        sign = "run.json" if moment == 0.0 else "checkpoints/step-*"
         deadline = time.monotonic() + 60
-        while not (place / "run.json").exists() and time.monotonic() < deadline:
-            time.sleep(0.005)
+        while not any(place.glob(sign)) and time.monotonic() < deadline:
+            time.sleep(0.002)
         time.sleep(moment)
         os.kill(process.pid, signal.SIGKILL)
         process.join()
@@ -135,14 +136,14 @@ def kill_and_resume(folder: Path, finished: dict, moments: list[float]) -> list[
 
 
 def test_a_killed_run_ends_as_if_nothing_had_happened(tmp_path: Path, finished: dict) -> None:
-    steps = kill_and_resume(tmp_path, finished, [0.2, 0.7])
+    steps = kill_and_resume(tmp_path, finished, [0.0, 0.3])
     assert any(0 < step < STEPS for step in steps)
 
 
 @pytest.mark.slow
 def test_fifty_killed_runs_end_as_if_nothing_had_happened(tmp_path: Path, finished: dict) -> None:
     generator = torch.Generator().manual_seed(0)
-    moments = (2.5 * torch.rand(50, generator=generator)).tolist()
+    moments = [0.0, 0.0, *(2.0 * torch.rand(48, generator=generator)).tolist()]
     steps = kill_and_resume(tmp_path, finished, moments)
     assert sum(0 < step < STEPS for step in steps) > 25
 
