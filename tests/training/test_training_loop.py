@@ -1,6 +1,7 @@
 import json
 import multiprocessing
 import os
+import re
 import signal
 import time
 from pathlib import Path
@@ -20,6 +21,7 @@ from spikeslab.training import (
     Every,
     Interrupted,
     RunFolder,
+    ShowProgress,
     TensorBatches,
     Training,
 )
@@ -324,3 +326,35 @@ def test_bad_arguments_are_refused() -> None:
     stream = Training(run.model, run.sampler, DataLoader(Stream()))
     with pytest.raises(TypeError, match=r"^data must have a length where epochs are given, but got a stream"):
         stream.run(epochs=1)
+
+
+def test_tensorboard_has_the_numbers_of_the_log(tmp_path: Path) -> None:
+    reader = pytest.importorskip("tensorboard.backend.event_processing.event_accumulator")
+    folder = RunFolder(tmp_path, tensorboard=True, log_every=Every(steps=5))
+    training(None).run(steps=10, folder=folder)
+    events = reader.EventAccumulator(str(tmp_path / "tensorboard")).Reload()
+    logged = [record["loss"] for record in folder.log.read()]
+    assert [event.step for event in events.Scalars("loss")] == [5, 10]
+    assert [event.value for event in events.Scalars("loss")] == pytest.approx(logged)
+    assert "delta/4.weight" in events.Tags()["scalars"]
+
+
+def test_progress_is_plain_without_a_terminal(capsys: pytest.CaptureFixture[str]) -> None:
+    run = training(None)
+    run.callbacks.append(ShowProgress("Digits"))
+    run.run(steps=40)
+    lines = capsys.readouterr().err.splitlines()
+    assert re.fullmatch(r"Digits: step 1 of 40, loss \d\.\d{4}, sparsity \d+\.\d%, T 0\.1", lines[0])
+    assert re.fullmatch(r"Digits: step 40 of 40, loss .* accuracy .*|Digits: step 40 of 40, loss .*", lines[-1])
+    assert len(lines) == 2
+
+
+def test_progress_is_a_bar_on_a_terminal(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setattr("sys.stderr.isatty", lambda: True)
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    run = training(None)
+    run.callbacks.append(ShowProgress("Digits"))
+    run.run(steps=4)
+    shown = capsys.readouterr().err
+    assert "Digits" in shown
+    assert "4/4" in shown
