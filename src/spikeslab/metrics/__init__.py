@@ -8,6 +8,7 @@ from spikeslab.metrics.classification import (
     negative_log_likelihood,
     reliability_curve,
 )
+from spikeslab.metrics.detection import Detection, detection, selective_accuracy
 from spikeslab.metrics.regression import (
     gaussian_log_score,
     interval_coverage,
@@ -15,17 +16,23 @@ from spikeslab.metrics.regression import (
     mean_squared_error,
     root_mean_squared_error,
 )
+from spikeslab.metrics.uncertainty import entropy, mutual_information
 
 __all__ = [
+    "Detection",
     "Reliability",
     "accuracy",
     "brier_score",
+    "detection",
+    "entropy",
     "expected_calibration_error",
     "gaussian_log_score",
     "interval_coverage",
     "mean_absolute_error",
     "mean_squared_error",
+    "mutual_information",
     "negative_log_likelihood",
     "reliability_curve",
     "root_mean_squared_error",
+    "selective_accuracy",
 ]
