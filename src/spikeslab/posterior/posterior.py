@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import os
 import warnings
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -88,7 +88,7 @@ class Posterior:
         self._samples: Samples = MemorySamples()
         if directory is not None:
             self._samples = DiskSamples.create(Path(directory))
-            self._samples.write_index(self._index)
+            self._samples.write_index(self.index)
 
     def __len__(self) -> int:
         return len(self.records)
@@ -120,7 +120,7 @@ class Posterior:
         self.records = [record for record in self.records if record.step != step]
         self.records.append(Record(step, weight, sigma))
         dropped = self.records.pop(0) if self.max_samples and len(self) > self.max_samples else None
-        self._samples.write_index(self._index)
+        self._samples.write_index(self.index)
         if dropped is not None:
             self._samples.remove(dropped.step)
         return True
@@ -244,7 +244,7 @@ class Posterior:
         target = DiskSamples.create(Path(directory))
         for index, record in enumerate(self.records):
             target.write(record.step, self.tensors(index))
-        target.write_index(self._index)
+        target.write_index(self.index)
 
     @classmethod
     def load(
@@ -284,14 +284,26 @@ class Posterior:
             sampler=sampler,
             max_samples=index["max_samples"],
         )
-        posterior._regression = index["regression"]
-        posterior.weighting = index["weights"]
-        posterior.steps = index["steps"]
-        posterior.records = [Record(**record) for record in index["samples"]]
-        posterior._samples = samples
+        posterior._take_over(index, samples)
         return posterior
 
-    def _index(self) -> dict[str, Any]:
+    def sibling(self, index: Mapping[str, Any], samples: Samples) -> Posterior:
+        """The posterior of another chain of the same model, from its :meth:`index` and its samples."""
+        posterior = Posterior(
+            self.model, index["burn_in"], index["thin"], link=self._link, max_samples=index["max_samples"]
+        )
+        posterior._take_over(index, samples)
+        return posterior
+
+    def _take_over(self, index: Mapping[str, Any], samples: Samples) -> None:
+        self._regression = index["regression"]
+        self.weighting = index["weights"]
+        self.steps = index["steps"]
+        self.records = [Record(**record) for record in index["samples"]]
+        self._samples = samples
+
+    def index(self) -> dict[str, Any]:
+        """What describes the samples, as it is written to JSON."""
         return {
             "burn_in": self.burn_in,
             "thin": self.thin,

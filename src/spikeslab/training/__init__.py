@@ -1,0 +1,1 @@
+"""The training runtime: a small loop, callbacks, checkpoints with exact resume, chains and processes."""
