@@ -47,6 +47,22 @@ def regression(ranks: Ranks, *, fused: bool | None, coupling: str, steps: int = 
     return {name: p.detach().clone() for name, p in model.named_parameters()} | latents | numbers
 
 
+def unequal_shards(ranks: Ranks, cut: int = 3) -> dict[str, Tensor]:
+    """One step on eight rows, of which the first rank has ``cut``: sigma and the gradient."""
+    model = nn.Linear(2, 1, bias=False).double()
+    nn.init.ones_(model.weight)
+    prior = ss.SpikeSlab([model.weight], v0=0.1, v1=1.0, adapt=ss.EM())
+    likelihood = ss.GaussianLikelihood(prior, group=ranks.data_group)
+    sampler = ss.SGLD(model.parameters(), lr=0.0, num_data=40, prior=prior, seed=0)
+    x = torch.arange(16, dtype=torch.float64).view(8, 2) / 10
+    mine = x if ranks.data_size == 1 else x.split([cut, 8 - cut])[ranks.data_rank]
+    forward = ranks.data_parallel(model)
+    likelihood(forward(mine), torch.zeros(len(mine), 1, dtype=torch.float64)).backward()
+    gradient = model.weight.grad.clone()
+    sampler.step()
+    return {"sigma": torch.tensor(prior.sigma).double(), "gradient": gradient}
+
+
 def noise_alone(ranks: Ranks, *, fused: bool | None) -> dict[str, Tensor]:
     """Weights after three steps with zero gradients: nothing but noise, in two dtypes' widths."""
     model = nn.Sequential(nn.Linear(300, 40), nn.Linear(40, 5))

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import os
+import runpy
 import subprocess
 import sys
 from pathlib import Path
@@ -24,13 +25,14 @@ from spikeslab.training.distributed import Ranks
 from spikeslab.training.gather import gather_chains
 
 WORKERS = Path(__file__).parent / "workers"
+EXAMPLE = Path(__file__).parents[2] / "examples" / "torchrun_digits.py"
 SOURCE = Path(ss.__file__).parents[1]
 
 
 def torchrun(ranks: int, script: Path, *arguments: str) -> str:
     """Run a script on several ranks; what they print."""
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(ranks)]
-    environment = os.environ | {"OMP_NUM_THREADS": "1", "PYTHONPATH": str(SOURCE), "GLOO_SOCKET_IFNAME": "lo"}
+    environment = os.environ | {"OMP_NUM_THREADS": "1", "PYTHONPATH": str(SOURCE)}
     done = subprocess.run(
         [*command, str(script), *arguments], env=environment, capture_output=True, text=True, timeout=600, check=False
     )
@@ -88,6 +90,17 @@ def test_two_ranks_equal_one_process_on_the_same_global_batches(two: Path, fused
     assert float(alone["sigma"].std()) > 0.01, "sigma has moved"
 
 
+def test_with_unequal_shards_sigma_is_exact_and_the_gradient_a_mean_of_means(two: Path) -> None:
+    alone = runs.unequal_shards(Ranks.create())
+    first, second = written(two, "unequal")
+    assert identical(first, second)
+    assert float(first["sigma"]) == pytest.approx(float(alone["sigma"]), rel=1e-14)
+    x = torch.arange(16, dtype=torch.float64).view(8, 2) / 10
+    means = [(part.sum(1, keepdim=True) * part).mean(0) for part in x.split([3, 5])]
+    assert torch.allclose(first["gradient"][0], (means[0] + means[1]) / 2, rtol=1e-12)
+    assert not torch.allclose(first["gradient"], alone["gradient"], rtol=0.01)
+
+
 def test_ranks_are_bit_identical_after_200_steps_of_a_network(two: Path) -> None:
     first, second = written(two, "digits")
     assert identical(first, second)
@@ -124,7 +137,7 @@ def test_a_ladder_over_ranks_is_the_one_in_a_process_and_finds_both_modes(two: P
     print(f"over 2 ranks: {weight:.3f} +- {error:.3f}, exact {exact}; {exchange.report()}")
     assert min(cold) < -3
     assert max(cold) > 3
-    assert abs(weight - exact) < 3 * error
+    assert abs(weight - exact) < 4 * error
     for rank in facts(two):
         assert tuple(rank["accepted"]) == exchange.report().accepted
         assert tuple(rank["attempts"]) == exchange.report().attempts
@@ -238,3 +251,19 @@ def test_shards_are_a_partition() -> None:
     parts = [Ranks(data_rank=rank, data_size=4).shard(batch) for rank in range(4)]
     assert torch.equal(torch.cat(parts), batch)
     assert {len(part) for part in parts} == {3}
+
+
+def test_the_example_runs_with_and_without_torchrun(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    arguments = ["--steps", "24", "--batch-size", "16"]
+    monkeypatch.setattr(sys, "argv", [str(EXAMPLE), *arguments])
+    runpy.run_path(str(EXAMPLE), run_name="__main__")
+    alone = capsys.readouterr().out.splitlines()
+    chains = torchrun(2, EXAMPLE, "--chains", "2", *arguments).splitlines()
+    assert len(alone) == 3
+    assert len(chains) == 4
+    assert chains[0] == alone[0], "the first of two chains is the only one of one"
+    assert chains[1].startswith("chain 1: accuracy ")
+    assert chains[1].removeprefix("chain 1") != alone[0].removeprefix("chain 0")
+    assert [lines[-1] for lines in (alone, chains)] == ["sparsity 0.900, 8 samples", "sparsity 0.900, 16 samples"]

@@ -12,7 +12,8 @@ SECOND_MODE = 4.0
 WEIGHTS = (0.3, 0.7)
 MEANS = (-SECOND_MODE, SECOND_MODE)
 STDS = (0.6, 0.8)
-BATCHES = 20
+BURN_IN = 500
+BATCHES = 10
 
 
 def _logs(w: Tensor) -> Tensor:
@@ -37,6 +38,6 @@ def gradient(w: Tensor) -> Tensor:
 
 def mode_weight(positions: list[float]) -> tuple[float, float, float]:
     """Share of the upper mode, its standard error from batch means, and the exact share."""
-    means = np.array_split(np.asarray(positions) > 0, BATCHES)
-    shares = np.array([batch.mean() for batch in means])
+    batches = np.array_split(np.asarray(positions[BURN_IN:]) > 0, BATCHES)
+    shares = np.array([batch.mean() for batch in batches])
     return float(shares.mean()), float(shares.std(ddof=1) / math.sqrt(BATCHES)), WEIGHTS[1]

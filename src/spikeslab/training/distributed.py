@@ -111,7 +111,8 @@ class Ranks:
     def data_parallel(self, model: nn.Module, **options: Any) -> nn.Module:
         """``model`` for the forward pass: in ``DistributedDataParallel`` where ranks share a chain, else as it is.
 
-        Give the prior, the pruner and the posterior the model itself, whose names have no ``module.`` in front.
+        Give the prior, the pruner and the posterior the model itself, whose names have no ``module.`` in front, and
+        keep what is returned: gradients are averaged as long as it lives.
 
         Args:
             model: The model; ranks that share a chain take over the weights of their first one.

@@ -81,6 +81,7 @@ def main() -> None:
         save(f"noise-{fused}", runs.noise_alone(shared, fused=fused))
         for coupling in ("conjugate", "independent"):
             save(f"regression-{fused}-{coupling}", runs.regression(shared, fused=fused, coupling=coupling))
+    save("unequal", runs.unequal_shards(shared))
     save("digits", runs.digits(shared))
     save("chains", gathered(chains, out))
     exchange, trace = runs.two_modes([1.0, 16.0], [chains.seed(0)], 3000, latents="carried", ranks=chains)
