@@ -179,6 +179,26 @@ def test_a_carried_momentum_is_brought_to_its_new_temperature() -> None:
     assert torch.equal(buffers[1], before[1] * 0.5)
 
 
+@pytest.mark.parametrize("latents", ["carried", "frozen"])
+def test_swaps_keep_the_law_of_the_momentum(latents: str) -> None:
+    """Its variance is proportional to the temperature, and it is independent of the weights."""
+    samplers, generator, squares = make_samplers(2, ss.SGHMC), torch.Generator().manual_seed(1), Squares()
+    exchange = ReplicaExchange(samplers, LADDER[:2], seed=0, latents=latents)
+    for _ in range(2500):
+        for replica, sampler in enumerate(samplers):
+            draws = torch.randn(2, SIZE, generator=generator, dtype=torch.float64)
+            draws *= math.sqrt(LADDER[exchange.rung(replica)] / N)
+            weight_of(sampler).copy_(draws[0])
+            sampler.state[sampler.param_groups[0]["params"][0]]["momentum_buffer"] = draws[1]
+        exchange.step(lambda replica: 0.5 * weight_of(samplers[replica]).square().sum())
+        for replica, sampler in enumerate(samplers):
+            rung = exchange.rung(replica)
+            buffer = sampler.state[sampler.param_groups[0]["params"][0]]["momentum_buffer"]
+            squares.add(rung, buffer, LADDER[rung] / N)
+            squares.add((rung, "sum"), weight_of(sampler) + buffer, 2 * LADDER[rung] / N)
+    assert max(map(abs, squares.scores().values())) < ERRORS, squares.scores()
+
+
 def test_a_frozen_swap_moves_the_weights_and_nothing_else() -> None:
     samplers = make_samplers(2, ss.SGHMC, lr=0.1)
     exchange = ReplicaExchange(samplers, [1.0, 4.0], seed=0, latents="frozen")
