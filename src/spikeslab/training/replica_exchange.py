@@ -1,38 +1,16 @@
 r"""Replica exchange (parallel tempering): hot replicas find the modes, cold ones describe them.
 
-Between steps of the samplers, neighbouring rungs of a ladder of temperatures try to exchange their configurations, by
-the rule of :mod:`spikeslab.training.swaps`. What an exchange does to the latents of an adaptive prior (rho, kappa,
-sigma, delta; written :math:`\theta`) is a choice:
-
-``latents="carried"``
-    A configuration is the weights **and** their latents, :math:`x = (w, \theta)`, with the energy
-    :math:`U(x) = N\,\mathrm{loss}(w) + \mathrm{penalty}(w; \theta)` under its own latents. The replicas exchange their
-    temperatures and nothing else, which costs nothing and works for any size; a momentum is rescaled by
-    :math:`\sqrt{T_{new}/T_{old}}`, which keeps its law. Law: given which configuration is at a rung, its weights follow
-    :math:`\exp(-U(w; \theta)/T)` with the latents that it carries. Latents that move by SA average over the
-    temperatures that their configuration visits.
-
-``latents="frozen"``
-    The latents belong to the rung and are held while its weights are exchanged. The weights change places, each is
-    judged under the latents of the other, and they change back unless the swap is accepted:
-
-    .. math::
-        \ell = \frac{U(w_i; \theta_i) - U(w_j; \theta_i)}{T_i} + \frac{U(w_j; \theta_j) - U(w_i; \theta_j)}{T_j}.
-
-    Law: the weights of rung i follow :math:`\exp(-U(w; \theta_i)/T_i)`, so SA finds the fixed point that belongs to the
-    temperature. A momentum stays with its rung, since it is independent of the weights. It costs a second evaluation,
-    and between processes the sending of all weights.
-
-Without latents (no prior, ``L1``, ``L2``, ``Marginal`` with a fixed sigma and delta, ``Fixed``) both are one law, and
-``"carried"`` is cheaper.
+Between steps of the samplers, neighbouring rungs of a ladder of temperatures try to exchange their configurations.
+:mod:`spikeslab.training.swaps` has the rule, for energies from mini-batches too, and
+:mod:`spikeslab.training.exchanges` what changes places and which law that keeps.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from itertools import pairwise
-from typing import Any, TypeAlias
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -41,10 +19,9 @@ from spikeslab.errors import NonFiniteError, check_choice, check_count, check_nu
 from spikeslab.samplers.base import Sampler
 from spikeslab.schedules import ScheduleLike, polynomial
 from spikeslab.training.distributed import Ranks
+from spikeslab.training.exchanges import EXCHANGES, Loss
 from spikeslab.training.replicas import LocalReplicas, RankReplicas, Replicas
 from spikeslab.training.swaps import Journal, SwapReport, log_acceptance, mean_and_variance, pairs, uniform
-
-Loss: TypeAlias = Callable[[int], Tensor]
 
 
 class ReplicaExchange:
@@ -65,7 +42,9 @@ class ReplicaExchange:
         temperatures: Temperatures of the rungs, rising from the one that is wanted, usually 1.
         seed: Seed of the decisions, the same on all processes: not ``ranks.seed``.
         every: Calls of :meth:`step` between two attempts.
-        latents: ``"carried"`` by the weights, or ``"frozen"`` at the rung; see the module.
+        latents: ``"carried"`` by the weights, or ``"frozen"`` at the rung: see
+            :class:`~spikeslab.training.exchanges.CarriedLatents` and
+            :class:`~spikeslab.training.exchanges.FrozenLatents`.
         omega: Step size of the stochastic approximation of the variance, of a pair's count of attempts.
         ranks: Where given, every chain of them is a rung.
     """
@@ -84,7 +63,7 @@ class ReplicaExchange:
         self.temperatures = _check_ladder(temperatures)
         self.seed = check_count("seed", seed, minimum=0)
         self.every = check_count("every", every)
-        self.latents = check_choice("latents", latents, ("carried", "frozen"))
+        self.latents = check_choice("latents", latents, tuple(EXCHANGES))
         self.calls = 0
         self._omega = polynomial(1.0, power=0.75) if omega is None else omega
         self._journal = Journal(len(self.temperatures))
@@ -97,14 +76,15 @@ class ReplicaExchange:
             )
         for replica, sampler in self._replicas.own.items():
             sampler.retemper(self.temperatures[replica])
+        self._exchange = EXCHANGES[self.latents](self._replicas, self._journal, self.temperatures)
 
     def rung(self, replica: int) -> int:
         """The rung of a replica, a sampler's position or a process's chain, now; 0 is the lowest temperature."""
-        return replica if self.latents == "frozen" else self._journal.walkers.index(replica)
+        return self._exchange.rung(replica)
 
     def replica(self, rung: int) -> int:
         """The replica at a rung now: collect the samples of ``replica(0)``."""
-        return rung if self.latents == "frozen" else self._journal.walkers[rung]
+        return self._exchange.replica(rung)
 
     @torch.no_grad()
     def step(self, loss: Loss) -> bool:
@@ -123,38 +103,24 @@ class ReplicaExchange:
         Raises:
             NonFiniteError: If a loss is not finite.
         """
+        due = (self.calls + 1) % self.every == 0
+        if due:
+            self._attempt(loss)
         self.calls += 1
-        if self.calls % self.every:
-            return False
+        return due
+
+    def _attempt(self, loss: Loss) -> None:
         self._check_temperatures()
-        meeting = pairs(self._journal.attempt, len(self.temperatures))
-        terms = self._replicas.gather(self._terms(meeting, loss))
+        lows = pairs(self._journal.attempt, len(self.temperatures))
+        terms = self._replicas.gather(self._exchange.terms(lows, loss))
         for rung, term in sorted(terms.items()):
             if not bool(term.isfinite().all()):
                 raise NonFiniteError(
                     f"the loss of replica {self.replica(rung)} must be finite, but got NaN or Inf at the temperature "
                     f"{self.temperatures[rung]:g}: try a lower lr or a lower highest temperature."
                 )
-        accepted = [low for low in meeting if self._decide(low, terms[low] + terms[low + 1])]
-        self._swap(accepted)
+        self._exchange.swap([low for low in lows if self._decide(low, terms[low] + terms[low + 1])])
         self._journal.attempt += 1
-        return True
-
-    def _terms(self, meeting: list[int], loss: Loss) -> dict[int, Tensor]:
-        """The parts of the log ratio that this process's rungs contribute, for each mini-batch."""
-        partners = {low: low + 1 for low in meeting} | {low + 1: low for low in meeting}
-        own = {self.rung(replica): replica for replica in self._replicas.own}
-        here = {rung: own[rung] for rung in partners if rung in own}
-        betas = [1.0 / temperature for temperature in self.temperatures]
-        before = {rung: self._replicas.energy(replica, loss(replica)) for rung, replica in here.items()}
-        if self.latents == "carried":
-            return {rung: (betas[rung] - betas[partners[rung]]) * energy for rung, energy in before.items()}
-        self._replicas.exchange_weights(meeting)
-        try:
-            after = {rung: self._replicas.energy(replica, loss(replica)) for rung, replica in here.items()}
-        finally:
-            self._replicas.exchange_weights(meeting)
-        return {rung: betas[rung] * (before[rung] - after[rung]) for rung in here}
 
     def _decide(self, low: int, log_ratios: Tensor) -> bool:
         journal = self._journal
@@ -165,15 +131,6 @@ class ReplicaExchange:
         accepted = math.log(u) < log_acceptance(estimate, journal.variances[low])
         journal.record(low, accepted)
         return accepted
-
-    def _swap(self, accepted: list[int]) -> None:
-        if self.latents == "frozen":
-            self._replicas.exchange_weights(accepted)
-            return
-        moved = [self.replica(rung) for low in accepted for rung in (low, low + 1)]
-        for replica, sampler in self._replicas.own.items():
-            if replica in moved:
-                sampler.retemper(self.temperatures[self.rung(replica)])
 
     def _check_temperatures(self) -> None:
         for replica, sampler in self._replicas.own.items():

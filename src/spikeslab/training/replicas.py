@@ -142,7 +142,7 @@ def _kind(sampler: Sampler) -> str:
     sizes = {int(group["num_data"]) for group in sampler.param_groups}
     if len(sizes) > 1:
         raise ValueError(f"num_data must be the same in all groups of a replica, but got {sorted(sizes)}.")
-    return repr((sizes, [tuple(param.shape) for param in _params(sampler)]))
+    return repr((sizes, [(str(param.dtype), tuple(param.shape)) for param in _params(sampler)]))
 
 
 def _check_sizes(sizes: set[int]) -> None:
