@@ -374,7 +374,7 @@ def test_another_model_is_refused(tmp_path) -> None:
     with pytest.raises(ValueError, match="model must") as error:
         ss.Posterior.load(tmp_path / "saved", nn.Linear(3, 5))
     assert str(error.value) == (
-        f"model must have the tensors that {tmp_path / 'saved'} was saved with, but it differs in 'weight', 'bias'."
+        "model must have the tensors that the samples were saved with, but it differs in 'weight', 'bias'."
     )
     with pytest.raises(ValueError, match=re.escape("differs in 'bias'.")):
         ss.Posterior.load(tmp_path / "saved", nn.Linear(3, 4, bias=False))

@@ -2,11 +2,16 @@ r"""The Gaussian likelihood of a regression, which also tells the prior how larg
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import torch
 from torch import Tensor
 
 from spikeslab.errors import check_number
 from spikeslab.priors.spike_slab import SpikeSlab
+
+if TYPE_CHECKING:  # torch may be built without it
+    from torch.distributed import ProcessGroup
 
 
 class GaussianLikelihood:
@@ -22,13 +27,16 @@ class GaussianLikelihood:
 
     Args:
         sigma: A ``SpikeSlab`` prior that learns sigma, or a number that stays.
+        group: The processes that share this chain's data, such as ``ranks.data_group``: their squares and counts are
+            added up just before sigma moves, so that it is the same on all of them. ``None`` is this process alone.
     """
 
-    def __init__(self, sigma: SpikeSlab | float) -> None:
+    def __init__(self, sigma: SpikeSlab | float, *, group: ProcessGroup | None = None) -> None:
         self._prior: SpikeSlab | None = None
         if isinstance(sigma, SpikeSlab):
             self._prior = sigma
             sigma.scale.regression = True
+            sigma.scale.group = group
         else:
             self._sigma = check_number("sigma", sigma, "> 0")
 

@@ -91,9 +91,9 @@ class Posterior:
         if directory is not None:
             samples = DiskSamples.create(Path(directory), exist_ok)
             if samples.exists():
-                self._continue(samples.read_index(), samples)
+                self._take_over(samples.read_index(), samples)
             self._samples = samples
-            self._samples.write_index(self._index)
+            self._samples.write_index(self.index)
 
     def __len__(self) -> int:
         return len(self.records)
@@ -125,7 +125,7 @@ class Posterior:
         self.records = [record for record in self.records if record.step != step]
         self.records.append(Record(step, weight, sigma))
         dropped = self.records.pop(0) if self.max_samples and len(self) > self.max_samples else None
-        self._samples.write_index(self._index)
+        self._samples.write_index(self.index)
         if dropped is not None:
             self._samples.remove(dropped.step)
         return True
@@ -249,7 +249,7 @@ class Posterior:
         target = DiskSamples.create(Path(directory))
         for index, record in enumerate(self.records):
             target.write(record.step, self.tensors(index))
-        target.write_index(self._index)
+        target.write_index(self.index)
 
     @classmethod
     def load(
@@ -283,22 +283,30 @@ class Posterior:
             sampler=sampler,
             max_samples=index["max_samples"],
         )
-        posterior._regression = index["regression"]
-        posterior.weighting = index["weights"]
-        posterior._continue(index, samples)
-        posterior._samples = samples
+        posterior._take_over(index, samples)
+        posterior._regression, posterior.weighting = index["regression"], index["weights"]
         return posterior
 
-    def _continue(self, index: dict[str, Any], samples: DiskSamples) -> None:
-        """Take over the steps and records of an index of this model."""
+    def sibling(self, index: Mapping[str, Any], samples: Samples) -> Posterior:
+        """The posterior of another chain of the same model, from its :meth:`index` and its samples."""
+        posterior = Posterior(
+            self.model, index["burn_in"], index["thin"], link=self._link, max_samples=index["max_samples"]
+        )
+        posterior._take_over(index, samples)
+        posterior._regression, posterior.weighting = index["regression"], index["weights"]
+        return posterior
+
+    def _take_over(self, index: Mapping[str, Any], samples: Samples) -> None:
+        """Continue with the samples that an index of this model describes."""
         own = {name: list(tensor.shape) for name, tensor in named_tensors(self.model)}
         if index["shapes"] != own:
             odd = [name for name in {**index["shapes"], **own} if index["shapes"].get(name) != own.get(name)]
             raise ValueError(
-                f"model must have the tensors that {samples.directory} was saved with, but it differs in {quoted(odd)}."
+                f"model must have the tensors that the samples were saved with, but it differs in {quoted(odd)}."
             )
         self.steps = index["steps"]
         self.records = [Record(**record) for record in index["samples"]]
+        self._samples = samples
 
     def state_dict(self) -> dict[str, Any]:
         """Steps, records and samples; samples on disk are the paths of their files."""
@@ -316,11 +324,12 @@ class Posterior:
         kept = {record.step for record in records}
         dropped = [record.step for record in self.records if record.step not in kept]
         self.steps, self.records = int(state["steps"]), records
-        self._samples.write_index(self._index)
+        self._samples.write_index(self.index)
         for step in dropped:
             self._samples.remove(step)
 
-    def _index(self) -> dict[str, Any]:
+    def index(self) -> dict[str, Any]:
+        """What describes the samples, as it is written to JSON."""
         return {
             "burn_in": self.burn_in,
             "thin": self.thin,
