@@ -1,4 +1,4 @@
-"""How good a prediction is: tensors in, numbers out."""
+"""How good a prediction is, tensors in, numbers out; and how warm a chain is."""
 
 from spikeslab.metrics.classification import (
     Reliability,
@@ -15,14 +15,18 @@ from spikeslab.metrics.regression import (
     mean_squared_error,
     root_mean_squared_error,
 )
+from spikeslab.metrics.temperature import ConfigurationalTemperature, Temperature, kinetic_temperature
 
 __all__ = [
+    "ConfigurationalTemperature",
     "Reliability",
+    "Temperature",
     "accuracy",
     "brier_score",
     "expected_calibration_error",
     "gaussian_log_score",
     "interval_coverage",
+    "kinetic_temperature",
     "mean_absolute_error",
     "mean_squared_error",
     "negative_log_likelihood",

@@ -1,0 +1,1 @@
+"""The training runtime: runs, their folders, what they tell, and their reports."""
