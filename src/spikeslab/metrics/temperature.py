@@ -7,11 +7,11 @@ r"""Thermometers of a chain: the temperature that its momenta and its weights ha
 so :math:`\hat T = \tfrac12 N\,\mathrm{lr}\,(1+m)\,\mathrm{mean}(b^2)` estimates T. The second factor is its bias: it
 reads high by about :math:`\mathrm{lr}\,\lambda/(2(1+m))`, as the chain's variance is too large by the same factor.
 Mini-batches add noise: if v is the variance of a coordinate of g over batches, the reading is high by
-:math:`v\,N\,\mathrm{lr}/(2(1-m)T)` of T, unless ``gradient_noise`` makes up for it. That is what the thermometer is for.
-Over d independent coordinates its relative standard error is :math:`\sqrt{2/d}`.
+:math:`v\,N\,\mathrm{lr}/(2(1-m)T)` of T, unless ``gradient_noise`` makes up for it. To see that is what the
+thermometer is for. Over d independent coordinates its relative standard error is :math:`\sqrt{2/d}`.
 
-**Configurational.** Integration by parts gives :math:`E[(w - a)\cdot\nabla U] = d\,T` for the law exp(-U/T) and any fixed
-a. With a the weights at which averaging began, :math:`\hat T = \tfrac{N}{d}\,\mathrm{mean}_k\,(w_k - a)\cdot g_k`. A
+**Configurational.** Integration by parts gives :math:`E[(w - a)\cdot\nabla U] = d\,T` for the law exp(-U/T) and any
+fixed a. With a the weights at which averaging began, :math:`\hat T = \tfrac{N}{d}\,\mathrm{mean}_k\,(w_k - a)\cdot g_k`. A
 stochastic gradient may stand for the exact one, for its noise at step k is independent of :math:`w_k`. The same bias in
 lr holds. A chain that has not yet travelled far from a reads low, by the autocorrelation between a and :math:`w_k`, so
 average over several relaxation times; one that still descends reads anything.

@@ -1,1 +1,1 @@
-"""The training runtime: runs, their folders, what they tell, and their reports."""
+"""The training runtime: a small loop, callbacks, checkpoints with exact resume, chains and processes."""

@@ -1,0 +1,33 @@
+"""Files that are either the old ones or the new ones, never half of each, even after a power cut."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from pathlib import Path
+
+
+def write_atomically(path: Path, content: bytes) -> None:
+    """Write a file under another name, flush it to the disk, and rename it, which replaces ``path`` in one step."""
+    temporary = path.with_name(f"{path.name}.tmp")
+    temporary.write_bytes(content)
+    flush(temporary)
+    temporary.replace(path)
+    flush(path.parent)
+
+
+def flush(path: Path) -> None:
+    """Wait until a file's content, or a folder's list of names, is on the disk."""
+    if os.name == "nt" and path.is_dir():  # Windows cannot open a folder, and needs no such wait
+        return
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def digest(path: Path) -> str:
+    """The SHA-256 of a file, in hexadecimal."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()

@@ -1,0 +1,216 @@
+"""Checkpoints: folders that hold a whole state, or are recognised as damaged.
+
+A checkpoint is the folder ``step-000000500`` with ``state.json``, ``tensors.safetensors``, ``files/`` (second names of
+files in the state, such as the samples of a posterior on disk) and ``SHA256SUMS``, which ``sha256sum --check`` reads
+too. It is written under another name, flushed to the disk and renamed, so it is there in full or not at all.
+
+>>> import tempfile
+>>> import torch
+>>> layer = torch.nn.Linear(2, 1)
+>>> with tempfile.TemporaryDirectory() as folder:
+...     checkpoints = Checkpoints(folder)
+...     _ = checkpoints.save(500, {"model": layer.state_dict()})
+...     checkpoint = checkpoints.latest()
+...     _ = layer.load_state_dict(checkpoint.state["model"])
+>>> checkpoint.step
+500
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from safetensors import SafetensorError
+from safetensors.torch import load_file, save_file
+
+from spikeslab.errors import check_count
+from spikeslab.files import digest, flush
+from spikeslab.training.state_tree import Parts, State, join, split
+
+FORMAT, VERSION = "spikeslab-checkpoint", 1
+STATE, TENSORS, FILES, SUMS = "state.json", "tensors.safetensors", "files", "SHA256SUMS"
+NAME = re.compile(r"step-(\d{9,})")
+
+
+class CheckpointError(ValueError):
+    """What is wrong with a checkpoint, in one sentence."""
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """A checkpoint that was read and found whole.
+
+    Attributes:
+        step: The step it was made at.
+        path: Its folder.
+        state: What was saved.
+    """
+
+    step: int
+    path: Path
+    state: dict[str, State]
+
+
+class Checkpoints:
+    """The checkpoints of a run, of which the newest are kept.
+
+    Args:
+        directory: Their folder; made at the first one.
+        keep: How many are kept. With two, a damaged one leaves another.
+    """
+
+    def __init__(self, directory: str | os.PathLike[str], keep: int = 2) -> None:
+        self.directory = Path(directory)
+        self.keep = check_count("keep", keep)
+
+    def steps(self) -> list[int]:
+        """Steps of the checkpoints there are, the oldest first."""
+        if not self.directory.is_dir():
+            return []
+        names = (NAME.fullmatch(path.name) for path in self.directory.iterdir() if path.is_dir())
+        return sorted(int(match[1]) for match in names if match)
+
+    def path(self, step: int) -> Path:
+        """Folder of the checkpoint made at ``step``."""
+        return self.directory / f"step-{step:09d}"
+
+    def save(self, step: int, state: dict[str, State]) -> Path:
+        """Write a checkpoint, then remove those that are no longer kept.
+
+        Args:
+            step: The step it is made at; one of the same step is replaced.
+            state: A nested state, as objects with ``state_dict()`` give it.
+
+        Returns:
+            Its folder.
+        """
+        final = self.path(step)
+        self.directory.mkdir(parents=True, exist_ok=True)
+        self._sweep()
+        temporary = self.directory / f".writing-{final.name}"
+        temporary.mkdir()
+        _write(temporary, step, state)
+        replaced = self.directory / f".old-{final.name}"
+        if final.exists():
+            final.rename(replaced)
+        temporary.rename(final)
+        flush(self.directory)
+        shutil.rmtree(replaced, ignore_errors=True)
+        for old in self.steps()[: -self.keep]:
+            shutil.rmtree(self.path(old))
+        return final
+
+    def _sweep(self) -> None:
+        """Remove what a process that was killed while it wrote has left."""
+        for path in self.directory.glob(".*-step-*"):
+            shutil.rmtree(path)
+
+    def load(self, step: int) -> Checkpoint:
+        """Read the checkpoint made at ``step``.
+
+        Raises:
+            CheckpointError: If there is none, or it is damaged, or of another program or version.
+        """
+        if step not in self.steps():
+            there = ", ".join(map(str, self.steps())) or "none"
+            raise CheckpointError(f"there must be a checkpoint of step {step} in {self.directory}, but got {there}.")
+        return Checkpoint(step, self.path(step), _read(self.path(step), step))
+
+    def latest(self) -> Checkpoint | None:
+        """Read the newest checkpoint; ``None`` if there is none.
+
+        Raises:
+            CheckpointError: If it is damaged; the message names the newest one that is not.
+        """
+        steps = self.steps()
+        if not steps:
+            return None
+        try:
+            return self.load(steps[-1])
+        except CheckpointError as error:
+            raise CheckpointError(f"{error} {self._way_out(steps[:-1])}") from error
+
+    def _way_out(self, steps: list[int]) -> str:
+        for step in reversed(steps):
+            try:
+                self.load(step)
+            except CheckpointError:
+                continue
+            return f"The one of step {step} is good: continue from it with resume={step} (--from-step {step})."
+        return "No other checkpoint is good."
+
+
+def _write(folder: Path, step: int, state: dict[str, State]) -> None:
+    parts = split(state)
+    save_file(parts.tensors, folder / TENSORS)
+    (folder / FILES).mkdir()
+    names = {}
+    for index, (name, source) in enumerate(parts.files.items()):
+        names[name] = f"{index:06d}-{source.name}"
+        _link(source, folder / FILES / names[name])
+    record = {"format": FORMAT, "version": VERSION, "step": step, "files": names, "state": parts.text}
+    (folder / STATE).write_text(json.dumps(record, indent=1, allow_nan=False), encoding="utf-8")
+    (folder / SUMS).write_text(_sums(folder), encoding="utf-8")
+    for path in _contents(folder):
+        flush(path)
+    for path in (folder / SUMS, folder / FILES, folder):
+        flush(path)
+
+
+def _link(source: Path, target: Path) -> None:
+    """Give a file a second name, which costs nothing and keeps its content; copy it where that cannot be."""
+    try:
+        target.hardlink_to(source)
+    except OSError:
+        shutil.copyfile(source, target)
+
+
+def _contents(folder: Path) -> list[Path]:
+    return sorted(path for path in folder.rglob("*") if path.is_file() and path != folder / SUMS)
+
+
+def _sums(folder: Path) -> str:
+    return "".join(f"{digest(path)}  {path.relative_to(folder).as_posix()}\n" for path in _contents(folder))
+
+
+def _read(folder: Path, step: int) -> dict[str, Any]:
+    try:
+        expected = (folder / SUMS).read_bytes()
+    except OSError as error:
+        raise CheckpointError(f"{folder} must hold {SUMS}, but it is missing.") from error
+    if expected != _sums(folder).encode():
+        raise CheckpointError(f"{folder} must be as it was written, but {_difference(folder, expected)}.")
+    try:
+        record = json.loads((folder / STATE).read_text(encoding="utf-8"))
+        made = (record["format"], record["version"], record["step"])
+        files = {name: folder / FILES / file for name, file in record["files"].items()}
+        state: dict[str, Any] = join(Parts(record["state"], load_file(folder / TENSORS), files))
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, SafetensorError) as error:
+        raise CheckpointError(f"{folder} must be a checkpoint, but got: {error}.") from error
+    if made != (FORMAT, VERSION, step):
+        raise CheckpointError(
+            f"{folder} must be a {FORMAT} of version {VERSION} and step {step}, but got a {made[0]} of version "
+            f"{made[1]} and step {made[2]}."
+        )
+    return state
+
+
+def _difference(folder: Path, expected: bytes) -> str:
+    """What differs, for people."""
+    try:
+        lines = [line.split("  ", 1) for line in expected.decode().splitlines()]
+        sums = {name: value for value, name in lines}
+    except ValueError:
+        return f"{SUMS} is unreadable"
+    for name, value in sums.items():
+        if not (folder / name).is_file():
+            return f"{name} is missing"
+        if digest(folder / name) != value:
+            return f"{name} has changed"
+    return f"{SUMS} has changed"
