@@ -11,10 +11,11 @@ Mini-batches add noise: if v is the variance of a coordinate of g over batches, 
 thermometer is for. Over d independent coordinates its relative standard error is :math:`\sqrt{2/d}`.
 
 **Configurational.** Integration by parts gives :math:`E[(w - a)\cdot\nabla U] = d\,T` for the law exp(-U/T) and any
-fixed a. With a the weights at which averaging began, :math:`\hat T = \tfrac{N}{d}\,\mathrm{mean}_k\,(w_k - a)\cdot g_k`. A
-stochastic gradient may stand for the exact one, for its noise at step k is independent of :math:`w_k`. The same bias in
-lr holds. A chain that has not yet travelled far from a reads low, by the autocorrelation between a and :math:`w_k`, so
-average over several relaxation times; one that still descends reads anything.
+fixed a. With a the weights at which averaging began,
+:math:`\hat T = \tfrac{N}{d}\,\mathrm{mean}_k\,(w_k - a)\cdot g_k`. A stochastic gradient may stand for the exact one,
+for its noise at step k is independent of :math:`w_k`. The same bias in lr holds. A chain that has not yet travelled far
+from a reads low, by the autocorrelation between a and :math:`w_k`, so average over several relaxation times; one that
+still descends reads anything.
 
 Both count weights that are not exactly zero: those which a pruner holds at zero do not follow the law.
 
