@@ -125,7 +125,7 @@ def weight_draws(chains: Sequence[Iterable[Tensors]], *, seed: int = 0) -> dict[
     norms, values = [], []
     for chain in chains:
         for tensors in chain:
-            weights = _weights(tensors)
+            weights = learnt(tensors)
             picks = picks or _pick(weights, seed)
             norms.append([float(weight.double().norm()) for weight in weights.values()])
             values.append([float(x) for name, index in picks.items() for x in weights[name].reshape(-1)[index]])
@@ -136,7 +136,7 @@ def weight_draws(chains: Sequence[Iterable[Tensors]], *, seed: int = 0) -> dict[
     }
 
 
-def _weights(tensors: Tensors) -> Tensors:
+def learnt(tensors: Tensors) -> Tensors:
     """What is learnt: no statistics of batch normalisation, which follow the weights."""
     return {
         name: tensor
