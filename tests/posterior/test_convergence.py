@@ -50,6 +50,16 @@ def test_one_chain_is_compared_with_itself():
     assert assess("x", still).chains == 1
 
 
+@pytest.mark.parametrize(("chains", "draws", "scalars"), [(4, 40, 20), (1, 40, 8), (2, 200, 3)])
+def test_independent_draws_stay_below_what_is_chance(chains, draws, scalars):
+    rng = np.random.default_rng(0)
+    results = [assess("x", rng.normal(size=(chains, draws, scalars))) for _ in range(60)]
+    excess = [result.rhat - result.chance for result in results]
+    assert sum(value > 0 for value in excess) <= 3, "1 in 100 is expected"
+    shares = [(result.rhat - 1) / (result.chance - 1) for result in results]
+    assert max(shares) > 0.55, "the limit must not be so wide that it says nothing"
+
+
 @pytest.mark.parametrize(("chains", "draws"), [(2, 3), (1, 7), (1, 0)])
 def test_too_few_draws_have_no_number(chains, draws):
     result = assess("x", np.random.default_rng(0).normal(size=(chains, draws)))

@@ -223,6 +223,7 @@ def _convergence(facts: RunFacts) -> list[Block]:
     columns = [
         Column("name", "Quantity"),
         Column("rhat", "worst R-hat", ".3f"),
+        Column("chance", "by chance below", ".3f"),
         Column("bulk", "least bulk ESS", ",.0f"),
         Column("tail", "least tail ESS", ",.0f"),
         Column("count", "compared", ","),
@@ -232,6 +233,7 @@ def _convergence(facts: RunFacts) -> list[Block]:
         {
             "name": item.name,
             "rhat": _finite(item.rhat),
+            "chance": _finite(item.chance),
             "bulk": _finite(item.ess_bulk),
             "tail": _finite(item.ess_tail),
             "count": item.count,
@@ -241,8 +243,9 @@ def _convergence(facts: RunFacts) -> list[Block]:
     ]
     notes = [
         "R-hat compares chains, or the two halves of a single one: 1 means that they have the same distribution, above "
-        "1.1 that they do not. The effective sample size (ESS) is the number of independent draws worth as much, for "
-        "means (bulk) and for 5 % and 95 % quantiles (tail)."
+        "1.1 that they do not. Few draws of many quantities have a larger one by chance: independent draws stay below "
+        "the number beside it in 99 of 100 cases. The effective sample size (ESS) is the number of independent draws "
+        "worth as much, for means (bulk) and for 5 % and 95 % quantiles (tail)."
     ]
     if any(item.name == SOME_WEIGHTS for item in facts.convergence):
         notes.append("Single weights of two chains need not agree: hidden units can swap their places.")

@@ -26,6 +26,8 @@ WIDE = 30.0
 """Ratio of the largest to the smallest number from which an axis is logarithmic."""
 EVALUATIONS = {"accuracy": "accuracy", "nll": "NLL", "ece": "ECE", "brier": "Brier score", "rmse": "RMSE"}
 BINS = 60
+BASE = 0.7
+"""Where the logarithmic axis of a histogram begins, so that a bin with one weight is seen."""
 MARKED = 40
 """Points up to which each is marked, so that a line between few is not taken for more."""
 
@@ -82,20 +84,21 @@ def _median(series: Sequence[Series]) -> Series:
 
 
 def _panels(panels: Mapping[str, Mapping[str, Series]]) -> Figure | None:
-    """A grid, two wide, of the panels that have something to show: a single constant line does not."""
+    """A grid, at most two wide, of the panels that have something to show: a single constant line does not."""
     shown = {title: {n: s for n, s in lines.items() if len(s)} for title, lines in panels.items()}
     shown = {title: lines for title, lines in shown.items() if any(not is_constant(s) for s in lines.values())}
     if not shown:
         return None
-    rows = (len(shown) + 1) // 2
+    columns = min(2, len(shown))
+    rows = -(-len(shown) // columns)
     with style():
         figure = Figure(figsize=(WIDTH, 2.35 * rows), layout="constrained")
-        grid = figure.subplots(rows, 2, squeeze=False).ravel()
+        grid = figure.subplots(rows, columns, squeeze=False).ravel()
         for axes, (title, lines) in zip(grid, shown.items(), strict=False):
             _panel(axes, title, lines)
         for axes in grid[len(shown) :]:
             axes.set_visible(False)
-        for axes in grid[max(len(shown) - 2, 0) : len(shown)]:
+        for axes in grid[max(len(shown) - columns, 0) : len(shown)]:
             axes.set_xlabel("step")
     return figure
 
@@ -133,10 +136,12 @@ def histograms_figure(tensors: Mapping[str, Tensor], label: str, limits: tuple[f
         for axes, (name, tensor) in zip(grid, tensors.items(), strict=False):
             values = tensor.double().reshape(-1).numpy()
             ends = limits or _symmetric(values)
-            axes.hist(np.clip(values, *ends), bins=BINS, range=ends, color=BLUE, log=True)
+            counts, edges = np.histogram(np.clip(values, *ends), bins=BINS, range=ends)
+            axes.stairs(counts, edges, fill=True, color=BLUE, baseline=BASE)
+            axes.set_yscale("log")
             axes.set_title(shorten(name), fontweight="normal")
             axes.set_xlim(*ends)
-            axes.set_ylim(bottom=0.7)
+            axes.set_ylim(bottom=BASE)
             axes.xaxis.set_major_locator(MaxNLocator(4))
             axes.minorticks_off()
             axes.yaxis.set_major_locator(LogLocator(numticks=4))

@@ -33,11 +33,12 @@ def check_mixing(facts: RunFacts) -> Finding | None:
             "Collect at least 8 samples of one chain, or 4 of each of several; better 100 or more in all.",
         )
     chains = len(facts.samples.chains)
-    worst = max(known, key=lambda item: item.rhat)
+    # Few draws of many quantities have a large R-hat by chance; what exceeds it most is the worst.
+    worst = max(known, key=lambda item: (item.rhat - 1.0) / max(item.chance - 1.0, GOOD_RHAT - 1.0))
     ess = min(item.ess_bulk for item in known)
     where = f"R-hat is {worst.rhat:.3g} in the {worst.name}, and the effective sample size {ess:.0f}"
     who = "The two halves of the chain" if chains == 1 else f"The {chains} chains"
-    if worst.rhat > BAD_RHAT:
+    if worst.rhat > max(BAD_RHAT, worst.chance):
         drifting = "the chain still drifts" if chains == 1 else "they have not found the same distribution"
         return Finding("mixing", Level.PROBLEM, f"{who} differ: {where}; {drifting}.", MOVE)
     if chains == 1:
@@ -47,7 +48,7 @@ def check_mixing(facts: RunFacts) -> Finding | None:
             f"{who} agree: {where}. One chain cannot show whether another would have found another mode.",
             "Run several chains to know.",
         )
-    if worst.rhat > GOOD_RHAT or ess < GOOD_ESS:
+    if worst.rhat > max(GOOD_RHAT, worst.chance) or ess < GOOD_ESS:
         return Finding("mixing", Level.NOTE, f"{who} nearly agree: {where}.", "Run longer for numbers you can rely on.")
     return Finding("mixing", Level.OK, f"{who} agree: {where}.")
 
