@@ -163,14 +163,15 @@ def calibration_figure(confidence: Sequence[float], accuracy: Sequence[float], c
     conf, acc, rows = (np.array(values, dtype=float) for values in (confidence, accuracy, count))
     filled = rows > 0
     edges = np.linspace(0.0, 1.0, len(rows) + 1)
-    error = np.sqrt(np.clip(acc * (1 - acc), 0, None) / np.maximum(rows, 1))
+    shrunk = (acc * rows + 1.0) / (rows + 2.0)  # a bin with one row, right or wrong, is not certain
+    error = np.sqrt(shrunk * (1.0 - shrunk) / (rows + 2.0))
     with style():
         figure = Figure(figsize=(WIDTH, 3.6), layout="constrained")
         left, right = figure.subplots(1, 2, sharex=True)
         left.plot([0, 1], [0, 1], color=GREY, linestyle="--", linewidth=1, label="as confident as right")
         left.errorbar(
             conf[filled], acc[filled], yerr=error[filled], color=BLUE, marker="o", markersize=5, elinewidth=1,
-            linewidth=1.2, label="bins, ± one standard error",
+            linestyle="none", label="bins, ± one standard error",
         )  # fmt: skip
         left.set_title("accuracy")
         left.set_ylim(-0.02, 1.02)
