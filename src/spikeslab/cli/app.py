@@ -14,6 +14,7 @@ from spikeslab.cli.errors import InputError
 from spikeslab.cli.predict import predict
 from spikeslab.cli.reproduce import app as reproduce
 from spikeslab.cli.select import select
+from spikeslab.training.interruption import Interrupted
 
 # The base of typer's own errors of usage: click's class, or the copy that newer versions of typer bring along.
 UsageError: type[Exception] = typer.BadParameter.__mro__[1]
@@ -50,7 +51,7 @@ def _options(
 
 
 def run(arguments: list[str] | None = None) -> int:
-    """Run a command and return its exit code: 2 for bad input and 130 for Ctrl-C, each with one sentence on stderr."""
+    """Run a command and return its exit code: 2 for bad input, 128 + n for signal n, each with one sentence."""
     try:
         code = typer.main.get_command(app).main(arguments, prog_name="spikeslab", standalone_mode=False)
     except InputError as error:
@@ -61,6 +62,9 @@ def run(arguments: list[str] | None = None) -> int:
         if message:  # without a command, the help has been shown
             print(f"Error: {message}", file=sys.stderr)
         return 2
+    except Interrupted as error:
+        print(error, file=sys.stderr)
+        return error.exit_code
     except (KeyboardInterrupt, typer.Abort):
         code = INTERRUPTED
     if code == INTERRUPTED:

@@ -10,18 +10,15 @@ from __future__ import annotations
 
 import copy
 import gzip
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from itertools import islice
 from typing import TypeAlias
 
 import torch
 from safetensors.torch import save
 from torch import Tensor, nn
-from torch.nn.functional import cross_entropy
 
 from spikeslab.datasets import Digits
-from spikeslab.experiments.batches import minibatches
 from spikeslab.metrics import accuracy, expected_calibration_error, negative_log_likelihood
 from spikeslab.models import DigitsCNN
 from spikeslab.posterior import Posterior
@@ -31,6 +28,7 @@ from spikeslab.report.tables import Cell, Column, Table
 from spikeslab.samplers import SGHMC
 from spikeslab.schedules import cosine, cubic_sparsity, polynomial
 from spikeslab.selection import select_weights
+from spikeslab.training import Callback, Collect, Prune, TensorBatches, Training
 
 REPORT_EVERY = 10
 
@@ -112,10 +110,9 @@ def run_digits(
         seed: Seed of the start, the mini-batches and the noise.
         progress: Called now and then with the number of steps taken since the last call.
     """
-    batches = _batches(data, settings, seed, progress)
-    dense = train_dense(batches, len(data.x_train), settings, seed)
+    dense = train_dense(data, settings, seed, Report(progress))
     model = copy.deepcopy(dense)
-    posterior = sample_sparse(model, batches, len(data.x_train), settings, seed)
+    posterior = sample_sparse(model, data, settings, seed, Report(progress))
     members = [posterior.tensors(index) for index in range(len(posterior))]
     return [
         DigitsResult("dense", _predict(dense, data.x_test), *_footprint([dense.state_dict()])),
@@ -124,7 +121,7 @@ def run_digits(
     ]
 
 
-def train_dense(batches: Iterator[tuple[Tensor, Tensor]], num_data: int, settings: Settings, seed: int) -> DigitsCNN:
+def train_dense(data: Digits, settings: Settings, seed: int, report: Callback) -> DigitsCNN:
     """Train from scratch with momentum, no noise and no prior."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
@@ -132,20 +129,16 @@ def train_dense(batches: Iterator[tuple[Tensor, Tensor]], num_data: int, setting
     sampler = SGHMC(
         model.parameters(),
         lr=cosine(settings.dense_lr, total=settings.dense_steps),
-        num_data=num_data,
+        num_data=len(data.x_train),
         temperature=0.0,
         weight_decay=settings.weight_decay,
     )
-    for x, y in islice(batches, settings.dense_steps):
-        sampler.zero_grad()
-        cross_entropy(model(x), y).backward()
-        sampler.step()
+    batches = TensorBatches(data.x_train, data.y_train, batch_size=settings.batch_size, seed=seed)
+    Training(model, sampler, batches, callbacks=[report]).run(steps=settings.dense_steps)
     return model
 
 
-def sample_sparse(
-    model: nn.Module, batches: Iterator[tuple[Tensor, Tensor]], num_data: int, settings: Settings, seed: int
-) -> Posterior:
+def sample_sparse(model: nn.Module, data: Digits, settings: Settings, seed: int, report: Callback) -> Posterior:
     """Sample ``model`` with SGHMC-SA while it is pruned, then freeze the mask and collect the posterior."""
     weights = select_weights(model, "conv2.weight", "fc1.weight")
     prior = SpikeSlab(
@@ -161,33 +154,31 @@ def sample_sparse(
     sampler = SGHMC(
         model.parameters(),
         lr=settings.lr,
-        num_data=num_data,
+        num_data=len(data.x_train),
         temperature=settings.temperature,
         weight_decay=settings.weight_decay,
         prior=prior,
         seed=seed,
     )
-    rising = Pruner(weights, cubic_sparsity(settings.sparsity, total=settings.prune_steps), network=model)
-    frozen = Pruner(weights, settings.sparsity, mode="masked", network=model)
-    posterior = Posterior(model, thin=max(1, settings.collect_steps // settings.samples))
-    for step, (x, y) in enumerate(islice(batches, settings.prune_steps + settings.collect_steps), start=1):
-        sampler.zero_grad()
-        cross_entropy(model(x), y).backward()
-        sampler.step()
-        if step <= settings.prune_steps:
-            rising.step()
-        else:
-            frozen.step()
-            posterior.collect()
+    pruner = Pruner(weights, cubic_sparsity(settings.sparsity, total=settings.prune_steps), network=model)
+    thin = max(1, settings.collect_steps // settings.samples)
+    posterior = Posterior(model, burn_in=settings.prune_steps, thin=thin)
+    batches = TensorBatches(data.x_train, data.y_train, batch_size=settings.batch_size, seed=seed + 1)
+    callbacks = [Prune(pruner, freeze_at=settings.prune_steps), Collect(posterior), report]
+    Training(model, sampler, batches, callbacks=callbacks).run(steps=settings.prune_steps + settings.collect_steps)
     return posterior
 
 
-def _batches(data: Digits, settings: Settings, seed: int, progress: Progress) -> Iterator[tuple[Tensor, Tensor]]:
-    """Endless mini-batches that report how many of them were taken."""
-    for step, rows in enumerate(minibatches(len(data.x_train), settings.batch_size, seed), start=1):
-        if step % REPORT_EVERY == 0:
-            progress(REPORT_EVERY)
-        yield data.x_train[rows], data.y_train[rows]
+class Report(Callback):
+    """Tells how many steps were taken since the last time."""
+
+    def __init__(self, progress: Progress) -> None:
+        self.progress = progress
+
+    def after_step(self, run: Training) -> None:
+        """Tell it now and then."""
+        if run.steps % REPORT_EVERY == 0:
+            self.progress(REPORT_EVERY)
 
 
 @torch.no_grad()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import os
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -60,6 +60,7 @@ class Posterior:
             themselves where there is a likelihood.
         sampler: Where given, its steps are counted instead of the calls of :meth:`collect`.
         directory: Where given, samples live in this folder instead of in memory.
+        exist_ok: Whether the folder may hold a posterior of this model already, which is then continued.
         max_samples: Where given, the oldest sample is dropped once there are more.
     """
 
@@ -74,6 +75,7 @@ class Posterior:
         link: Callable[[Tensor], Tensor] | None = None,
         sampler: Sampler | None = None,
         directory: str | os.PathLike[str] | None = None,
+        exist_ok: bool = False,
         max_samples: int | None = None,
     ) -> None:
         self.model = model
@@ -91,7 +93,10 @@ class Posterior:
         self._sampler = sampler
         self._samples: Samples = MemorySamples()
         if directory is not None:
-            self._samples = DiskSamples.create(Path(directory))
+            samples = DiskSamples.create(Path(directory), exist_ok)
+            if samples.exists():
+                self._continue(samples.read_index(), samples)
+            self._samples = samples
             self._samples.write_index(self._index)
 
     def __len__(self) -> int:
@@ -315,12 +320,6 @@ class Posterior:
         """
         samples = DiskSamples(Path(directory))
         index = samples.read_index()
-        own = {name: list(tensor.shape) for name, tensor in named_tensors(model)}
-        if index["shapes"] != own:
-            odd = [name for name in {**index["shapes"], **own} if index["shapes"].get(name) != own.get(name)]
-            raise ValueError(
-                f"model must have the tensors that {samples.directory} was saved with, but it differs in {quoted(odd)}."
-            )
         if link is None and index["regression"]:
             link = _identity
         posterior = cls(
@@ -334,10 +333,40 @@ class Posterior:
         )
         posterior._regression = index["regression"]
         posterior.weighting = index["weights"]
-        posterior.steps = index["steps"]
-        posterior.records = [Record(**record) for record in index["samples"]]
+        posterior._continue(index, samples)
         posterior._samples = samples
         return posterior
+
+    def _continue(self, index: dict[str, Any], samples: DiskSamples) -> None:
+        """Take over the steps and records of an index of this model."""
+        own = {name: list(tensor.shape) for name, tensor in named_tensors(self.model)}
+        if index["shapes"] != own:
+            odd = [name for name in {**index["shapes"], **own} if index["shapes"].get(name) != own.get(name)]
+            raise ValueError(
+                f"model must have the tensors that {samples.directory} was saved with, but it differs in {quoted(odd)}."
+            )
+        self.steps = index["steps"]
+        self.records = [Record(**record) for record in index["samples"]]
+
+    def state_dict(self) -> dict[str, Any]:
+        """Steps, records and samples; samples on disk are the paths of their files."""
+        return {
+            "steps": self.steps,
+            "records": [vars(record) for record in self.records],
+            "samples": [self._samples.export(record.step) for record in self.records],
+        }
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Continue from a state: its samples replace those that are there."""
+        records = [Record(**record) for record in state["records"]]
+        for record, sample in zip(records, state["samples"], strict=True):
+            self._samples.adopt(record.step, sample)
+        kept = {record.step for record in records}
+        dropped = [record.step for record in self.records if record.step not in kept]
+        self.steps, self.records = int(state["steps"]), records
+        self._samples.write_index(self._index)
+        for step in dropped:
+            self._samples.remove(step)
 
     def _index(self) -> dict[str, Any]:
         return {

@@ -9,8 +9,10 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 from safetensors import SafetensorError
-from safetensors.torch import load_file, save_file
+from safetensors.torch import load_file, save
 from torch import Tensor, nn
+
+from spikeslab.files import write_atomically
 
 Tensors: TypeAlias = dict[str, Tensor]
 
@@ -44,6 +46,14 @@ class Samples(ABC):
     def remove(self, key: int) -> None:
         """Forget a sample."""
 
+    @abstractmethod
+    def export(self, key: int) -> Tensors | Path:
+        """A sample as part of a state: its tensors, or the file they are in."""
+
+    def adopt(self, key: int, source: Tensors | Path) -> None:
+        """Keep a sample that :meth:`export` gave, of any kind of storage."""
+        self.write(key, load_file(source) if isinstance(source, Path) else source)
+
     def write_index(self, index: Callable[[], dict[str, Any]]) -> None:  # noqa: B027 - memory needs no index
         """Keep what describes the samples; a function, since it takes longer the more there are."""
 
@@ -66,6 +76,10 @@ class MemorySamples(Samples):
         """Forget a sample."""
         del self._tensors[key]
 
+    def export(self, key: int) -> Tensors:
+        """Its tensors."""
+        return self._tensors[key]
+
 
 class DiskSamples(Samples):
     """Samples in a folder; every file is written under another name first, so none is ever half there."""
@@ -74,24 +88,27 @@ class DiskSamples(Samples):
         self.directory = directory
 
     @classmethod
-    def create(cls, directory: Path) -> DiskSamples:
-        """Start in a folder that holds no posterior yet."""
-        if (directory / INDEX).exists():
+    def create(cls, directory: Path, exist_ok: bool = False) -> DiskSamples:
+        """Start in a folder that holds no posterior yet, or, if that is wanted, go on in one that does."""
+        samples = cls(directory)
+        if samples.exists() and not exist_ok:
             raise FileExistsError(
                 f"directory must not hold a posterior yet, but {directory} does: load it with Posterior.load, or "
                 "choose another."
             )
         directory.mkdir(parents=True, exist_ok=True)
-        return cls(directory)
+        return samples
+
+    def exists(self) -> bool:
+        """Whether there is a posterior in the folder."""
+        return (self.directory / INDEX).exists()
 
     def _path(self, key: int) -> Path:
         return self.directory / f"sample-{key:09d}.safetensors"
 
     def write(self, key: int, tensors: Tensors) -> None:
         """Keep a sample, or replace it."""
-        temporary = self._path(key).with_suffix(".tmp")
-        save_file(tensors, temporary)
-        temporary.replace(self._path(key))
+        write_atomically(self._path(key), save(tensors))
 
     def read(self, key: int) -> Tensors:
         """Give a sample back."""
@@ -102,13 +119,15 @@ class DiskSamples(Samples):
 
     def remove(self, key: int) -> None:
         """Forget a sample."""
-        self._path(key).unlink()
+        self._path(key).unlink(missing_ok=True)
+
+    def export(self, key: int) -> Path:
+        """The file it is in."""
+        return self._path(key)
 
     def write_index(self, index: Callable[[], dict[str, Any]]) -> None:
         """Write what describes the samples."""
-        temporary = self.directory / f"{INDEX}.tmp"
-        temporary.write_text(json.dumps({"version": VERSION, **index()}, indent=1))
-        temporary.replace(self.directory / INDEX)
+        write_atomically(self.directory / INDEX, json.dumps({"version": VERSION, **index()}, indent=1).encode())
 
     def read_index(self) -> dict[str, Any]:
         """Read what describes the samples."""

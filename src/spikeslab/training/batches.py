@@ -109,8 +109,11 @@ class DataOrder:
 
     @property
     def length(self) -> int | None:
-        """Batches in an epoch, where it is known."""
-        return len(self.data) if hasattr(self.data, "__len__") else None
+        """Batches in an epoch, where it is known: a stream has none."""
+        try:
+            return len(self.data)  # type: ignore[arg-type]
+        except TypeError:
+            return None
 
     def next(self) -> Any:
         """The next batch; :attr:`epoch` has grown once the last one of an epoch was taken."""
@@ -136,9 +139,9 @@ class DataOrder:
     def _start(self) -> Iterator[Any]:
         if isinstance(self.data, TensorBatches):
             return self.data.epoch(self.epoch, self.position)
-        sampler = getattr(self.data, "sampler", None)
-        if hasattr(sampler, "set_epoch"):
-            sampler.set_epoch(self.epoch)
+        set_epoch = getattr(getattr(self.data, "sampler", None), "set_epoch", None)
+        if set_epoch is not None:
+            set_epoch(self.epoch)
         if self._begin is None:
             self._begin = _generators(self.data)
             return iter(self.data)

@@ -1,0 +1,192 @@
+"""What can happen between the steps of a loop; each callback also serves in a loop of one's own.
+
+Outside of :class:`~spikeslab.training.Training`, call the object that a callback holds: ``pruner.step()``,
+``posterior.collect()``, ``Evaluate(function)()``, ``MetricsLog.write(...)``, ``Checkpoints.save(...)``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from spikeslab.errors import check_count, check_number
+from spikeslab.posterior import Posterior
+from spikeslab.pruning import Pruner, RhoPruner
+from spikeslab.training.state_tree import State
+
+if TYPE_CHECKING:
+    from spikeslab.training.loop import Training
+
+
+@dataclass(frozen=True)
+class Every:
+    """How often something happens: every so many steps, epochs or seconds; one of the three.
+
+    >>> Every(epochs=1)
+    Every(steps=None, epochs=1, seconds=None)
+    """
+
+    steps: int | None = None
+    epochs: int | None = None
+    seconds: float | None = None
+
+    def __post_init__(self) -> None:
+        given = {name: value for name, value in vars(self).items() if value is not None}
+        if len(given) != 1:
+            raise ValueError(f"Every must have one of steps, epochs and seconds, but got {given or 'none'}.")
+        for name, value in given.items():
+            if name == "seconds":
+                check_number(name, value, ">= 0")
+            else:
+                check_count(name, value)
+
+    def due(self, run: Training, since: float) -> bool:
+        """Whether the time has come, ``since`` seconds after the last time."""
+        if self.steps is not None:
+            return run.steps % self.steps == 0
+        if self.epochs is not None:
+            return run.epoch_ended and run.epoch % self.epochs == 0
+        return self.seconds is not None and since >= self.seconds
+
+
+class Callback:
+    """Base of all callbacks: does nothing, and has no state.
+
+    Attributes:
+        name: Its key in a checkpoint; callbacks without a state have none.
+    """
+
+    name: str = ""
+
+    def begin(self, run: Training) -> None:
+        """Called before the first step, after a checkpoint was loaded."""
+
+    def after_step(self, run: Training) -> None:
+        """Called after every step."""
+
+    def end(self, run: Training) -> None:
+        """Called after the last step."""
+
+    def close(self) -> None:
+        """Called when the run is over, however it ended."""
+
+    def metrics(self) -> dict[str, Any]:
+        """What it adds to a line of the log."""
+        return {}
+
+    def state_dict(self) -> dict[str, State]:
+        """What it needs to continue."""
+        return {}
+
+    def load_state_dict(self, state: Mapping[str, State]) -> None:
+        """Continue from a state."""
+
+
+class Prune(Callback):
+    """Prunes after every step, and logs the share of zeros.
+
+    Args:
+        pruner: The pruner.
+        freeze_at: Where given, the step after which weights that are zero stay zero, so that samples share their zeros.
+    """
+
+    name = "pruner"
+
+    def __init__(self, pruner: Pruner | RhoPruner, freeze_at: int | None = None) -> None:
+        self.pruner = pruner
+        self.freeze_at = None if freeze_at is None else check_count("freeze_at", freeze_at)
+
+    def after_step(self, run: Training) -> None:
+        """Prune, and freeze when the time has come."""
+        self.pruner.step()
+        if run.steps == self.freeze_at:
+            self.pruner.freeze()
+
+    def metrics(self) -> dict[str, Any]:
+        """Shares of zeros, over the sparse layers and over the network."""
+        sparsity = self.pruner.sparsity()
+        found = {"sparsity_sparse": sparsity.sparse, "sparsity": sparsity.network}
+        return {name: value for name, value in found.items() if value is not None}
+
+    def state_dict(self) -> dict[str, State]:
+        """The pruner's."""
+        return self.pruner.state_dict()
+
+    def load_state_dict(self, state: Mapping[str, State]) -> None:
+        """Hand it to the pruner."""
+        self.pruner.load_state_dict(state)
+
+
+class Collect(Callback):
+    """Collects samples of the posterior after every step."""
+
+    name = "posterior"
+
+    def __init__(self, posterior: Posterior) -> None:
+        self.posterior = posterior
+
+    def after_step(self, run: Training) -> None:
+        """Collect, if it is this step's turn."""
+        self.posterior.collect()
+
+    def metrics(self) -> dict[str, Any]:
+        """How many samples there are."""
+        return {"samples": len(self.posterior)}
+
+    def state_dict(self) -> dict[str, State]:
+        """The posterior's, samples included."""
+        return self.posterior.state_dict()
+
+    def load_state_dict(self, state: Mapping[str, State]) -> None:
+        """Hand it to the posterior."""
+        self.posterior.load_state_dict(state)
+
+
+class Evaluate(Callback):
+    """Calls a function now and then, and keeps what it returned last.
+
+    Args:
+        function: Returns names and numbers, such as :class:`~spikeslab.training.ClassifierEvaluation`.
+        every: How often; the last step is always followed by one.
+    """
+
+    name = "evaluation"
+
+    def __init__(self, function: Callable[[], Mapping[str, Any]], every: Every | None = None) -> None:
+        self.function = function
+        self.every = every or Every(epochs=1)
+        self.last: dict[str, Any] = {}
+        self._evaluated = -1
+
+    def __call__(self) -> dict[str, Any]:
+        """Evaluate now."""
+        self.last = dict(self.function())
+        return self.last
+
+    def after_step(self, run: Training) -> None:
+        """Evaluate, if it is this step's turn."""
+        if self.every.due(run, run.seconds):
+            self._evaluate(run)
+
+    def end(self, run: Training) -> None:
+        """Evaluate, unless the last step already has."""
+        if self._evaluated != run.steps:
+            self._evaluate(run)
+
+    def _evaluate(self, run: Training) -> None:
+        self()
+        self._evaluated = run.steps
+
+    def metrics(self) -> dict[str, Any]:
+        """The numbers among what the last evaluation found."""
+        numbers = {name: value for name, value in self.last.items() if isinstance(value, (int, float))}
+        return {"evaluation": numbers} if numbers else {}
+
+    def state_dict(self) -> dict[str, State]:
+        """What was found last, and when."""
+        return {"last": self.last, "evaluated": self._evaluated}
+
+    def load_state_dict(self, state: Mapping[str, State]) -> None:
+        """Take over what was found last."""
+        self.last, self._evaluated = dict(state["last"]), int(state["evaluated"])

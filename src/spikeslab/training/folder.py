@@ -1,0 +1,202 @@
+"""The folder of a run: what was asked for, what happened, and all that is needed to go on.
+
+::
+
+    run.json         the command, the settings, the versions, and how far it came
+    metrics.jsonl    a line of numbers for every record
+    checkpoints/     the last two states
+    evaluation.json  what the last evaluation found
+    report.html      a page to look at
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from importlib.metadata import version
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from spikeslab.files import write_atomically
+from spikeslab.training.callbacks import Callback, Evaluate, Every
+from spikeslab.training.checkpoints import CheckpointError, Checkpoints
+from spikeslab.training.interruption import Interrupted
+from spikeslab.training.lock import FolderLock
+from spikeslab.training.log import Log, MetricsLog, finite
+
+if TYPE_CHECKING:
+    from spikeslab.training.loop import Training
+
+RECORD, METRICS, CHECKPOINTS, EVALUATION, TENSORBOARD = (
+    "run.json",
+    "metrics.jsonl",
+    "checkpoints",
+    "evaluation.json",
+    "tensorboard",
+)
+VERSION = 1
+
+
+class RunFolder:
+    """Where a run lives.
+
+    Args:
+        path: The folder; made where it does not exist.
+        resume: Whether to continue the run that is there; the step of a checkpoint continues from that one. Without
+            one there, a new run begins.
+        settings: What decides the result, by the names that the user knows; a run is continued only with the same.
+        seed: Seed of the run, for the record.
+        command: Command that makes the run, for the record.
+        checkpoint_every: How often the state is saved. A killed run loses at most this.
+        log_every: How often a record is written.
+        keep: Checkpoints that are kept.
+        tensorboard: Whether to write TensorBoard's files too.
+    """
+
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        *,
+        resume: bool | int = False,
+        settings: Mapping[str, Any] | None = None,
+        seed: int | None = None,
+        command: str | None = None,
+        checkpoint_every: Every | None = None,
+        log_every: Every | None = None,
+        keep: int = 2,
+        tensorboard: bool = False,
+    ) -> None:
+        self.path = Path(path)
+        self.resume = resume
+        self.settings = json.loads(json.dumps(dict(settings or {}), default=str))
+        self.seed = seed
+        self.command = command
+        self.checkpoints = Checkpoints(self.path / CHECKPOINTS, keep)
+        self.log = MetricsLog(self.path / METRICS)
+        self._saving = Save(self.checkpoints, checkpoint_every or Every(seconds=300))
+        log_to = self.path / TENSORBOARD if tensorboard else None
+        self.callbacks: list[Callback] = [Log(self.log, log_every or Every(epochs=1), log_to), self._saving]
+
+    @contextmanager
+    def used_by(self, run: Training, total_steps: int) -> Iterator[None]:
+        """Lock the folder, continue what is there if that is wanted, and record how the run ends.
+
+        Raises:
+            BlockingIOError: If another process uses the folder.
+            FileExistsError: If there is a run and ``resume`` is False.
+            CheckpointError: If the checkpoint is damaged or of another run.
+        """
+        with FolderLock(self.path):
+            self._restore(run)
+            self._record(run, total_steps, "running")
+            try:
+                yield
+            except BaseException as error:
+                status = "interrupted" if isinstance(error, Interrupted) else "failed"
+                self._record(run, total_steps, status, f"{error}" or type(error).__name__)
+                raise
+            self._write_evaluation(run)
+            self._record(run, total_steps, "finished")
+
+    def stop(self, run: Training) -> str:
+        """Save the state of a run that was asked to stop; returns a sentence that says how to go on."""
+        self._saving.save(run)
+        return f"The state is saved in {self.path}: continue with resume=True (--resume)."
+
+    def _restore(self, run: Training) -> None:
+        before = self._read_record()
+        if before is None:
+            return
+        if self.resume is False:
+            raise FileExistsError(
+                f"folder must not hold a run yet, but {self.path} does: continue it with resume=True (--resume), or "
+                "choose another folder."
+            )
+        names = {**before["settings"], **self.settings}
+        changes = [
+            f"{name} was {before['settings'].get(name)!r} and is now {self.settings.get(name)!r}"
+            for name in names
+            if before["settings"].get(name) != self.settings.get(name)
+        ]
+        if changes:
+            raise CheckpointError(f"settings must be those with which {self.path} was begun, but {', '.join(changes)}.")
+        checkpoint = self.checkpoints.latest() if self.resume is True else self.checkpoints.load(int(self.resume))
+        if checkpoint is None:
+            return
+        try:
+            run.load_state_dict(checkpoint.state)
+        except (ValueError, KeyError) as error:
+            raise CheckpointError(f"{checkpoint.path} must fit this run, but got: {error}") from error
+
+    def _read_record(self) -> dict[str, Any] | None:
+        path = self.path / RECORD
+        if not path.exists():
+            return None
+        try:
+            record: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+            known = record["version"] == VERSION and isinstance(record["settings"], dict)
+        except (ValueError, KeyError, TypeError) as error:
+            raise CheckpointError(f"{path} must be the record of a run, but it is unreadable.") from error
+        if not known:
+            raise CheckpointError(f"{path} must be of version {VERSION}, but got {record['version']!r}.")
+        return record
+
+    def _record(self, run: Training, total_steps: int, status: str, message: str | None = None) -> None:
+        record = {
+            "version": VERSION,
+            "command": self.command,
+            "seed": self.seed,
+            "versions": {name: version(name) for name in ("spikeslab", "torch", "numpy")}
+            | {"python": platform.python_version()},
+            "settings": self.settings,
+            "num_data": int(run.sampler.param_groups[0]["num_data"]),
+            "status": status,
+            "message": message,
+            "steps": run.steps,
+            "total_steps": total_steps,
+            "epochs": run.epoch,
+            "seconds": round(run.seconds, 3),
+        }
+        write_atomically(self.path / RECORD, json.dumps(record, indent=1).encode())
+
+    def _write_evaluation(self, run: Training) -> None:
+        for callback in run.callbacks:
+            if isinstance(callback, Evaluate) and callback.last:
+                write_atomically(self.path / EVALUATION, json.dumps(finite(callback.last), indent=1).encode())
+
+
+class Save(Callback):
+    """Saves a checkpoint now and then.
+
+    Args:
+        checkpoints: Where to.
+        every: How often; the state after the last step is always saved.
+    """
+
+    def __init__(self, checkpoints: Checkpoints, every: Every) -> None:
+        self.checkpoints = checkpoints
+        self.every = every
+        self._saved = -1
+        self._time = 0.0
+
+    def begin(self, run: Training) -> None:
+        """Count the time from here."""
+        self._time = run.seconds
+
+    def after_step(self, run: Training) -> None:
+        """Save, if it is this step's turn."""
+        if self.every.due(run, run.seconds - self._time):
+            self.save(run)
+
+    def end(self, run: Training) -> None:
+        """Save, unless the last step already has."""
+        if self._saved != run.steps:
+            self.save(run)
+
+    def save(self, run: Training) -> None:
+        """Save now."""
+        self.checkpoints.save(run.steps, run.state_dict())
+        self._saved, self._time = run.steps, run.seconds
