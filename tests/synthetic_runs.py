@@ -120,7 +120,11 @@ def write_run(
         sampler.step()
         pruner = ss.Pruner(prior.weights, 0.5)
         pruner.step()
-        state = {"model": model.state_dict(), "sampler": sampler.state_dict(), "pruner": pruner.state_dict()}
+        state = {
+            "model": model.state_dict(),
+            "sampler": sampler.state_dict(),
+            "callbacks": {"pruner": pruner.state_dict()},
+        }
         Checkpoints(folder / "checkpoints").save(STEPS, state)
     return folder
 

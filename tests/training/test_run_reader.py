@@ -8,8 +8,10 @@ import shutil
 import numpy as np
 import pytest
 
+import spikeslab as ss
+from spikeslab.training.checkpoints import Checkpoints
 from spikeslab.training.run_reader import read_run
-from synthetic_runs import EVALUATION, STEPS, run_record, write_run
+from synthetic_runs import EVALUATION, STEPS, Net, run_record, write_run
 
 
 @pytest.fixture(scope="module")
@@ -56,12 +58,26 @@ def test_steps_taken_again_after_a_resume_replace_the_first(folder):
     np.testing.assert_array_equal(loss.values[-3:], [7.0, 7.0, 7.0])
 
 
-def test_half_a_last_line_is_left_out_with_a_note(folder):
+def test_half_a_last_line_is_left_out(folder):
     with (folder / "metrics.jsonl").open("a") as file:
         file.write('{"step": 310, "lo')
+    assert read_run(folder).metrics[-1]["step"] == 300
+
+
+def test_samples_in_memory_are_read_from_the_checkpoint(folder):
+    posterior = ss.Posterior(Net(), thin=10)
+    for _ in range(300):
+        posterior.collect()
+    state = {"posterior": posterior.state_dict()}
+    Checkpoints(folder / "checkpoints").save(310, {"model": posterior.model.state_dict(), "callbacks": state})
+    assert read_run(folder).samples.chains == [8, 8], "what is on disk comes first"
+    shutil.move(folder / "posterior", folder / "elsewhere")
     facts = read_run(folder)
-    assert facts.metrics[-1]["step"] == 300
-    assert facts.notes == ["The last line of metrics.jsonl is incomplete and was left out."]
+    assert (facts.samples.chains, facts.samples.first_step) == ([30], 10)
+    files = sorted((folder / "elsewhere" / "chain-0").glob("*.safetensors"))
+    paths = {"records": [{"step": step} for step in range(293, 301)], "samples": files}
+    Checkpoints(folder / "checkpoints").save(320, {"callbacks": {"posterior": paths}})
+    assert read_run(folder).samples.chains == [8]
 
 
 def test_convergence_of_predictions_comes_from_the_evaluation(folder):
@@ -104,11 +120,12 @@ def cut(pattern):
         (damage("run.json", json.dumps(run_record(status="odd"))), r"must have a status among 'running', .*got 'odd'"),
         (
             damage("metrics.jsonl", '{"step": 1}\nx\n{"step": 2}\n'),
-            r"a JSON object with a step in line 2, but",
+            r"a JSON object with a step in line 2, but",, r"must hold a JSON object on every line, but got: "),
         ),
         (
             damage("metrics.jsonl", '{"step": 1}\n{}\n{"step": 2}\n'),
-            r"a JSON object with a step in line 2, but",
+            r"a JSON object with a step in line 2, but",, r"must have an integer step in line 2, but got None"),
+        (lambda folder: (folder / "metrics.jsonl").write_bytes(b"\xff\n"), r"metrics\.jsonl must be text, but got: "),
         ),
         (damage("evaluation.json", '{"convergence": [{"x": 1}]}'), r"must hold a valid 'convergence', but got: "),
         (damage("posterior/chain-0/posterior.json", "{"), r"posterior\.json must be a readable index, but got: "),

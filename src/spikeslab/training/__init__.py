@@ -8,7 +8,9 @@ from spikeslab.training.folder import RunFolder
 from spikeslab.training.interruption import Interrupted
 from spikeslab.training.log import MetricsLog
 from spikeslab.training.loop import Training, cross_entropy
+from spikeslab.training.posterior_evaluation import PosteriorEvaluation
 from spikeslab.training.progress import ShowProgress
+from spikeslab.training.thermometer import Thermometer
 
 __all__ = [
     "Callback",
@@ -22,10 +24,12 @@ __all__ = [
     "Every",
     "Interrupted",
     "MetricsLog",
+    "PosteriorEvaluation",
     "Prune",
     "RunFolder",
     "ShowProgress",
     "TensorBatches",
+    "Thermometer",
     "Training",
     "cross_entropy",
     "describe_classifier",

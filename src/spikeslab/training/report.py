@@ -17,6 +17,7 @@ from spikeslab.report.figures import png
 from spikeslab.report.page import Block, Code, Facts, Grid, Page, Picture, Section, Text
 from spikeslab.report.tables import Column, Table
 from spikeslab.training.doctor import Level, examine, verdict
+from spikeslab.training.folder import CHECKPOINTS
 from spikeslab.training.report_figures import (
     LAYERS,
     LINES,
@@ -27,7 +28,7 @@ from spikeslab.training.report_figures import (
     latents_figure,
 )
 from spikeslab.training.run_facts import RunFacts, Snapshot, mapping
-from spikeslab.training.run_reader import CHECKPOINTS, POSTERIOR, read_run
+from spikeslab.training.run_reader import POSTERIOR, read_run
 
 REPORT = "report.html"
 ROWS = 60
@@ -58,7 +59,7 @@ def run_page(folder: Path) -> Page:
         Section("Did the chains converge?", _convergence(facts)),
         Section("Settings", [Facts(_settings(facts))]),
         Section("What was saved", [Grid(_files(folder))]),
-        Section("Made by", [Code(facts.run["command"]), Facts(_texts(facts.run["versions"]))]),
+        Section("Made by", [*_command(facts), Facts(_texts(facts.run["versions"]))]),
     ]
     return Page(f"Run: {folder.resolve().name}", _lead(facts), [section for section in sections if section.blocks])
 
@@ -256,8 +257,13 @@ def _finite(value: float) -> float | None:
     return value if math.isfinite(value) else None
 
 
+def _command(facts: RunFacts) -> list[Block]:
+    return [Code(facts.run["command"])] if facts.run["command"] else []
+
+
 def _settings(facts: RunFacts) -> dict[str, str]:
-    return {"seed": str(facts.run["seed"]), "num_data": f"{facts.run['num_data']:,}", **_texts(facts.run["settings"])}
+    seed = {} if facts.run["seed"] is None else {"seed": str(facts.run["seed"])}
+    return {**seed, "num_data": f"{facts.run['num_data']:,}", **_texts(facts.run["settings"])}
 
 
 def _texts(facts: Mapping[str, Any]) -> dict[str, str]:

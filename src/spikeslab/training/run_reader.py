@@ -2,19 +2,22 @@
 
 ``run.json`` says how the run came about and how it ended, ``metrics.jsonl`` has a line for each report of the loop,
 ``checkpoints/`` the last states, ``posterior/`` the samples (in ``chain-0``, ``chain-1`` and so on if there are several
-chains), and ``evaluation.json`` the final predictions. All but the first may be missing.
+chains; samples in memory are in the checkpoint), and ``evaluation.json`` the final predictions. All but the first may
+be missing.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from types import NoneType
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
+from safetensors.torch import load_file
 
 from spikeslab.errors import quoted
 from spikeslab.posterior.chains import chain_folders
@@ -28,17 +31,17 @@ from spikeslab.posterior.convergence import (
     weight_draws,
 )
 from spikeslab.posterior.samples import INDEX, DiskSamples, Tensors
-from spikeslab.training.checkpoints import Checkpoints
+from spikeslab.training.checkpoints import Checkpoint, Checkpoints
+from spikeslab.training.folder import CHECKPOINTS, EVALUATION, METRICS, RECORD, VERSION
+from spikeslab.training.log import MetricsLog
 from spikeslab.training.run_facts import RunFacts, SampleFacts, Snapshot, mapping
 
-RUN, METRICS, EVALUATION = "run.json", "metrics.jsonl", "evaluation.json"
-CHECKPOINTS, POSTERIOR = "checkpoints", "posterior"
-VERSION = 1
+POSTERIOR = "posterior"
 STATUSES = ("running", "finished", "interrupted", "failed")
 LOSS = "training loss"
 FIELDS: dict[str, type | tuple[type, ...]] = {
-    "command": str,
-    "seed": int,
+    "command": (str, NoneType),
+    "seed": (int, NoneType),
     "versions": dict,
     "settings": dict,
     "num_data": int,
@@ -60,15 +63,16 @@ def read_run(folder: Path) -> RunFacts:
     Raises:
         RunError, ValueError: If it is not one, or a file in it is damaged; the message is one sentence for people.
     """
-    if not (folder / RUN).is_file():
-        raise RunError(f"RUN must be the folder of a run, with {RUN} in it, but got {folder}.")
-    run = _read_object(folder / RUN)
-    _check_run(run, folder / RUN)
+    if not (folder / RECORD).is_file():
+        raise RunError(f"RUN must be the folder of a run, with {RECORD} in it, but got {folder}.")
+    run = _read_object(folder / RECORD)
+    _check_run(run, folder / RECORD)
     notes: list[str] = []
-    metrics = _read_metrics(folder / METRICS, notes)
+    metrics = _read_metrics(folder / METRICS)
     evaluation = _read_object(folder / EVALUATION) if (folder / EVALUATION).is_file() else {}
-    samples, convergence = _read_samples(folder / POSTERIOR, notes)
-    facts = RunFacts(run, metrics, evaluation, samples, _read_snapshot(folder), notes=notes)
+    checkpoint = Checkpoints(folder / CHECKPOINTS).latest()
+    samples, convergence = _describe_samples(_chains(folder / POSTERIOR, checkpoint), notes)
+    facts = RunFacts(run, metrics, evaluation, samples, _snapshot(checkpoint), notes=notes)
     return replace(facts, convergence=[*_predictions(evaluation), *convergence, *_loss(facts)])
 
 
@@ -92,46 +96,63 @@ def _check_run(run: Mapping[str, Any], path: Path) -> None:
         raise RunError(f"{path} must have a status among {quoted(STATUSES)}, but got {run['status']!r}.")
 
 
-def _read_metrics(path: Path, notes: list[str]) -> list[dict[str, Any]]:
-    """The lines in the order of their steps; after a resume, the steps taken again replace those taken first."""
-    if not path.is_file():
-        return []
+def _read_metrics(path: Path) -> list[dict[str, Any]]:
+    """The records in the order of their steps; steps that were taken again replace those taken first."""
     try:
-        lines = path.read_text(encoding="utf-8").splitlines()
-    except (OSError, ValueError) as error:
-        raise RunError(f"{path} must be readable text, but got: {error}.") from error
+        lines = MetricsLog(path).read()
+    except UnicodeDecodeError as error:
+        raise RunError(f"{path} must be text, but got: {error}.") from error
     records: list[dict[str, Any]] = []
-    for number, line in enumerate(lines, start=1):
-        try:
-            record = json.loads(line)
-            step = float(record["step"])
-        except (ValueError, TypeError, KeyError) as error:
-            if number == len(lines):  # a process that was killed while it wrote
-                notes.append(f"The last line of {path.name} is incomplete and was left out.")
-                break
-            raise RunError(f"{path} must hold a JSON object with a step in line {number}, but it does not.") from error
-        while records and records[-1]["step"] >= step:
+    for number, record in enumerate(lines, start=1):
+        if not isinstance(record.get("step"), int):
+            raise RunError(f"{path} must have an integer step in line {number}, but got {record.get('step')!r}.")
+        while records and records[-1]["step"] >= record["step"]:
             records.pop()
         records.append(record)
     return records
 
 
-def _read_samples(folder: Path, notes: list[str]) -> tuple[SampleFacts | None, list[Convergence]]:
-    if not folder.is_dir():
-        return None, []
+class _Chain(NamedTuple):
+    """Samples of a chain: their steps, and how to read the one of a step."""
+
+    steps: list[int]
+    read: Callable[[int], Tensors]
+
+
+def _chains(folder: Path, checkpoint: Checkpoint | None) -> list[_Chain]:
+    """The chains on disk, or else the one whose samples a checkpoint holds."""
     try:
         stores = [DiskSamples(path) for path in chain_folders(folder)]
     except FileNotFoundError:
+        state = {} if checkpoint is None else mapping(mapping(checkpoint.state.get("callbacks")).get("posterior"))
+        steps = [int(record["step"]) for record in state.get("records", [])]
+        samples = dict(zip(steps, state.get("samples", []), strict=True))
+        return [_Chain(steps, lambda step: _tensors(samples[step]))] if state else []
+    return [_Chain(_sample_steps(store), store.read) for store in stores]
+
+
+def _tensors(sample: Tensors | Path) -> Tensors:
+    return load_file(sample) if isinstance(sample, Path) else sample
+
+
+def _sample_steps(store: DiskSamples) -> list[int]:
+    try:
+        return [int(record["step"]) for record in store.read_index()["samples"]]
+    except (KeyError, TypeError) as error:
+        raise RunError(f"{store.directory / INDEX} must list samples, but it does not.") from error
+
+
+def _describe_samples(chains: Sequence[_Chain], notes: list[str]) -> tuple[SampleFacts | None, list[Convergence]]:
+    if not chains:
         return None, []
-    steps = [_sample_steps(store) for store in stores]
-    if not all(steps):
-        return SampleFacts([len(keys) for keys in steps], 0, 0, 0, 0), []
-    zeros = [_Zeros() for _ in stores]
-    length = min(map(len, steps))
-    draws = weight_draws([z.watch(s, keys[-length:]) for z, s, keys in zip(zeros, stores, steps, strict=True)])
+    counts = [len(chain.steps) for chain in chains]
+    if not all(counts):
+        return SampleFacts(counts, 0, 0, 0, 0), []
+    zeros = [_Zeros() for _ in chains]
+    draws = weight_draws([z.watch(chain, min(counts)) for z, chain in zip(zeros, chains, strict=True)])
     facts = SampleFacts(
-        chains=[len(keys) for keys in steps],
-        first_step=min(keys[0] for keys in steps),
+        chains=counts,
+        first_step=min(chain.steps[0] for chain in chains),
         zeros_each=min(min(z.each) for z in zeros),
         zeros_common=min(z.common() for z in zeros),
         total=zeros[0].total,
@@ -143,13 +164,6 @@ def _read_samples(folder: Path, notes: list[str]) -> tuple[SampleFacts | None, l
         return facts, []
 
 
-def _sample_steps(store: DiskSamples) -> list[int]:
-    try:
-        return [int(record["step"]) for record in store.read_index()["samples"]]
-    except (KeyError, TypeError) as error:
-        raise RunError(f"{store.directory / INDEX} must list samples, but it does not.") from error
-
-
 class _Zeros:
     """Counts zeros of the samples of a chain as they pass."""
 
@@ -158,9 +172,10 @@ class _Zeros:
         self.total = 0
         self._alive: dict[str, torch.Tensor] = {}
 
-    def watch(self, store: DiskSamples, steps: Iterable[int]) -> Iterator[Tensors]:
-        for step in steps:
-            tensors = store.read(step)
+    def watch(self, chain: _Chain, length: int) -> Iterator[Tensors]:
+        """The last ``length`` samples, one at a time."""
+        for step in chain.steps[-length:]:
+            tensors = chain.read(step)
             weights = learnt(tensors)
             alive = {name: weight != 0 for name, weight in weights.items()}
             self.total = sum(weight.numel() for weight in weights.values())
@@ -169,6 +184,7 @@ class _Zeros:
             yield tensors
 
     def common(self) -> int:
+        """Weights that were zero in all of them."""
         return self.total - sum(int(mask.sum()) for mask in self._alive.values())
 
 
@@ -194,14 +210,14 @@ def _loss(facts: RunFacts) -> list[Convergence]:
         return []
 
 
-def _read_snapshot(folder: Path) -> Snapshot | None:
-    checkpoint = Checkpoints(folder / CHECKPOINTS).latest()
+def _snapshot(checkpoint: Checkpoint | None) -> Snapshot | None:
     if checkpoint is None or not isinstance(checkpoint.state.get("model"), dict):
         return None
-    weights = learnt(checkpoint.state["model"])
-    prior = mapping(mapping(checkpoint.state.get("sampler")).get("prior"))
+    state = checkpoint.state
+    weights = learnt(state["model"])
+    prior = mapping(mapping(state.get("sampler")).get("prior"))
     names = list(prior.get("names") or [])
     rho = dict(zip(names, prior.get("rho") or [], strict=False))
-    pruned = mapping(checkpoint.state.get("pruner")).get("names") or []
+    pruned = mapping(mapping(state.get("callbacks")).get("pruner")).get("names") or []
     sparse = [name for name in weights if name in {*names, *pruned}]
     return Snapshot(weights, rho, sparse, checkpoint.path.name)
