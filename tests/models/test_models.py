@@ -12,13 +12,14 @@ from safetensors.torch import load_file
 from torch import nn
 
 from spikeslab import select_weights
-from spikeslab.models import CNN, DigitsCNN, ResNet, resnet20, resnet32, resnet56
+from spikeslab.models import CNN, BatchNormCNN, DigitsCNN, ResNet, resnet20, resnet32, resnet56
 
 
 @pytest.mark.parametrize(
     ("build", "parameters", "image"),
     [
         (CNN, 681_506, (1, 28, 28)),
+        (BatchNormCNN, 493_772, (1, 28, 28)),
         (DigitsCNN, 53_002, (1, 8, 8)),
         (resnet20, 272_474, (3, 32, 32)),
         (resnet32, 466_906, (3, 32, 32)),
@@ -40,18 +41,6 @@ def test_the_sparse_layers_of_the_paper() -> None:
     assert sum(weight.numel() for weight in sparse.values()) == 267_264
 
 
-def test_dropout_acts_on_the_inputs_of_fc1_in_training_only() -> None:
-    model = CNN(dropout=0.5)
-    images = torch.rand(2, 1, 28, 28)
-    seen: list[torch.Tensor] = []
-    model.fc1.register_forward_pre_hook(lambda _, inputs: seen.append(inputs[0]))
-    model(images)
-    model.eval()(images)
-    dropped = seen[0] == 0
-    assert 0.4 < dropped[seen[1] != 0].float().mean() < 0.6
-    assert torch.equal(model(images), model(images))
-
-
 def test_resnet_init_is_he_normal_over_the_fan_out() -> None:
     weight = resnet20().layer3[1].conv2.weight
     assert weight.std().item() == pytest.approx((2.0 / (64 * 9)) ** 0.5, rel=0.02)
@@ -70,3 +59,18 @@ def test_the_public_resnet20_loads_strictly() -> None:
     model = resnet20()
     model.load_state_dict(load_file(path), strict=True)
     assert model.layer1[0].conv1.weight.count_nonzero() == 16 * 16 * 9
+
+
+def test_dropout_drops_the_hidden_units_after_the_first_full_layer() -> None:
+    model = CNN(dropout=0.5).train()
+    seen = {}
+    model.fc1.register_forward_pre_hook(lambda module, inputs: seen.update(before=inputs[0]))
+    model.fc2.register_forward_pre_hook(lambda module, inputs: seen.update(after=inputs[0]))
+    images = torch.rand(64, 1, 28, 28)
+    model(images)
+    zeros = {name: float((units == 0).double().mean()) for name, units in seen.items()}
+    model.eval()
+    model(images)
+    rest = float((seen["after"] == 0).double().mean())
+    assert zeros["after"] == pytest.approx(rest + 0.5 * (1 - rest), abs=0.03)
+    assert zeros["before"] == float((seen["before"] == 0).double().mean())

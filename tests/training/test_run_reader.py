@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import shutil
 
 import numpy as np
@@ -85,6 +86,8 @@ def test_convergence_of_predictions_comes_from_the_evaluation(folder):
     (folder / "evaluation.json").write_text(json.dumps(EVALUATION | {"convergence": [item]}))
     first = read_run(folder).convergence[0]
     assert (first.name, first.rhat) == ("predictions", 1.2)
+    (folder / "evaluation.json").write_text(json.dumps({"convergence": [item | {"rhat": None}]}))
+    assert math.isnan(read_run(folder).convergence[0].rhat), "JSON has no word for a number that is not finite"
 
 
 def damage(path, text):
@@ -118,15 +121,12 @@ def cut(pattern):
         (damage("run.json", '{"version": 9}'), r"run\.json must be of version 1, but got 9\.$"),
         (damage("run.json", json.dumps(run_record(steps="many"))), r"must have a valid 'steps', but got 'many'\.$"),
         (damage("run.json", json.dumps(run_record(status="odd"))), r"must have a status among 'running', .*got 'odd'"),
-        (
-            damage("metrics.jsonl", '{"step": 1}\nx\n{"step": 2}\n'),
-            r"a JSON object with a step in line 2, but",, r"must hold a JSON object on every line, but got: "),
-        ),
+        (damage("metrics.jsonl", '{"step": 1}\nx\n{"step": 2}\n'), r"must hold a JSON object on every line, but got: "),
         (
             damage("metrics.jsonl", '{"step": 1}\n{}\n{"step": 2}\n'),
-            r"a JSON object with a step in line 2, but",, r"must have an integer step in line 2, but got None"),
-        (lambda folder: (folder / "metrics.jsonl").write_bytes(b"\xff\n"), r"metrics\.jsonl must be text, but got: "),
+            r"must have an integer step in line 2, but got",
         ),
+        (lambda folder: (folder / "metrics.jsonl").write_bytes(b"\xff\n"), r"metrics\.jsonl must be text, but got: "),
         (damage("evaluation.json", '{"convergence": [{"x": 1}]}'), r"must hold a valid 'convergence', but got: "),
         (damage("posterior/chain-0/posterior.json", "{"), r"posterior\.json must be a readable index, but got: "),
         (damage("posterior/chain-0/posterior.json", '{"version": 1}'), r"posterior\.json must list samples, but"),

@@ -67,6 +67,13 @@ def test_the_thermometer_changes_nothing_and_lets_go():
     assert not measured.sampler._optimizer_step_pre_hooks
 
 
+def test_an_optimizer_has_no_temperature():
+    training = run([thermometer := Thermometer(configurational_from=0)])
+    training.sampler = torch.optim.SGD(training.model.parameters(), lr=0.1, momentum=0.9)
+    training.run(steps=5)
+    assert thermometer.metrics() == {}
+
+
 def test_the_evaluation_of_a_posterior_has_its_convergence(tmp_path):
     model = nn.Linear(5, 3)
     posterior = ss.Posterior(model, burn_in=20)

@@ -313,6 +313,20 @@ class Stream(IterableDataset):
         return iter(())
 
 
+def test_any_torch_optimizer_serves(tmp_path: Path) -> None:
+    def make() -> Training:
+        torch.manual_seed(0)
+        model = network()
+        return Training(model, torch.optim.Adam(model.parameters()), TensorBatches(*data(), batch_size=8))
+
+    whole = make()
+    whole.run(steps=12)
+    make().run(steps=7, folder=tmp_path)
+    second = make()
+    second.run(steps=12, folder=RunFolder(tmp_path, resume=True))
+    assert same(second.state_dict()["model"], whole.state_dict()["model"])
+
+
 def test_bad_arguments_are_refused() -> None:
     run = training(None)
     with pytest.raises(ValueError, match=r"^run must be given epochs or steps, but got epochs=None and steps=None\.$"):

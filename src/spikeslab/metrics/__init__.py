@@ -8,6 +8,7 @@ from spikeslab.metrics.classification import (
     negative_log_likelihood,
     reliability_curve,
 )
+from spikeslab.metrics.detection import Detection, detection, selective_accuracy
 from spikeslab.metrics.regression import (
     gaussian_log_score,
     interval_coverage,
@@ -16,20 +17,26 @@ from spikeslab.metrics.regression import (
     root_mean_squared_error,
 )
 from spikeslab.metrics.temperature import ConfigurationalTemperature, Temperature, kinetic_temperature
+from spikeslab.metrics.uncertainty import entropy, mutual_information
 
 __all__ = [
     "ConfigurationalTemperature",
+    "Detection",
     "Reliability",
     "Temperature",
     "accuracy",
     "brier_score",
+    "detection",
+    "entropy",
     "expected_calibration_error",
     "gaussian_log_score",
     "interval_coverage",
     "kinetic_temperature",
     "mean_absolute_error",
     "mean_squared_error",
+    "mutual_information",
     "negative_log_likelihood",
     "reliability_curve",
     "root_mean_squared_error",
+    "selective_accuracy",
 ]

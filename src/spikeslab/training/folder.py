@@ -152,7 +152,7 @@ class RunFolder:
             "versions": {name: version(name) for name in ("spikeslab", "torch", "numpy")}
             | {"python": platform.python_version()},
             "settings": self.settings,
-            "num_data": int(run.sampler.param_groups[0]["num_data"]),
+            "num_data": run.sampler.param_groups[0].get("num_data"),
             "status": status,
             "message": message,
             "steps": run.steps,

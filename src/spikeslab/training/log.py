@@ -77,9 +77,9 @@ def describe(run: Training) -> dict[str, Any]:
         "seconds": round(run.seconds, 3),
         "loss": run.take_loss(),
         "lr": float(group["lr"]),
-        "temperature": float(group["temperature"]),
+        "temperature": float(group.get("temperature", 0.0)),
     }
-    prior = run.sampler.prior
+    prior = getattr(run.sampler, "prior", None)
     if isinstance(prior, SpikeSlab):
         found = prior.diagnostics(int(group["num_data"]))
         record |= {"sigma": found.sigma, "delta": found.delta, "omega_sum": found.omega_sum}

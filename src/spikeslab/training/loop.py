@@ -15,9 +15,9 @@ from typing import Any, Protocol, TypeAlias
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
+from torch.optim import Optimizer
 
 from spikeslab.errors import NonFiniteError, check_count, quoted
-from spikeslab.samplers.base import Sampler
 from spikeslab.training.batches import DataOrder, TensorBatches
 from spikeslab.training.callbacks import Callback
 from spikeslab.training.folder import RunFolder
@@ -62,7 +62,7 @@ class Training:
 
     Args:
         model: The model.
-        sampler: Its sampler, with the prior if there is one.
+        sampler: Its sampler, with the prior if there is one; or any torch optimizer, for a point estimate.
         data: Batches: ``TensorBatches``, a ``DataLoader`` or any list or loader that can be run through again.
         loss: From (model, batch) to the mean loss of the batch; by default the cross-entropy of (x, y).
         callbacks: What happens after each step, in this order.
@@ -77,7 +77,7 @@ class Training:
     def __init__(
         self,
         model: nn.Module,
-        sampler: Sampler,
+        sampler: Optimizer,
         data: TensorBatches | Iterable[Any],
         loss: Loss = cross_entropy,
         *,

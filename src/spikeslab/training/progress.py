@@ -76,7 +76,7 @@ class ShowProgress(Callback):
             "loss": None if self._loss is None else f"{self._loss:.4f}",
             "accuracy": None if accuracy is None else f"{accuracy:.2%}",
             "sparsity": None if sparsity is None else f"{sparsity:.1%}",
-            "T": f"{run.sampler.param_groups[0]['temperature']:.3g}",
+            "T": f"{run.sampler.param_groups[0].get('temperature', 0.0):.3g}",
         }
         return {name: value for name, value in numbers.items() if value is not None}
 

@@ -262,8 +262,8 @@ def _command(facts: RunFacts) -> list[Block]:
 
 
 def _settings(facts: RunFacts) -> dict[str, str]:
-    seed = {} if facts.run["seed"] is None else {"seed": str(facts.run["seed"])}
-    return {**seed, "num_data": f"{facts.run['num_data']:,}", **_texts(facts.run["settings"])}
+    known = {name: facts.run[name] for name in ("seed", "num_data") if facts.run[name] is not None}
+    return _texts({**known, **facts.run["settings"]})
 
 
 def _texts(facts: Mapping[str, Any]) -> dict[str, str]:

@@ -9,6 +9,7 @@ be missing.
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -44,7 +45,7 @@ FIELDS: dict[str, type | tuple[type, ...]] = {
     "seed": (int, NoneType),
     "versions": dict,
     "settings": dict,
-    "num_data": int,
+    "num_data": (int, NoneType),
     "status": str,
     "steps": int,
     "epochs": (int, float),
@@ -191,10 +192,15 @@ class _Zeros:
 def _predictions(evaluation: Mapping[str, Any]) -> list[Convergence]:
     """Convergence in function space, which needs the model and is therefore kept by the run itself."""
     try:
-        found = [Convergence(**item) for item in evaluation.get("convergence", [])]
-    except TypeError as error:
+        found = [Convergence(**_numbers(item)) for item in evaluation.get("convergence", [])]
+    except (TypeError, AttributeError) as error:
         raise RunError(f"{EVALUATION} must hold a valid 'convergence', but got: {error}.") from error
     return [item for item in found if item.name == PREDICTIONS]
+
+
+def _numbers(item: Mapping[str, Any]) -> dict[str, Any]:
+    """``item`` with NaN for null, which JSON has instead."""
+    return {name: math.nan if value is None else value for name, value in item.items()}
 
 
 def _loss(facts: RunFacts) -> list[Convergence]:

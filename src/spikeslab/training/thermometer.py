@@ -5,8 +5,11 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Any
 
+from torch import nn
+
 from spikeslab.errors import check_count
 from spikeslab.metrics.temperature import ConfigurationalTemperature, kinetic_temperature
+from spikeslab.samplers.base import Sampler
 from spikeslab.training.callbacks import Callback
 
 if TYPE_CHECKING:
@@ -25,28 +28,31 @@ class Thermometer(Callback):
     def __init__(self, configurational_from: int | None = None) -> None:
         start = configurational_from
         self._start = None if start is None else check_count("configurational_from", start, minimum=0)
-        self._run: Training | None = None
+        self._model = nn.Module()
+        self._sampler: Sampler | None = None
         self._average: ConfigurationalTemperature | None = None
         self._hook: Any = None
 
     def begin(self, run: Training) -> None:
         """Watch the gradients, just before each step."""
-        self._run = run
+        if not isinstance(run.sampler, Sampler):  # any other optimizer has no temperature
+            return
+        self._model, self._sampler = run.model, run.sampler
         if self._start is not None:
-            self._hook = run.sampler.register_step_pre_hook(lambda *_: self._before_step(run))
+            self._hook = run.sampler.register_step_pre_hook(lambda *_: self._before_step())
 
-    def _before_step(self, run: Training) -> None:
-        if self._start is None or run.steps < self._start:
+    def _before_step(self) -> None:
+        if self._sampler is None or self._start is None or self._sampler.steps < self._start:
             return
         if self._average is None:
-            self._average = ConfigurationalTemperature(run.model, run.sampler)
+            self._average = ConfigurationalTemperature(self._model, self._sampler)
         self._average.update()
 
     def metrics(self) -> dict[str, Any]:
         """Readings of now (kinetic) and of the average so far (configurational)."""
-        if self._run is None:
+        if self._sampler is None:
             return {}
-        kinetic = kinetic_temperature(self._run.model, self._run.sampler)
+        kinetic = kinetic_temperature(self._model, self._sampler)
         configurational = {} if self._average is None else self._average.result()
         found = {"kinetic_temperature": kinetic, "configurational_temperature": configurational}
         return {

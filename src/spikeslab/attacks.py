@@ -1,0 +1,120 @@
+r"""Adversarial examples: how far a prediction moves when every pixel moves by at most zeta.
+
+The fast gradient sign method (section 5.3 of the paper) takes one step against the log-probability of a label,
+
+.. math::
+    x' = \mathrm{clip}_{[0,1]}\bigl(x - \zeta\,\mathrm{sign}\,\nabla_x \log P(y \mid x)\bigr),
+
+with y the predicted label (the paper: no labels are needed) or the true one; projected gradient descent takes many
+small steps and stays within zeta. P is that of one network or of a whole posterior. An attack that follows the gradient
+of one sample but is judged on the average of many misses its target, and makes the average look more robust than it is:
+attack what you defend.
+
+References:
+    I. Goodfellow, J. Shlens and C. Szegedy (2015), Explaining and harnessing adversarial examples.
+    A. Madry, A. Makelov, L. Schmidt, D. Tsipras and A. Vladu (2018), Towards deep learning models resistant to
+    adversarial attacks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TypeAlias
+
+import torch
+from torch import Tensor, nn
+
+from spikeslab.errors import check_count, check_number
+from spikeslab.posterior import Posterior
+
+LogProbabilities: TypeAlias = Callable[[Tensor], Tensor]
+
+
+def of_model(model: nn.Module) -> LogProbabilities:
+    """Log-probabilities of one network that returns logits, in evaluation mode."""
+
+    def log_probabilities(x: Tensor) -> Tensor:
+        modes = {module: module.training for module in model.modules()}
+        model.eval()
+        try:
+            logits: Tensor = model(x)
+        finally:
+            for module, mode in modes.items():
+                module.training = mode
+        return logits.log_softmax(dim=1)
+
+    return log_probabilities
+
+
+def of_posterior(posterior: Posterior) -> LogProbabilities:
+    """Log of the averaged probabilities of a posterior, whose gradient is that of the average itself."""
+    samples = [of_model(posterior.sample(index)) for index in range(len(posterior))]
+    log_weights = posterior.weights.log()
+
+    def log_probabilities(x: Tensor) -> Tensor:
+        each = torch.stack([sample(x) for sample in samples])
+        return (each + log_weights.to(each).view(-1, 1, 1)).logsumexp(dim=0)
+
+    return log_probabilities
+
+
+def fgsm(target: LogProbabilities, x: Tensor, zeta: float, labels: Tensor | None = None) -> Tensor:
+    """One step of size ``zeta`` along the sign of the gradient.
+
+    Args:
+        target: What is attacked: :func:`of_model` or :func:`of_posterior`.
+        x: Inputs in [0, 1].
+        zeta: Largest change of a pixel.
+        labels: Labels whose probability is lowered; the predicted ones where they are not given.
+    """
+    zeta = check_number("zeta", zeta, ">= 0")
+    return (x - zeta * _gradient(target, x, labels).sign()).clamp(0.0, 1.0)
+
+
+def pgd(
+    target: LogProbabilities,
+    x: Tensor,
+    zeta: float,
+    labels: Tensor | None = None,
+    *,
+    steps: int = 10,
+    step_size: float | None = None,
+    generator: torch.Generator | None = None,
+) -> Tensor:
+    """Many small steps along the sign of the gradient, never further than ``zeta`` from ``x``.
+
+    Args:
+        target: What is attacked.
+        x: Inputs in [0, 1].
+        zeta: Largest change of a pixel.
+        labels: Labels whose probability is lowered; those predicted for ``x`` where they are not given.
+        steps: Number of steps.
+        step_size: Size of a step; by default ``2.5 * zeta / steps``, which reaches the border from any start.
+        generator: Where given, the attack starts at a random place within ``zeta``.
+    """
+    zeta = check_number("zeta", zeta, ">= 0")
+    size = (
+        2.5 * zeta / check_count("steps", steps) if step_size is None else check_number("step_size", step_size, "> 0")
+    )
+    if labels is None:
+        with torch.no_grad():
+            labels = target(x).argmax(dim=1)
+    low, high = (x - zeta).clamp_min(0.0), (x + zeta).clamp_max(1.0)
+    attacked = x
+    if generator is not None:
+        shift = 2.0 * torch.rand(x.shape, generator=generator, device=x.device, dtype=x.dtype) - 1.0
+        attacked = torch.clamp(x + zeta * shift, low, high)
+    for _ in range(steps):
+        attacked = torch.clamp(attacked - size * _gradient(target, attacked, labels).sign(), low, high)
+    return attacked
+
+
+def _gradient(target: LogProbabilities, x: Tensor, labels: Tensor | None) -> Tensor:
+    """Gradient of the log-probability of each row's label with respect to the row."""
+    with torch.enable_grad():
+        x = x.detach().requires_grad_()
+        scores = target(x)
+        chosen = scores.max(dim=1).values if labels is None else scores.gather(1, labels[:, None]).squeeze(1)
+        # Rows do not depend on each other, so the gradient of the sum is that of each.
+        (gradient,) = torch.autograd.grad(chosen.sum(), x)
+    return gradient

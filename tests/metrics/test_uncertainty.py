@@ -1,0 +1,61 @@
+import math
+
+import pytest
+import torch
+
+from spikeslab.metrics import detection, entropy, mutual_information, selective_accuracy
+
+
+def test_entropy_and_mutual_information_of_known_predictions() -> None:
+    agree = torch.tensor([[[0.5, 0.5]], [[0.5, 0.5]]])
+    differ = torch.tensor([[[1.0, 0.0]], [[0.0, 1.0]]])
+    assert entropy(agree[0]).item() == pytest.approx(math.log(2))
+    assert mutual_information(agree).item() == pytest.approx(0.0, abs=1e-7)
+    assert mutual_information(differ).item() == pytest.approx(math.log(2))
+    weighted = mutual_information(differ, torch.tensor([1.0, 0.0]))
+    assert weighted.item() == pytest.approx(0.0, abs=1e-7)
+
+
+def test_the_three_entropies_add_up() -> None:
+    p = torch.randn(7, 20, 5).softmax(-1)
+    assert torch.allclose(entropy(p.mean(0)), entropy(p).mean(0) + mutual_information(p), atol=1e-6)
+    assert bool((mutual_information(p) > 0).all())
+
+
+def test_detection_is_the_share_of_pairs_in_the_right_order() -> None:
+    own, foreign = torch.randn(300), torch.randn(200) + 1.0
+    found = detection(own, foreign)
+    pairs = (foreign[:, None] > own).double() + 0.5 * (foreign[:, None] == own).double()
+    assert found.auroc == pytest.approx(float(pairs.mean()), abs=1e-6)
+    threshold = foreign.sort(descending=True).values[math.ceil(0.95 * 200) - 1]
+    assert found.fpr95 == pytest.approx(float((own >= threshold).double().mean()), abs=1e-6)
+    order = torch.cat([own, foreign]).argsort(descending=True)
+    hits = (order >= 300).double()
+    precision = hits.cumsum(0) / torch.arange(1, 501)
+    assert found.aupr == pytest.approx(float((precision * hits).sum() / 200), abs=1e-5)
+
+
+def test_detection_does_not_depend_on_the_scale_of_the_scores() -> None:
+    own, foreign = torch.rand(50), torch.rand(50) + 0.3
+    assert (
+        detection(own, foreign) == detection(1e-9 * own, 1e-9 * foreign) == detection(100 * own - 7, 100 * foreign - 7)
+    )
+    assert detection(own, own).auroc == 0.5
+
+
+def test_selective_accuracy_keeps_the_most_confident() -> None:
+    p = torch.tensor([[0.9, 0.1], [0.8, 0.2], [0.4, 0.6], [0.55, 0.45]])
+    labels = torch.tensor([0, 0, 0, 1])
+    kept = selective_accuracy(p, labels, torch.tensor([0.25, 0.5, 0.75, 1.0]))
+    assert kept.tolist() == pytest.approx([1.0, 1.0, 2 / 3, 0.5])
+
+
+def test_bad_shapes_are_refused() -> None:
+    with pytest.raises(
+        ValueError, match=r"^probabilities must have the shape \(samples, rows, classes\), but got \(2, 3\)"
+    ):
+        mutual_information(torch.rand(2, 3))
+    with pytest.raises(ValueError, match=r"^foreign must be a vector of finite scores, but got the shape \(0,\)\.$"):
+        detection(torch.rand(3), torch.rand(0))
+    with pytest.raises(ValueError, match=r"^coverages must be in \(0, 1\], but got \[0\.0\]\.$"):
+        selective_accuracy(torch.rand(2, 2), torch.zeros(2), torch.zeros(1))

@@ -1,0 +1,113 @@
+import pytest
+import torch
+from torch import nn
+
+import spikeslab as ss
+from spikeslab.attacks import fgsm, of_model, of_posterior, pgd
+
+
+@pytest.fixture
+def linear() -> nn.Module:
+    """Logits (0, w x): the gradient of log P is known."""
+    model = nn.Linear(3, 2, bias=False)
+    with torch.no_grad():
+        model.weight.copy_(torch.tensor([[0.0, 0.0, 0.0], [2.0, -1.0, 0.0]]))
+    return model
+
+
+@pytest.fixture
+def posterior() -> ss.Posterior:
+    """Five networks with batch normalisation and dropout, not equally weighted."""
+    model = nn.Sequential(
+        nn.Flatten(), nn.Linear(9, 12), nn.BatchNorm1d(12), nn.ReLU(), nn.Dropout(0.5), nn.Linear(12, 4)
+    )
+    sampler = ss.SGLD(model.parameters(), lr=1.0, num_data=10, temperature=0.0)
+    posterior = ss.Posterior(model, weights="epsilon", sampler=sampler)
+    for step in range(5):
+        sampler.steps, sampler.param_groups[0]["lr"] = step + 1, 1.0 + step
+        for parameter in model.parameters():
+            nn.init.normal_(parameter)
+        model(torch.randn(20, 9))
+        posterior.collect()
+    return posterior
+
+
+def test_the_label_free_step_lowers_the_predicted_class(linear: nn.Module) -> None:
+    x = torch.tensor([[0.9, 0.2, 0.5], [0.1, 0.9, 0.5]])  # predicted 1 and 0
+    moved = fgsm(of_model(linear), x, 0.05)
+    assert torch.allclose(moved - x, torch.tensor([[-0.05, 0.05, 0.0], [0.05, -0.05, 0.0]]))
+
+
+def test_with_labels_the_true_class_is_lowered(linear: nn.Module) -> None:
+    x = torch.tensor([[0.9, 0.2, 0.5]])
+    moved = fgsm(of_model(linear), x, 0.05, torch.tensor([0]))
+    assert torch.allclose(moved - x, torch.tensor([[0.05, -0.05, 0.0]]))
+
+
+def test_pixels_stay_in_the_unit_interval(linear: nn.Module) -> None:
+    x = torch.tensor([[0.02, 0.99, 0.5], [0.99, 0.01, 0.5]])
+    for attack in (fgsm, pgd):
+        moved = attack(of_model(linear), x, 0.3)
+        assert float(moved.min()) >= 0.0
+        assert float(moved.max()) <= 1.0
+        assert float((moved - x).abs().max()) <= 0.3 + 1e-6
+
+
+def test_no_distance_is_no_attack(posterior: ss.Posterior) -> None:
+    x = torch.rand(6, 1, 3, 3)
+    for attack in (fgsm, pgd):
+        assert torch.equal(attack(of_posterior(posterior), x, 0.0), x)
+
+
+def test_the_posterior_is_the_average_that_it_predicts(posterior: ss.Posterior) -> None:
+    x = torch.rand(6, 1, 3, 3)
+    assert torch.allclose(of_posterior(posterior)(x).exp(), posterior.predict(x), atol=1e-6)
+
+
+def test_the_averaged_attack_follows_the_gradient_of_the_average(posterior: ss.Posterior) -> None:
+    x = torch.rand(5, 1, 3, 3, dtype=torch.float64)
+    posterior.model.double()
+    target = of_posterior(posterior)
+    labels = target(x).argmax(1)
+    moved = fgsm(target, x, 0.01)
+    for row, pixel in [(0, (0, 0)), (2, (1, 2)), (4, (2, 1))]:
+        up, down = x.clone(), x.clone()
+        up[row, 0, pixel[0], pixel[1]] += 1e-5
+        down[row, 0, pixel[0], pixel[1]] -= 1e-5
+        slope = (target(up) - target(down))[row, labels[row]].detach()
+        change = (moved - x)[row, 0, pixel[0], pixel[1]]
+        assert float(change.sign()) == -float(slope.sign())
+
+
+def test_projected_gradient_descent_is_at_least_as_strong(posterior: ss.Posterior) -> None:
+    x = torch.rand(64, 1, 3, 3)
+    target = of_posterior(posterior)
+    labels = target(x).argmax(1)
+    one, many = (target(attack(target, x, 0.2, labels)).gather(1, labels[:, None]).mean() for attack in (fgsm, pgd))
+    assert float(many) <= float(one) + 1e-6
+
+
+def test_a_random_start_is_within_reach_and_repeatable(posterior: ss.Posterior) -> None:
+    x = torch.rand(8, 1, 3, 3)
+    target = of_model(posterior.sample(0))
+    starts = [
+        pgd(target, x, 0.1, steps=1, step_size=1e-9, generator=torch.Generator().manual_seed(1)) for _ in range(2)
+    ]
+    assert torch.equal(*starts)
+    assert 0.05 < float((starts[0] - x).abs().max()) <= 0.1 + 1e-6
+
+
+def test_attacks_leave_no_trace(posterior: ss.Posterior) -> None:
+    model = posterior.model.train()
+    before = {name: tensor.clone() for name, tensor in model.state_dict().items()}
+    fgsm(of_model(model), torch.rand(6, 1, 3, 3), 0.1)
+    assert model.training
+    assert all(torch.equal(before[name], tensor) for name, tensor in model.state_dict().items())
+    assert all(parameter.grad is None for parameter in model.parameters())
+
+
+def test_bad_arguments_are_refused(linear: nn.Module) -> None:
+    with pytest.raises(ValueError, match=r"^zeta must be a number >= 0, but got -0\.1\.$"):
+        fgsm(of_model(linear), torch.rand(1, 3), -0.1)
+    with pytest.raises(ValueError, match=r"^steps must be an integer >= 1, but got 0\.$"):
+        pgd(of_model(linear), torch.rand(1, 3), 0.1, steps=0)
