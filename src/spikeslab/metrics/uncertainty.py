@@ -22,7 +22,8 @@ def entropy(probabilities: Tensor) -> Tensor:
     >>> entropy(torch.tensor([[0.5, 0.5], [0.9, 0.1]]))
     tensor([0.6931, 0.3251])
     """
-    return torch.special.entr(probabilities).sum(dim=-1)
+    total: Tensor = torch.special.entr(probabilities).sum(dim=-1)
+    return total
 
 
 def mutual_information(probabilities: Tensor, weights: Tensor | None = None) -> Tensor:
