@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import re
 import shutil
+import sys
 
 import pytest
 import torch
 from matplotlib.figure import Figure
 
+import spikeslab as ss
 from browser import find_chromium, look
+from spikeslab.training import RunFolder, TensorBatches, Thermometer, Training
 from spikeslab.training.checkpoints import Checkpoints
 from spikeslab.training.report import REPORT, run_page, write_report
 from spikeslab.training.report_figures import LAYERS, curves_figure, histograms_figure, latents_figure
@@ -125,6 +128,32 @@ def test_the_report_is_written_and_replaced(full, tmp_path):
     first = path.read_bytes()
     assert path == folder / REPORT
     assert write_report(folder).read_bytes() == first, "equal runs have equal reports"
+
+
+def finish(folder, **options):
+    model = torch.nn.Linear(4, 2)
+    sampler = ss.SGHMC(model.parameters(), lr=0.1, num_data=8, seed=0)
+    data = TensorBatches(torch.randn(8, 4), torch.tensor([0, 1] * 4), batch_size=4)
+    Training(model, sampler, data, callbacks=[Thermometer()]).run(steps=6, folder=RunFolder(folder, **options))
+
+
+@pytest.mark.usefixtures("with_report")
+def test_a_run_of_the_loop_ends_in_a_report(tmp_path):
+    finish(tmp_path / "run")
+    assert "Finished 6 steps in" in (tmp_path / "run" / REPORT).read_text()
+    finish(tmp_path / "without", report=False)
+    assert not (tmp_path / "without" / REPORT).exists()
+
+
+@pytest.mark.usefixtures("with_report")
+def test_a_report_that_cannot_be_made_does_not_spoil_the_run(tmp_path, monkeypatch):
+    monkeypatch.setattr("spikeslab.training.report.write_report", lambda path: 1 / 0)
+    with pytest.warns(ss.SpikeSlabWarning, match=r"^the run finished, but its report could not be made \(division"):
+        finish(tmp_path / "run")
+    assert read_run(tmp_path / "run").run["status"] == "finished"
+    monkeypatch.setitem(sys.modules, "spikeslab.training.report", None)
+    finish(tmp_path / "bare")
+    assert not (tmp_path / "bare" / REPORT).exists()
 
 
 needs_browser = pytest.mark.skipif(find_chromium() is None, reason="no Chromium or Chrome on this machine")
