@@ -6,6 +6,7 @@ import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import torch
 from torch import nn
@@ -99,6 +100,14 @@ def write_run(
     if evaluation is not None:
         (folder / "evaluation.json").write_text(json.dumps(evaluation))
     generator = torch.Generator().manual_seed(0)
+    with mock.patch("spikeslab.files.flush"):  # a test need not survive a power cut, and hundreds of samples are slow
+        _write_chains(folder, chains, draws, centre, mask, generator)
+    if checkpoint:
+        _write_checkpoint(folder)
+    return folder
+
+
+def _write_chains(folder, chains, draws, centre, mask, generator) -> None:
     for chain in range(chains):
         model = Net()
         directory = folder / "posterior" / (f"chain-{chain}" if chains > 1 else "")
@@ -111,22 +120,23 @@ def write_run(
                 kept = torch.arange(model.fc1.weight.numel()).roll(mask(chain, draw)).view_as(model.fc1.weight) % 2
                 model.fc1.weight.mul_(kept)
             posterior.collect()
-    if checkpoint:
-        model = Net()
-        prior = ss.SpikeSlab(ss.select_weights(model, "fc1.weight"), v0=0.01, v1=1.0)
-        sampler = ss.SGHMC(model.parameters(), lr=0.1, num_data=100, prior=prior, seed=0)
-        for param in model.parameters():
-            param.grad = torch.zeros_like(param)
-        sampler.step()
-        pruner = ss.Pruner(prior.weights, 0.5)
-        pruner.step()
-        state = {
-            "model": model.state_dict(),
-            "sampler": sampler.state_dict(),
-            "callbacks": {"pruner": pruner.state_dict()},
-        }
-        Checkpoints(folder / "checkpoints").save(STEPS, state)
-    return folder
+
+
+def _write_checkpoint(folder: Path) -> None:
+    model = Net()
+    prior = ss.SpikeSlab(ss.select_weights(model, "fc1.weight"), v0=0.01, v1=1.0)
+    sampler = ss.SGHMC(model.parameters(), lr=0.1, num_data=100, prior=prior, seed=0)
+    for param in model.parameters():
+        param.grad = torch.zeros_like(param)
+    sampler.step()
+    pruner = ss.Pruner(prior.weights, 0.5)
+    pruner.step()
+    state = {
+        "model": model.state_dict(),
+        "sampler": sampler.state_dict(),
+        "callbacks": {"pruner": pruner.state_dict()},
+    }
+    Checkpoints(folder / "checkpoints").save(STEPS, state)
 
 
 RELIABILITY = {

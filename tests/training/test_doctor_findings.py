@@ -108,8 +108,8 @@ def test_noise_in_the_loss_is_no_rise(healthy):
         ([Convergence("predictions", 9, 4, 40, 1.004, 300.0, 200.0)], OK, "The 4 chains agree: R-hat is 1"),
         ([Convergence("predictions", 9, 4, 400, 1.05, 300.0, 200.0)], NOTE, "The 4 chains nearly agree: R-hat is 1.05"),
         ([Convergence("predictions", 9, 4, 40, 1.3, 12.0, 20.0)], PROBLEM,
-         "The 4 chains differ: R-hat is 1.3 in the predictions, and the effective sample size 12; they have not found "
-         "the same distribution."),
+         "The 4 chains differ: R-hat is 1.3 in the worst of 9 predictions, and the effective sample size 12; they have "
+         "not found the same distribution."),
         ([Convergence("predictions", 9, 4, 40, 1.004, 30.0, 20.0)], NOTE, "The 4 chains nearly agree"),
         # With 40 draws of 9 quantities an R-hat of 1.05 is chance.
         ([Convergence("predictions", 9, 4, 40, 1.05, 300.0, 200.0)], OK, "The 4 chains agree: R-hat is 1.05"),
@@ -209,6 +209,23 @@ def test_the_temperature(healthy, change, level, beginning):
 def test_a_small_layer_may_read_wrong_by_chance(healthy):
     unknown = replace(healthy, snapshot=None, metrics=healthy.metrics[-3:])
     assert finding(changed(unknown, kinetic(bias=1.5)), "temperature").level is OK
+
+
+@pytest.mark.parametrize(
+    ("ratios", "level", "beginning"),
+    [
+        ((0.9, 1.1), OK, "The weights have travelled as far as T lets them: their configurational temperature is 0.9 "
+         "times to 1.1 times T."),
+        ((0.13, 0.98), NOTE, "The chain has seen only a part of its law: the configurational temperature of a is 0.13 "
+         "times T, and below 0.5 times in 1 of 2 layers."),
+        ((0.13, 12.0), NOTE, "The configurational temperature of b is 12 times T: these weights are warmer than T"),
+    ],
+)  # fmt: skip
+def test_the_travel_of_the_weights(healthy, ratios, level, beginning):
+    readings = {"a": 0.01 * ratios[0], "b": 0.01 * ratios[1]}
+    found = finding(changed(healthy, lambda r: r.update(configurational_temperature=readings)), "travel")
+    assert found.level is level
+    assert found.sentence.startswith(beginning)
 
 
 @pytest.mark.parametrize(

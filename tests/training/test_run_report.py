@@ -108,6 +108,15 @@ def test_constant_numbers_have_a_word_and_no_curve(full):
     assert "Constant: lr 0.1, temperature 0.01." in section(run_page(full), "Curves").blocks[0].caption
 
 
+def test_an_evaluation_that_records_repeat_is_one_point(tmp_path):
+    def every_100(record):
+        record["evaluation"] = {"accuracy": record["step"] // 100 / 10, "other": 2.0, "nll": 0.1}
+
+    facts = read_run(write_run(tmp_path / "run", chains=0, checkpoint=False, change=every_100))
+    axes = {axes.get_title(loc="left"): axes for axes in curves_figure(facts).axes}
+    assert axes["accuracy (evaluation)"].lines[0].get_xdata().tolist() == [10.0, 100.0, 200.0, 300.0]
+
+
 def test_many_layers_are_capped_and_counted(tmp_path):
     folder = write_run(tmp_path / "deep", chains=0, checkpoint=False)
     weights = {f"layer{index}.weight": torch.randn(3, 4 + index) for index in range(LAYERS + 4)}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -24,7 +25,9 @@ LAYERS = 9
 """Layers with a histogram."""
 WIDE = 30.0
 """Ratio of the largest to the smallest number from which an axis is logarithmic."""
-EVALUATIONS = {"accuracy": "accuracy", "nll": "NLL", "ece": "ECE", "brier": "Brier score", "rmse": "RMSE"}
+EVALUATIONS = {"accuracy": "accuracy", "rmse": "RMSE", "nll": "NLL", "ece": "ECE", "brier": "Brier score"}
+PANELS = 3
+"""Numbers of the evaluation with a panel of their own."""
 BINS = 60
 BASE = 0.7
 """Where the logarithmic axis of a histogram begins, so that a bin with one weight is seen."""
@@ -44,14 +47,15 @@ def shorten(name: str, length: int = 28) -> str:
 def curves_figure(facts: RunFacts) -> Figure | None:
     """Loss, evaluation, sparsity, temperature and lr against the step; ``None`` where there are no numbers."""
     panels: dict[str, dict[str, Series]] = {"training loss": {"": facts.series("loss")}}
-    for name in _evaluated(facts):
-        panels[f"{EVALUATIONS.get(name, name)} (evaluation)"] = {"": facts.series("evaluation", name)}
+    evaluated = _evaluated(facts)
+    for name in _names(evaluated):
+        panels[f"{EVALUATIONS.get(name, name)} (evaluation)"] = {"": evaluated.series("evaluation", name)}
     panels["sparsity"] = {
         "whole network": facts.series("sparsity"),
         "sparse layers": facts.series("sparsity_sparse"),
     }
     kinetic = _median(list(facts.layers("kinetic_temperature").values()))
-    panels["temperature"] = {"set": facts.series("temperature"), "kinetic, median of the layers": kinetic}
+    panels["temperature"] = {"kinetic, median of the layers": kinetic, "set": facts.series("temperature")}
     panels["lr"] = {"": facts.series("lr")}
     return _panels(panels)
 
@@ -68,11 +72,18 @@ def is_constant(series: Series) -> bool:
     return bool((series.values == series.values[:1]).all())
 
 
-def _evaluated(facts: RunFacts) -> list[str]:
-    names: dict[str, None] = {}
-    for record in facts.metrics:
-        names |= dict.fromkeys(record.get("evaluation") or {})
-    return list(names)[:4]
+def _evaluated(facts: RunFacts) -> RunFacts:
+    """The records that were written after a new evaluation; the others repeat the last one."""
+    found = [record.get("evaluation") for record in facts.metrics]
+    new = [record for record, now, before in zip(facts.metrics, found, [None, *found], strict=False) if now != before]
+    return replace(facts, metrics=new)
+
+
+def _names(facts: RunFacts) -> list[str]:
+    """Numbers of the evaluations that get a panel, the best known first."""
+    names = {name: None for record in facts.metrics for name in record.get("evaluation") or {}}
+    known = [name for name in EVALUATIONS if name in names]
+    return [*known, *(name for name in names if name not in EVALUATIONS)][:PANELS]
 
 
 def _median(series: Sequence[Series]) -> Series:
@@ -118,6 +129,8 @@ def _panel(axes: Axes, title: str, lines: Mapping[str, Series]) -> None:
     axes.xaxis.set_major_locator(MaxNLocator(5, integer=True))
     if any(lines):
         axes.legend(loc="best", handlelength=1.2)
+        if title == "temperature":
+            axes.margins(y=0.3)  # room for the legend above the noise
 
 
 def histograms_figure(tensors: Mapping[str, Tensor], label: str, limits: tuple[float, float] | None) -> Figure:

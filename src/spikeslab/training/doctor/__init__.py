@@ -20,7 +20,7 @@ from spikeslab.training.doctor.progress import (
     check_sparsity,
     check_status,
 )
-from spikeslab.training.doctor.thermometer import check_temperature
+from spikeslab.training.doctor.thermometer import check_temperature, check_travel
 from spikeslab.training.run_facts import RunFacts
 
 __all__ = ["CHECKS", "Finding", "Level", "examine", "findings_table", "verdict"]
@@ -34,6 +34,7 @@ CHECKS: tuple[Check, ...] = (
     check_samples,
     check_law,
     check_temperature,
+    check_travel,
     check_latents,
     check_sparsity,
     check_masks,

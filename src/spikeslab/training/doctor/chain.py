@@ -36,7 +36,7 @@ def check_mixing(facts: RunFacts) -> Finding | None:
     # Few draws of many quantities have a large R-hat by chance; what exceeds it most is the worst.
     worst = max(known, key=lambda item: (item.rhat - 1.0) / max(item.chance - 1.0, GOOD_RHAT - 1.0))
     ess = min(item.ess_bulk for item in known)
-    where = f"R-hat is {worst.rhat:.3g} in the {worst.name}, and the effective sample size {ess:.0f}"
+    where = f"R-hat is {worst.rhat:.3g} in the {_scope(worst)}, and the effective sample size {ess:.0f}"
     who = "The two halves of the chain" if chains == 1 else f"The {chains} chains"
     if worst.rhat > max(BAD_RHAT, worst.chance):
         drifting = "the chain still drifts" if chains == 1 else "they have not found the same distribution"
@@ -51,6 +51,10 @@ def check_mixing(facts: RunFacts) -> Finding | None:
     if worst.rhat > max(GOOD_RHAT, worst.chance) or ess < GOOD_ESS:
         return Finding("mixing", Level.NOTE, f"{who} nearly agree: {where}.", "Run longer for numbers you can rely on.")
     return Finding("mixing", Level.OK, f"{who} agree: {where}.")
+
+
+def _scope(item: Convergence) -> str:
+    return item.name if item.count == 1 else f"worst of {item.count} {item.name}"
 
 
 def deciding(convergence: list[Convergence]) -> list[Convergence]:

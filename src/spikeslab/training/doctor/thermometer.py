@@ -1,4 +1,4 @@
-"""The check of the temperature: what the momenta show against what was set."""
+"""Checks of the temperature: what the momenta and the weights show against what was set."""
 
 from __future__ import annotations
 
@@ -72,6 +72,39 @@ def _cause(facts: RunFacts, hot: set[str], layers: set[str]) -> tuple[str, str]:
         "The noise of the mini-batches adds to what is injected, or lr is too large.",
         "Take a smaller lr or a larger batch (the excess is proportional to lr and to 1/batch size), or give "
         "gradient_noise.",
+    )
+
+
+def check_travel(facts: RunFacts) -> Finding | None:
+    """Whether the weights have been everywhere that T lets them go: the configurational temperature is T then."""
+    temperature = facts.series("temperature")
+    layers = {name: series.values[-1] for name, series in facts.layers("configurational_temperature").items()}
+    if not layers or not len(temperature) or temperature.values[-1] <= 0.0:
+        return None
+    ratios = {name: float(value / temperature.values[-1]) for name, value in layers.items()}
+    least, most = min(ratios, key=lambda name: ratios[name]), max(ratios, key=lambda name: ratios[name])
+    if ratios[most] > TOO_WARM:
+        return Finding(
+            "travel",
+            Level.NOTE,
+            f"The configurational temperature of {most} is {_times(ratios[most])} T: these weights are warmer than T, "
+            "or were still on their way down when averaging began.",
+            "See the temperature; if it is right, begin later.",
+        )
+    if ratios[least] < TOO_COOL:
+        low = sum(ratio < TOO_COOL for ratio in ratios.values())
+        return Finding(
+            "travel",
+            Level.NOTE,
+            f"The chain has seen only a part of its law: the configurational temperature of {least} is "
+            f"{_times(ratios[least])} T, and below {_times(TOO_COOL)} in {low} of {counted(len(ratios), 'layer')}.",
+            "Run longer, or raise lr as far as the kinetic temperature stays right.",
+        )
+    return Finding(
+        "travel",
+        Level.OK,
+        f"The weights have travelled as far as T lets them: their configurational temperature is "
+        f"{_times(ratios[least])} to {_times(ratios[most])} T.",
     )
 
 
