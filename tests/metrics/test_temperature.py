@@ -71,6 +71,22 @@ def test_kinetic_temperature_sees_the_noise_of_mini_batches():
     assert reading.value / (T * BIAS) == pytest.approx(1 + excess, rel=0.03)
 
 
+def test_a_step_longer_than_the_spike_is_wide_reads_hot():
+    """What the doctor says of the spike: at lr = 0.3 its weights jump across zero, at a small lr they do not."""
+
+    def reading(lr: float, steps: int) -> Temperature:
+        model = Weights(5_000)
+        prior = ss.SpikeSlab([model.w], v0=0.01, v1=1.0, rho=0.0, adapt=ss.Fixed())
+        sampler = ss.SGHMC(model.parameters(), lr=lr, momentum=M, num_data=N, temperature=T, prior=prior, seed=1)
+        for _ in range(steps):
+            model.w.grad = torch.zeros_like(model.w)
+            sampler.step()
+        return kinetic_temperature(model, sampler)["w"]
+
+    assert reading(0.3, 200).value > 10 * T
+    assert reading(1e-7, 300).agrees(T)
+
+
 def test_kinetic_temperature_leaves_out_pruned_weights():
     model = Weights(1000)
     sampler = chain(model, 30, lr=1e-4)
