@@ -51,7 +51,7 @@ def test_all_sections_of_a_full_run(page):
     assert [section.title for section in page.sections] == SECTIONS
     assert page.title == "Run: full <run>"
     assert page.lead == (
-        "Finished 300 steps in 12.5 s: accuracy 93.0 %, NLL 0.25, ECE 6.0 %, 50.0% of the weights zero, 60 samples. "
+        "Finished 300 steps in 12.5 s: accuracy 93.0%, NLL 0.25, ECE 6.0%, 50.0% of the weights zero, 60 samples. "
         "No problem was found, and 1 thing to know."
     )
     assert "Run: full &lt;run&gt;" in page.html()

@@ -92,7 +92,7 @@ def _final(facts: RunFacts, key: str) -> float | None:
 
 
 def _share(value: float) -> str:
-    return f"{100 * value:.1f} %"
+    return f"{value:.1%}"
 
 
 def _duration(seconds: float) -> str:

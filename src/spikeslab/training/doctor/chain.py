@@ -71,7 +71,10 @@ def check_samples(facts: RunFacts) -> Finding | None:
     """Whether there are enough samples for an average."""
     if facts.samples is None:
         return Finding(
-            "samples", Level.NOTE, "No samples were kept, so there is no average to predict with.", "Collect."
+            "samples",
+            Level.NOTE,
+            "No samples were kept, so there is no average to predict with.",
+            "Collect samples with a Posterior.",
         )
     total = sum(facts.samples.chains)
     if not total:
