@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import os
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,8 +16,11 @@ from torch import Tensor, nn
 from spikeslab.errors import SpikeSlabWarning, check_choice, check_count, quoted
 from spikeslab.likelihoods import GaussianLikelihood
 from spikeslab.posterior.batch_norm import recalibrate
+from spikeslab.posterior.convergence import Convergence, converged
+from spikeslab.posterior.inference_data import inference_data
 from spikeslab.posterior.prediction import Average, Prediction, probabilities
 from spikeslab.posterior.samples import DiskSamples, MemorySamples, Samples, Tensors, named_tensors, snapshot
+from spikeslab.priors.spike_slab import SpikeSlab
 from spikeslab.samplers.base import Sampler
 
 NEEDS_SAMPLER = "sampler must be given where weights='epsilon', but got None."
@@ -25,11 +28,12 @@ NEEDS_SAMPLER = "sampler must be given where weights='epsilon', but got None."
 
 @dataclass(frozen=True)
 class Record:
-    """What is known of a sample besides its tensors: its step, its weight and the sigma of a regression."""
+    """What is known of a sample besides its tensors: its step and weight, the sigma of a regression, each delta."""
 
     step: int
     weight: float
     sigma: float | None = None
+    delta: dict[str, float] | None = None
 
 
 class Posterior:
@@ -123,7 +127,7 @@ class Posterior:
         self._samples.write(step, snapshot(self.model))
         # A sampler that was set back, after a crash, repeats steps whose samples are there: one stays of each step.
         self.records = [record for record in self.records if record.step != step]
-        self.records.append(Record(step, weight, sigma))
+        self.records.append(Record(step, weight, sigma, self._delta()))
         dropped = self.records.pop(0) if self.max_samples and len(self) > self.max_samples else None
         self._samples.write_index(self.index)
         if dropped is not None:
@@ -136,6 +140,10 @@ class Posterior:
         if self._sampler is None:
             raise ValueError(NEEDS_SAMPLER)
         return float(self._sampler.param_groups[0]["lr"])
+
+    def _delta(self) -> dict[str, float] | None:
+        prior = None if self._sampler is None else self._sampler.prior
+        return prior.delta if isinstance(prior, SpikeSlab) else None
 
     def tensors(self, index: int) -> Tensors:
         """Parameters and buffers of sample ``index``, by name."""
@@ -205,9 +213,49 @@ class Posterior:
         the link gives other values than probabilities and there is no likelihood, the aleatoric part is unknown: NaN.
         """
         average = Average()
-        for record, value in zip(self.records, self.outputs(*inputs, batch_size=batch_size), strict=True):
-            average.add(value, _noise(value, record.sigma), record.weight)
+        for term in self.terms(*inputs, batch_size=batch_size):
+            average.add(*term)
         return average.result()
+
+    def terms(self, *inputs: Any, batch_size: int | None = None) -> Iterator[tuple[Tensor, Tensor, float]]:
+        """What each sample predicts, the variance of the data around it, and its weight, one sample at a time."""
+        for record, value in zip(self.records, self.outputs(*inputs, batch_size=batch_size), strict=True):
+            yield value, _noise(value, record.sigma), record.weight
+
+    def to_arviz(
+        self,
+        *inputs: Any,
+        weights: str | Sequence[str] = "*",
+        limit: int | None = 1000,
+        thin: int = 1,
+        batch_size: int | None = None,
+        seed: int = 0,
+    ) -> Any:
+        """The samples as ArviZ InferenceData: parameters and latents, predictions, steps and weights (needs arviz).
+
+        ArviZ has no weights: with ``weights="epsilon"`` its means differ from those of :meth:`predict`.
+
+        Args:
+            *inputs: Where given, predictions on these arguments of the model are in it too.
+            weights: Globs of the names of the parameters in it.
+            limit: Of a parameter with more numbers than this, that many are chosen at random; ``None`` keeps all.
+            thin: Every ``thin``-th sample is in it, counted back from the last.
+            batch_size: As in :meth:`predict`.
+            seed: Chooses the numbers that are kept.
+        """
+        return inference_data([self], inputs, weights=weights, limit=limit, thin=thin, batch_size=batch_size, seed=seed)
+
+    def convergence(self, *inputs: Any, batch_size: int | None = None, seed: int = 0) -> list[Convergence]:
+        """R-hat and effective sample sizes of the two halves of this one chain, in predictions, norms and weights.
+
+        Agreement of the halves is necessary, not enough: :class:`Chains` compares chains that started apart.
+
+        Args:
+            *inputs: Where given, predictions on these arguments of the model are assessed too.
+            batch_size: As in :meth:`predict`.
+            seed: Chooses the predictions and the weights where there are many.
+        """
+        return converged([self], inputs, batch_size, seed)
 
     def outputs(self, *inputs: Any, batch_size: int | None = None) -> Iterator[Tensor]:
         """What each sample predicts, after the link, one at a time; arguments as in :meth:`predict`."""

@@ -227,6 +227,16 @@ class Sampler(Optimizer):
                 grads[i] = grad
         return grads
 
+    @torch.no_grad()
+    def energy_gradients(self) -> list[tuple[Group, Tensor, Tensor]]:
+        """Group, parameter and gradient of U/N, prior and weight decay included, of all that the next step moves."""
+        return [
+            (group, param, gradient)
+            for index, group in enumerate(self.param_groups)
+            for bucket in _by_device_and_dtype(self._active(index))
+            for param, gradient in zip(bucket, self._gradients(group, bucket), strict=True)
+        ]
+
     def _streams(self) -> dict[int, int]:
         """The number of each parameter, which its noise depends on, by id."""
         params = (param for group in self.param_groups for param in group["params"])

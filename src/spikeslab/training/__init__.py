@@ -10,8 +10,10 @@ from spikeslab.training.gather import gather_chains
 from spikeslab.training.interruption import Interrupted
 from spikeslab.training.log import MetricsLog
 from spikeslab.training.loop import Training, cross_entropy
+from spikeslab.training.posterior_evaluation import PosteriorEvaluation
 from spikeslab.training.progress import ShowProgress
 from spikeslab.training.replica_exchange import ReplicaExchange
+from spikeslab.training.thermometer import Thermometer
 
 __all__ = [
     "Callback",
@@ -25,12 +27,14 @@ __all__ = [
     "Every",
     "Interrupted",
     "MetricsLog",
+    "PosteriorEvaluation",
     "Prune",
     "Ranks",
     "ReplicaExchange",
     "RunFolder",
     "ShowProgress",
     "TensorBatches",
+    "Thermometer",
     "Training",
     "cross_entropy",
     "describe_classifier",
