@@ -12,7 +12,7 @@ The mixture is a scale family: :math:`\tilde\rho` depends on :math:`\beta/\sigma
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import torch
@@ -57,8 +57,11 @@ class StackedSpikeSlab(Prior):
         self.scale = self._each.scale = StackedScale(self._each.scale, self.chains, device)
         initial = torch.tensor(list(self._each.delta.values()), dtype=torch.float64, device=device)
         self._deltas = initial.unsqueeze(1).repeat(1, self.chains)
-        self._rho: list[Tensor] = []
-        self._rho_bar: list[Tensor] = []
+        sizes = torch.tensor(self._each._sizes, device=device)
+        self._layer_of = torch.arange(len(sizes), device=device).repeat_interleave(sizes)
+        # (chains, weights of all layers): so small that one operation on all costs what one on a layer does.
+        self._rho: Tensor | None = None
+        self._rho_bar: Tensor | None = None
 
     @property
     def sigma(self) -> Tensor:
@@ -73,35 +76,31 @@ class StackedSpikeSlab(Prior):
     @property
     def rho(self) -> dict[str, Tensor]:
         """Probability of the slab for every weight of every chain."""
-        betas = self._betas()
+        beta = self._beta()
         if isinstance(self._each.adapt, Marginal):
-            rhos = self._responsibilities(betas)
+            rho = self._responsibilities(beta)
         else:
-            rhos = self._rho or [torch.full_like(beta, self._each._initial_rho) for beta in betas]
-        return dict(zip(self.weights, rhos, strict=True))
+            rho = torch.full_like(beta, self._each._initial_rho) if self._rho is None else self._rho
+        return dict(zip(self.weights, self._layers(rho), strict=True))
 
     @property
     def kappa(self) -> dict[str, tuple[Tensor, Tensor]]:
         """The pair (kappa0, kappa1) of every weight of every chain."""
-        betas = self._betas()
-        smoothed = self._smoothed(betas) or [torch.zeros_like(beta) for beta in betas]
-        kappa0, kappa1 = self._each._kappa()
-        return {
-            name: (kappa0.base + kappa0.slope * s, kappa1.base + kappa1.slope * s)
-            for name, s in zip(self.weights, smoothed, strict=True)
-        }
+        beta = self._beta()
+        both = (_strength(kappa, beta, self._smoothed(beta)) for kappa in self._each._kappa())
+        return dict(zip(self.weights, zip(*map(self._layers, both), strict=True), strict=True))
 
     def penalties(self, num_data: int = 1) -> Tensor:
         """What the prior adds to the mean loss of each chain, (chains,), as ``SpikeSlab.penalty``."""
-        betas, sigma = self._betas(), self.scale.of_each_prior
+        sigma = self.scale.of_each_prior
         if isinstance(self._each.adapt, Marginal):
             logs = [
                 mixture.log_marginal(beta[chain], **densities, delta=float(delta[chain])).sum()
                 for chain, densities in enumerate(self._each._densities() | {"sigma": s} for s in sigma.tolist())
-                for beta, delta in zip(betas, self._deltas, strict=True)
+                for beta, delta in zip(self._betas(), self._deltas, strict=True)
             ]
             return -torch.stack(logs).view(self.chains, -1).sum(1).double() / num_data
-        b, j = self._elastic_net_sums(betas)
+        b, j = self._elastic_net_sums(self._beta())
         return (b / sigma + j / (2.0 * sigma.square())) / num_data
 
     def penalty(self, num_data: int = 1) -> float:
@@ -121,75 +120,70 @@ class StackedSpikeSlab(Prior):
         """Move the latents of every chain by one step of stochastic approximation (eqs. 12-15)."""
         omega = self._each.adapt.omega(step)
         if omega > 0.0:
-            betas = self._betas()
-            rhos = self._responsibilities(betas)
+            beta = self._beta()
+            rho = self._responsibilities(beta)
             if not isinstance(self._each.adapt, Marginal):
-                if not self._rho:
-                    self._rho = [torch.full_like(beta, self._each._initial_rho) for beta in betas]
-                    self._rho_bar = [torch.zeros_like(beta) for beta in betas]
-                torch._foreach_lerp_(self._rho, rhos, omega)
-                torch._foreach_lerp_(self._rho_bar, self._rho, omega)
-                rhos = self._rho
+                if self._rho is None or self._rho_bar is None:
+                    self._rho = torch.full_like(beta, self._each._initial_rho)
+                    self._rho_bar = torch.zeros_like(beta)
+                rho = self._rho.lerp_(rho, omega)
+                self._rho_bar.lerp_(rho, omega)
             self._each._advance(omega)
-            self._maximise(omega, num_data, betas, rhos)
+            self._maximise(omega, num_data, beta, rho)
         self.discard()
 
-    def _maximise(self, omega: float, num_data: int, betas: list[Tensor], rhos: list[Tensor]) -> None:
+    def _maximise(self, omega: float, num_data: int, beta: Tensor, rho: Tensor) -> None:
         """Move sigma and delta of every chain towards the maxima of Q (eqs. 14 and 15)."""
         if self.scale.coupling == "conjugate":
-            self.scale.update_each(omega, *self._elastic_net_sums(betas), sum(self._each._sizes), num_data)
+            self.scale.update_each(omega, *self._elastic_net_sums(beta), sum(self._each._sizes), num_data)
         elif self.scale.coupling == "independent":
             nothing = torch.zeros_like(self.sigma)
             self.scale.update_each(omega, nothing, nothing, sum(self._each._sizes), num_data)
         if self._each.learn_delta:
-            layers = zip(rhos, self._each._sizes, self._each._b, strict=True)
+            layers = zip(rho.split(self._each._sizes, dim=1), self._each._sizes, self._each._b, strict=True)
             new = [
-                mixture.delta(rho_sum=_sums(rho), num_weights=size, a=self._each._a, b=beta_b)
-                for rho, size, beta_b in layers
+                mixture.delta(rho_sum=of_layer.sum(1), num_weights=size, a=self._each._a, b=b)
+                for of_layer, size, b in layers
             ]
-            self._deltas = self._deltas.lerp(torch.stack(new), omega)
+            self._deltas = self._deltas.lerp(torch.stack(new).double(), omega)
 
-    def _responsibilities(self, betas: list[Tensor], indices: list[int] | None = None) -> list[Tensor]:
-        deltas = self._deltas if indices is None else self._deltas[indices]
-        densities = self._each._densities() | {"sigma": 1.0}
-        odds = mixture.log_odds(**densities, deltas=[0.5])[0]
-        offsets = deltas.logit(eps=mixture.TINY) + odds.offset
-        scaled = betas
+    def _responsibilities(self, beta: Tensor) -> Tensor:
+        odds = mixture.log_odds(**self._each._densities() | {"sigma": 1.0}, deltas=[0.5])[0]
+        offsets = (self._deltas.logit(eps=mixture.TINY) + odds.offset).to(beta.dtype)
         if self._each.sigma_in_rho and self.scale.coupling != "independent":
-            scaled = [beta / _beside(self.sigma, beta) for beta in betas]
-        return [
-            mixture.slab_probability(beta, odds.linear, odds.quadratic, _beside(offset, beta))
-            for beta, offset in zip(scaled, offsets, strict=True)
-        ]
+            beta = beta / self.sigma.to(beta.dtype).unsqueeze(1)
+        return mixture.slab_probability(beta, odds.linear, odds.quadratic, offsets.t()[:, self._layer_of])
 
-    def _smoothed(self, betas: list[Tensor], indices: list[int] | None = None) -> list[Tensor] | None:
+    def _smoothed(self, beta: Tensor) -> Tensor | None:
         """The rho in kappa, or ``None`` where no latent has moved and it is zero."""
-        if isinstance(self._each.adapt, Marginal):
-            return self._responsibilities(betas, indices)
-        if not self._rho_bar:
-            return None
-        return self._rho_bar if indices is None else [self._rho_bar[i] for i in indices]
+        return self._responsibilities(beta) if isinstance(self._each.adapt, Marginal) else self._rho_bar
 
-    def _elastic_net_sums(self, betas: list[Tensor]) -> tuple[Tensor, Tensor]:
-        """B and J of every chain."""
+    def _elastic_net_sums(self, beta: Tensor) -> tuple[Tensor, Tensor]:
+        """B and J of every chain, (chains,)."""
         l1, l2 = mixture.elastic_net(*self._each._kappa(), self._each.spike, self._each.slab)
-        smoothed: Sequence[Tensor | None] = self._smoothed(betas) or [None] * len(betas)
-        b = [_weighted_sums(l1, beta.abs(), s) for beta, s in zip(betas, smoothed, strict=True)]
-        j = [_weighted_sums(l2, beta.square(), s) for beta, s in zip(betas, smoothed, strict=True)]
-        return torch.stack(b).sum(0), torch.stack(j).sum(0)
+        smoothed, magnitude = self._smoothed(beta), beta.abs()
+        b = _strength(l1, beta, smoothed).mul_(magnitude).sum(1)
+        j = _strength(l2, beta, smoothed).mul_(magnitude).mul_(magnitude).sum(1)
+        return b.double(), j.double()
 
     def _add_gradient_(self, indices: list[int], betas: list[Tensor], outs: list[Tensor], num_data: int) -> None:
-        smoothed = self._smoothed(betas, indices)
+        beta = self._beta()
         l1, l2 = mixture.elastic_net(*self._each._kappa(), self._each.spike, self._each.slab)
-        sigma = self.scale.of_each_prior
-        for index, (out, beta) in enumerate(zip(outs, betas, strict=True)):
-            for weight, direction, scale in (
-                (l1, beta.sign() if l1 else beta, sigma * num_data),
-                (l2, beta, sigma.square() * num_data),
-            ):
-                if weight:
-                    strength = weight.base + (0.0 if smoothed is None else weight.slope * smoothed[index])
-                    out.addcdiv_(direction * strength, _beside(scale, beta))
+        smoothed = self._smoothed(beta)
+        sigma = self.scale.of_each_prior.to(beta.dtype).unsqueeze(1)
+        gradient = _strength(l2, beta, smoothed).mul_(beta).div_(sigma)
+        gradient.addcmul_(_strength(l1, beta, smoothed), beta.sign()).div_(sigma * num_data)
+        layers = self._layers(gradient)
+        torch._foreach_add_(outs, [layers[index] for index in indices])
+
+    def _beta(self) -> Tensor:
+        """All weights, (chains, weights of all layers)."""
+        return torch.cat([beta.reshape(self.chains, -1) for beta in self._betas()], dim=1)
+
+    def _layers(self, flat: Tensor) -> list[Tensor]:
+        """Cut what :meth:`_beta` joins, in the shapes of the weights."""
+        parts = flat.split(self._each._sizes, dim=1)
+        return [part.reshape(weight.shape) for part, weight in zip(parts, self.weights.values(), strict=True)]
 
     def state_dict(self) -> dict[str, Any]:
         """Latents of all chains and counters."""
@@ -198,32 +192,34 @@ class StackedSpikeSlab(Prior):
             "delta": self._deltas,
             "omega_sum": self._each._omega_sum,
             "progress": self._each._progress,
-            "rho": list(self._rho),
-            "rho_bar": list(self._rho_bar),
+            "rho": self._rho,
+            "rho_bar": self._rho_bar,
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Take over latents and counters; a state of other weights is refused and changes nothing."""
         self.check_state(state)
-        betas = self._betas()
         self.discard()
         self.scale.sigmas = torch.empty_like(self.sigma).copy_(state["sigma"])
         self._deltas = torch.empty_like(self._deltas).copy_(state["delta"])
         self._each._omega_sum = float(state["omega_sum"])
         self._each._progress = float(state["progress"])
-        for target, kind in ((self._rho, "rho"), (self._rho_bar, "rho_bar")):
-            target[:] = [torch.empty_like(b).copy_(t) for b, t in zip(betas, state[kind], strict=False)]
+        beta = self._beta()
+        self._rho, self._rho_bar = (
+            None if state[kind] is None else torch.empty_like(beta).copy_(state[kind]) for kind in ("rho", "rho_bar")
+        )
 
     def check_state(self, state: Mapping[str, Any]) -> None:
         """Raise if the state is not for these weights and chains."""
         super().check_state(state)
         if len(state["sigma"]) != self.chains:
             raise ValueError(f"state_dict must be of {self.chains} chains, but got {len(state['sigma'])}.")
+        own = self.chains, sum(self._each._sizes)
         for kind in ("rho", "rho_bar"):
-            shapes = [tuple(tensor.shape) for tensor in state[kind]]
-            own = [tuple(weight.shape) for weight in self.weights.values()]
-            if shapes and shapes != own:
-                raise ValueError(f"state_dict must hold a {kind} of the shapes {own} or none, but got {shapes}.")
+            if state[kind] is not None and tuple(state[kind].shape) != own:
+                raise ValueError(
+                    f"state_dict must hold a {kind} of the shape {own} or none, but got {tuple(state[kind].shape)}."
+                )
 
 
 class StackedScale(Scale):
@@ -267,17 +263,6 @@ class StackedScale(Scale):
         )
 
 
-def _sums(values: Tensor) -> Tensor:
-    """The sum over all but the first dimension, (chains,)."""
-    return values.reshape(len(values), -1).sum(1).double()
-
-
-def _weighted_sums(weight: Affine, values: Tensor, smoothed: Tensor | None) -> Tensor:
-    """The sum of ``(base + slope * smoothed) * values`` of every chain."""
-    plain = weight.base * _sums(values)
-    return plain if smoothed is None else plain + weight.slope * _sums(values * smoothed)
-
-
-def _beside(of_chains: Tensor, beta: Tensor) -> Tensor:
-    """A number for each chain, in the dtype of ``beta`` and in a shape that broadcasts over its chains."""
-    return of_chains.to(beta.dtype).view(-1, *(1,) * (beta.ndim - 1))
+def _strength(weight: Affine, beta: Tensor, smoothed: Tensor | None) -> Tensor:
+    """``base + slope * smoothed`` for every weight, in new memory."""
+    return torch.full_like(beta, weight.base) if smoothed is None else (smoothed * weight.slope).add_(weight.base)
