@@ -9,6 +9,7 @@ from torch import Tensor, nn
 
 import spikeslab as ss
 from spikeslab.likelihoods import StackedGaussianLikelihood
+from spikeslab.models import MLP
 from spikeslab.priors import StackedSpikeSlab
 from spikeslab.samplers.noise import TorchNoise
 from spikeslab.training.stacked import StackedModel
@@ -71,14 +72,14 @@ def stacked_run(kind: str, settings: dict, steps: int) -> tuple[StackedModel, St
 def test_each_chain_is_the_one_that_runs_alone(kind, adapt, coupling):
     for extra in ({}, {"sigma_average": "variance", "sigma_in_rho": adapt == "Marginal", "learn_delta": False}):
         settings = SETTINGS | {"adapt": ADAPTATIONS[adapt], "sigma_coupling": coupling} | extra
-        model, prior, _ = stacked_run(kind, settings, steps=12)
+        model, prior, _ = stacked_run(kind, settings, steps=6)
         for chain in range(CHAINS):
             alone = network(chain)
             own = ss.SpikeSlab(ss.select_weights(alone, "*.weight"), **settings)
             likelihood = ss.GaussianLikelihood(own)
             sampler = sampler_of(kind, alone, own)
             sampler.noise = SliceOfNoise(3, chain)
-            for x, y in batches(12):
+            for x, y in batches(6):
                 sampler.zero_grad()
                 likelihood(alone(x[chain]), y[chain]).backward()
                 sampler.step()
@@ -244,3 +245,9 @@ def test_bad_input_is_one_sentence():
     )
     with pytest.raises(ValueError, match=message):
         StackedGaussianLikelihood(prior)(torch.zeros(3, 4, 1), torch.zeros(3, 4))
+
+
+def test_the_networks_own_stacked_forward_is_what_vmap_does():
+    models = [MLP(4, hidden=(6, 5), outputs=2).double() for _ in range(CHAINS)]
+    model, x = StackedModel(models), torch.randn(CHAINS, 7, 4, dtype=torch.float64)
+    torch.testing.assert_close(model(x), torch.stack([single(x[chain]) for chain, single in enumerate(models)]))

@@ -22,7 +22,7 @@ from spikeslab.metrics import gaussian_log_score, interval_coverage, root_mean_s
 from spikeslab.models import MLP
 from spikeslab.posterior.prediction import Average, Prediction
 from spikeslab.presets import paper_uci
-from spikeslab.priors import EM, SA, Adaptation, StackedSpikeSlab
+from spikeslab.priors import SA, Adaptation, Marginal, StackedSpikeSlab
 from spikeslab.samplers import SGHMC
 from spikeslab.schedules import constant, cosine, geometric, polynomial
 from spikeslab.selection import select_weights
@@ -37,7 +37,7 @@ METHODS = {
     "A-SGHMC-SA": ("sa", True),
 }
 PRESETS = ("sound", "paper")
-EPOCHS = {"sound": 1000, "paper": 200}
+PAPER_EPOCHS = 200
 LEVEL = 0.9
 PAPER_VARIANCE = 0.5  # exp(-squares) is the density of a Gaussian with this variance
 
@@ -77,26 +77,38 @@ class Sound:
         v0: Scale of the spike.
         v1: Variance of the slab.
         coldest: Temperature at the end of an annealed run, which begins at 1.
+        epochs: Passes through the training rows.
         batch_size: Rows in a mini-batch.
     """
 
     lr: float = 1e-2
-    lr_end: float = 3e-4
-    v0: float = 0.05
+    lr_end: float = 1e-3
+    v0: float = 0.2
     v1: float = 1.0
     coldest: float = 0.1
+    epochs: int = 500
     batch_size: int = 50
 
 
-CHOSEN = {name: Sound() for name in ("boston", "yacht", "energy", "energy-heating", "wine", "concrete")}
+CHOSEN = {
+    "boston": Sound(),
+    "yacht": Sound(lr_end=3e-4, epochs=1000),
+    "energy": Sound(v0=0.5, epochs=700),
+    "energy-heating": Sound(v0=0.5, epochs=700),
+    "wine": Sound(v0=0.1, epochs=150),
+    "concrete": Sound(v0=0.5, epochs=600),
+}
 
 
 def sound_recipe(method: str, rows: int, epochs: int, chosen: Sound) -> Recipe:
-    """A Gaussian likelihood with a learnt sigma; SGHMC has the slab alone as its prior."""
+    """A Gaussian likelihood with a learnt sigma; SGHMC has the slab alone as its prior.
+
+    EM is ``Marginal``, which has the same gradient: with omega = 1 sigma would follow the residuals of every batch.
+    """
     kind, anneal = METHODS[method]
     steps = epochs * (rows // chosen.batch_size)
     schedule = polynomial(1.0, power=0.7, offset=100)
-    adapt: Adaptation = EM() if kind == "em" else SA(schedule)
+    adapt: Adaptation = Marginal(schedule) if kind == "em" else SA(schedule)
     prior: dict[str, Any] = {"v0": chosen.v0, "v1": chosen.v1, "delta": 0.5, "b": 1.0, "adapt": adapt}
     if kind == "fixed":
         prior |= {"delta": 1.0 - 1e-9, "rho": 1.0, "learn_delta": False}
@@ -119,6 +131,11 @@ def recipe_of(preset: str, dataset: str, method: str, rows: int, epochs: int) ->
     if preset == "paper":
         return paper_recipe(dataset, method, rows)
     return sound_recipe(method, rows, epochs, CHOSEN[dataset])
+
+
+def epochs_of(preset: str, dataset: str) -> int:
+    """How many epochs a preset takes by default; the sound one has about the same number of steps everywhere."""
+    return PAPER_EPOCHS if preset == "paper" else CHOSEN[dataset].epochs
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from spikeslab.datasets import load_uci
 from spikeslab.experiments.cells import Cell, CellFile, Record, run_cells
-from spikeslab.experiments.uci import EPOCHS, METHODS, Splits, recipe_of, sample_splits, scores
+from spikeslab.experiments.uci import METHODS, Splits, epochs_of, recipe_of, sample_splits, scores
 from spikeslab.report.tables import Column, Estimate, Run, Table
 
 CELLS = "cells.jsonl"
@@ -58,10 +58,9 @@ class Plan:
     data_dir: str | os.PathLike[str] | None = None
     workers: int = 1
 
-    @property
-    def passes(self) -> int:
-        """Epochs, the preset's by default."""
-        return EPOCHS[self.preset] if self.epochs is None else self.epochs
+    def passes(self, dataset: str) -> int:
+        """Epochs for a data set, the preset's by default."""
+        return epochs_of(self.preset, dataset) if self.epochs is None else self.epochs
 
     @property
     def cells(self) -> list[Cell]:
@@ -73,7 +72,8 @@ class Plan:
         """What to type to get the same numbers."""
         names = "" if set(self.datasets) == set(TITLES) else f" --datasets {','.join(self.datasets)}"
         names += "" if set(self.methods) == set(METHODS) else f" --methods {','.join(self.methods)}"
-        options = f"--preset {self.preset} --splits {self.splits} --epochs {self.passes} --seed {self.seed}"
+        names += "" if self.epochs is None else f" --epochs {self.epochs}"
+        options = f"--preset {self.preset} --splits {self.splits} --seed {self.seed}"
         return Run(f"spikeslab reproduce uci{names} {options}", self.seed)
 
 
@@ -126,7 +126,7 @@ def run_uci(plan: Plan, out: Path, on_done: Callable[[int], None] = lambda cells
         "spikeslab reproduce": "uci",
         "--preset": plan.preset,
         "--splits": plan.splits,
-        "--epochs": plan.passes,
+        "--epochs": "default" if plan.epochs is None else plan.epochs,
         "version": version("spikeslab"),
     }
     file = CellFile(out / CELLS, settings)
@@ -139,8 +139,9 @@ def work(plan: Plan, cell: Cell) -> Record:
     """All splits of a method on a data set."""
     dataset, method = cell.method.split()
     splits = Splits.of(load_uci(dataset, plan.data_dir, splits=plan.splits))
-    recipe = recipe_of(plan.preset, dataset, method, splits.x_train.shape[1], plan.passes)
-    return scores(sample_splits(splits, recipe, epochs=plan.passes, seed=cell.seed), splits.y_test)
+    epochs = plan.passes(dataset)
+    recipe = recipe_of(plan.preset, dataset, method, splits.x_train.shape[1], epochs)
+    return scores(sample_splits(splits, recipe, epochs=epochs, seed=cell.seed), splits.y_test)
 
 
 def uci_tables(results: Results) -> list[Table]:
@@ -165,6 +166,7 @@ def _table(results: Results) -> Table:
             "paper": paper_number(dataset, method),
             **{s: results.estimate(dataset, method, s) for s in ("rmse_last", "rmse", "log_score", "coverage")},
             "diverged": results.diverged(dataset, method),
+            "epochs": results.plan.passes(dataset),
         }
         for dataset in results.plan.datasets
         for method in results.plan.methods
@@ -178,10 +180,11 @@ def _table(results: Results) -> Table:
         Column("log_score", "log-likelihood", ".3f"),
         Column("coverage", "90 % coverage", ".3f"),
         Column("diverged", "diverged"),
+        Column("epochs", "epochs"),
     ]
     plan = results.plan
     notes = [
-        f"Means over the {plan.splits} splits ± standard error, in units of the target; {plan.passes} epochs. The "
+        f"Means over the {plan.splits} splits ± standard error, in units of the target. The "
         "paper's numbers are of the last sample. The average, the log-likelihood and the coverage of 90 % intervals "
         "are those of the predictive distribution over the samples of the second half of the run. Splits whose chain "
         "diverged are counted and left out.",
