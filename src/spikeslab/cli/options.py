@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 from spikeslab.cli.errors import InputError
-from spikeslab.errors import check_count
+from spikeslab.errors import check_choice, check_count
 
 
 def check_folder(out: Path) -> None:
@@ -23,6 +23,11 @@ def check_option(option: str, value: int, minimum: int) -> None:
     """Raise if an option is not an integer of at least ``minimum``."""
     with bad_input():
         check_count(option, value, minimum)
+
+
+def check_choices(option: str, value: str, choices: Collection[str]) -> tuple[str, ...]:
+    """Return the parts of a list with commas if each is one of ``choices``; what is named twice counts once."""
+    return tuple(dict.fromkeys(check_choice(option, part.strip(), choices) for part in value.split(",")))
 
 
 @contextmanager

@@ -6,9 +6,10 @@ import copy
 import os
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
@@ -16,6 +17,7 @@ from torch import Tensor, nn
 from spikeslab.errors import SpikeSlabWarning, check_choice, check_count, quoted
 from spikeslab.likelihoods import GaussianLikelihood
 from spikeslab.posterior.batch_norm import recalibrate
+from spikeslab.posterior.batched import BatchedForward
 from spikeslab.posterior.convergence import Convergence, converged
 from spikeslab.posterior.inference_data import inference_data
 from spikeslab.posterior.prediction import Average, Prediction, probabilities
@@ -91,6 +93,7 @@ class Posterior:
         self._regression = likelihood is not None
         self._link = link or (probabilities if likelihood is None else _identity)
         self._sampler = sampler
+        self._batched = BatchedForward(model)
         self._samples: Samples = MemorySamples()
         if directory is not None:
             samples = DiskSamples.create(Path(directory), exist_ok)
@@ -201,10 +204,13 @@ class Posterior:
             *inputs: Arguments of the model, batched along their first dimension.
             batch_size: Where given, tensors are split into batches of this size to bound memory.
         """
-        average = Average()
-        for record, value in zip(self.records, self.outputs(*inputs, batch_size=batch_size), strict=True):
-            average.add(value, torch.zeros_like(value), record.weight)
-        return average.result().mean
+        weights, done = self.weights, 0
+        total: Tensor | None = None
+        for values in self._chunks(inputs, batch_size):
+            part = torch.tensordot(weights[done : done + len(values)].to(values), values, dims=1)
+            total = part if total is None else total + part
+            done += len(values)
+        return cast(Tensor, total)
 
     def predictive(self, *inputs: Any, batch_size: int | None = None) -> Prediction:
         """Mean and variance of the prediction, split into aleatoric and epistemic; arguments as in :meth:`predict`.
@@ -259,23 +265,37 @@ class Posterior:
 
     def outputs(self, *inputs: Any, batch_size: int | None = None) -> Iterator[Tensor]:
         """What each sample predicts, after the link, one at a time; arguments as in :meth:`predict`."""
-        self._check_not_empty()
-        for index in range(len(self)):
-            with torch.no_grad():
-                value = self._link(self._forward(self.tensors(index), inputs, batch_size))
-            yield value
+        for values in self._chunks(inputs, batch_size):
+            yield from values
 
-    def _forward(self, tensors: Tensors, inputs: tuple[Any, ...], batch_size: int | None) -> Tensor:
-        own = dict(named_tensors(self.model))
-        placed = {name: tensor.to(own[name].device) for name, tensor in tensors.items()}
-        modes = {module: module.training for module in self.model.modules()}
-        self.model.eval()
+    def _chunks(self, inputs: tuple[Any, ...], batch_size: int | None) -> Iterator[Tensor]:
+        """What the samples predict, (samples, batch, ...): as many at once as the memory allows."""
+        self._check_not_empty()
+        batches = list(_batches(inputs, batch_size))
+        start = 0
+        while start < len(self):
+            with torch.no_grad(), _evaluating(self.model):
+                first = self.tensors(start)
+                count = min(self._batched.together(first, batches[0]), len(self) - start)
+                samples = [first, *(self.tensors(index) for index in range(start + 1, start + count))]
+                values = self._together(samples, batches)
+                if values is None:
+                    outputs = [self._batched.run_one(first, batch) for batch in batches]
+                    values = self._link(torch.cat(outputs)).unsqueeze(0)
+            yield values
+            start += len(values)
+
+    def _together(self, samples: list[Tensors], batches: list[tuple[Any, ...]]) -> Tensor | None:
+        """The samples in one pass, or ``None`` where there is one or the model cannot do it."""
+        if len(samples) == 1:
+            return None
         try:
-            outputs = [torch.func.functional_call(self.model, placed, batch) for batch in _batches(inputs, batch_size)]
-        finally:
-            for module, mode in modes.items():
-                module.training = mode
-        return torch.cat(outputs)
+            outputs = [self._batched.run(samples, batch) for batch in batches]
+            values = outputs[0] if len(outputs) == 1 else torch.cat(outputs, dim=1)
+            return values if self._link is _identity else torch.vmap(self._link)(values)
+        except (RuntimeError, ValueError, TypeError, NotImplementedError):  # what vmap raises where it cannot
+            self._batched.possible = False
+            return None
 
     def recalibrate(self, batches: Iterable[Any]) -> None:
         """Replace each sample's batch-normalisation statistics by averages over ``batches`` of inputs.
@@ -404,6 +424,18 @@ def _noise(value: Tensor, sigma: float | None) -> Tensor:
     if bool(((value < 0.0) | (value > 1.0)).any()):  # no probabilities, and no likelihood that would know
         return torch.full_like(value, torch.nan)
     return value * (1.0 - value)
+
+
+@contextmanager
+def _evaluating(model: nn.Module) -> Iterator[None]:
+    """Evaluation mode, and afterwards for every module the mode it was in."""
+    modes = {module: module.training for module in model.modules()}
+    model.eval()
+    try:
+        yield
+    finally:
+        for module, mode in modes.items():
+            module.training = mode
 
 
 def _identity(outputs: Tensor) -> Tensor:
