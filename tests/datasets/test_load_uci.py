@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import functools
+import hashlib
+import http.server
 import re
+import threading
 
 import numpy as np
 import pytest
 import torch
 from sklearn.model_selection import train_test_split
 
-from spikeslab.datasets import load_uci
+from spikeslab.datasets import DataError, load_uci, uci
 from spikeslab.datasets.uci import FILES
 
 
@@ -57,12 +61,53 @@ def test_files_are_found_in_a_folder_uci_and_through_the_environment(folder, mon
 def test_a_missing_file_is_named(tmp_path, monkeypatch):
     monkeypatch.delenv("SPIKESLAB_DATA", raising=False)
     start = (
-        "data_dir (--data-dir, or the variable SPIKESLAB_DATA) must be a folder with boston.csv or uci/boston.csv, "
-        "which are not downloaded, but got "
+        "data_dir (--data-dir, or the variable SPIKESLAB_DATA) must be a folder with concrete.csv or uci/concrete.csv, "
+        "but got "
     )
-    for given, end in ((None, "none."), (tmp_path, f"{tmp_path}.")):
+    for given, end in ((None, "none: only Boston"), (tmp_path, f"{tmp_path}: only Boston")):
         with pytest.raises(FileNotFoundError, match=re.escape(start + end)):
-            load_uci("boston", given)
+            load_uci("concrete", given)
+
+
+@pytest.fixture
+def server(tmp_path, monkeypatch):
+    """A publisher with a file of yacht's shape."""
+    pooch = pytest.importorskip("pooch")
+    root = tmp_path / "server"
+    root.mkdir()
+    table = np.random.default_rng(0).normal(size=(308, 7)).round(3)
+    np.savetxt(root / "yacht.data", table, fmt="%.3f")
+    handler = functools.partial(http.server.SimpleHTTPRequestHandler, directory=str(root))
+    monkeypatch.delenv("SPIKESLAB_DATA", raising=False)
+    monkeypatch.setattr(pooch, "os_cache", lambda name: tmp_path / "cache")
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as running:
+        threading.Thread(target=running.serve_forever, daemon=True).start()
+        digest = hashlib.sha256(table.astype("<f8").tobytes()).hexdigest()
+        url = f"http://127.0.0.1:{running.server_port}/yacht.data"
+        monkeypatch.setitem(uci.DOWNLOADS, "yacht", (url, None, 0, digest))
+        yield root, table
+        running.shutdown()
+
+
+def test_a_downloaded_table_is_checked_number_by_number(server):
+    _, table = server
+    assert np.array_equal(load_uci("yacht", splits="paper").x.numpy(), table[1:, :6])
+
+
+def test_a_changed_download_is_refused_and_not_kept(server, tmp_path):
+    root, table = server
+    table[5, 5] += 0.001
+    np.savetxt(root / "yacht.data", table, fmt="%.3f")
+    with pytest.raises(DataError, match=r"yacht\.data must hold the known numbers .* but got 308 rows of 7 "):
+        load_uci("yacht", splits="paper")
+    assert not list((tmp_path / "cache").rglob("yacht.data"))
+
+
+def test_standard_splits_are_not_downloaded(server):
+    with pytest.raises(
+        FileNotFoundError, match=r"with yacht\.csv or uci/yacht\.csv, but got none: only Boston, Yacht and"
+    ):
+        load_uci("yacht")
 
 
 @pytest.mark.parametrize(

@@ -10,6 +10,7 @@ import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 VARIABLE = "SPIKESLAB_DATA"
 
@@ -98,7 +99,8 @@ def _check(name: str, content: bytes, expected: str) -> bytes:
     return content
 
 
-def _download(source: Published) -> dict[str, bytes]:
+def import_pooch() -> Any:
+    """The package that downloads, or a sentence on how to do without it."""
     try:
         import pooch
     except ImportError as error:
@@ -106,6 +108,11 @@ def _download(source: Published) -> dict[str, bytes]:
             f"Downloading data needs the package 'pooch', which is not installed: pip install 'spikeslab[cli]', or put "
             f"the files into a folder and give it as data_dir (or {VARIABLE})."
         ) from error
+    return pooch
+
+
+def _download(source: Published) -> dict[str, bytes]:
+    pooch = import_pooch()
     cache = Path(pooch.os_cache("spikeslab")) / source.folder
     contents: dict[str, bytes] = {}
     for name, known_hash in source.downloads.items():

@@ -7,6 +7,7 @@ with a row for each split.
 
 from __future__ import annotations
 
+import hashlib
 import os
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,9 +17,9 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from spikeslab.datasets.published import VARIABLE, DataError, data_folder, import_pooch
 from spikeslab.errors import check_choice
 
-VARIABLE = "SPIKESLAB_DATA"
 SPLITS = 20
 TEST_SHARE = 0.1
 # name: file, rows, columns, and the target's column from the end
@@ -32,6 +33,29 @@ FILES = {
 }
 TARGETS = {"energy": 2}  # columns at the end that are no features
 NAMES = tuple(FILES)
+ARCHIVE = "https://archive.ics.uci.edu/ml/machine-learning-databases"
+# What the publisher has as text: where, how columns are separated, lines of names, and the SHA-256 of the numbers as
+# little-endian doubles, row by row. The others are Excel files.
+DOWNLOADS = {
+    "boston": (
+        f"{ARCHIVE}/housing/housing.data",
+        None,
+        0,
+        "832e894115c56dd24ec63848d4a3d9bd921d268d0be1bee2a8f4ee5ea318f5f7",
+    ),
+    "yacht": (
+        f"{ARCHIVE}/00243/yacht_hydrodynamics.data",
+        None,
+        0,
+        "ec08588637fd93582116a1ead33f0c1e787dae755168073608e030e5282a3f4e",
+    ),
+    "wine": (
+        f"{ARCHIVE}/wine-quality/winequality-red.csv",
+        ";",
+        1,
+        "d4f6a6d672e0ee31d41fdd93b4b58985b45a31f2f971499c18137c42229278ac",
+    ),
+}
 
 
 @dataclass(frozen=True)
@@ -59,7 +83,8 @@ def load_uci(name: str, data_dir: str | os.PathLike[str] | None = None, *, split
     Args:
         name: One of ``NAMES``.
         data_dir: Folder with the files, or with a folder ``uci`` that has them; by default the environment variable
-            ``SPIKESLAB_DATA`` says where.
+            ``SPIKESLAB_DATA`` says where. Without either, Boston, Yacht and Wine are downloaded from the publisher,
+            and their numbers checked; the paper's splits need no file.
         splits: ``"standard"``, from the file of splits, or ``"paper"``: scikit-learn's ``train_test_split`` with a
             tenth for the test and the seeds 0 to 19. The paper's code lost the first row of Yacht, and so does this.
 
@@ -69,25 +94,47 @@ def load_uci(name: str, data_dir: str | os.PathLike[str] | None = None, *, split
     """
     file, rows, columns, position = FILES[check_choice("name", name, NAMES)]
     check_choice("splits", splits, ("standard", "paper"))
-    path = _find(file, data_dir)
-    table = _read(path, rows, columns)
-    features = columns - TARGETS.get(path.stem, 1)
+    if name in DOWNLOADS and splits == "paper" and data_folder(data_dir) is None:
+        table = _download(name)
+    else:
+        table = _read(_find(file, data_dir), rows, columns)
+    features = columns - TARGETS.get(Path(file).stem, 1)
     x, y = torch.from_numpy(table[:, :features].copy()), torch.from_numpy(table[:, -position].copy())
     if splits == "paper":
         first = 1 if name == "yacht" else 0
         return UCIData(name, x[first:], y[first:], *_paper_splits(rows - first))
-    return UCIData(name, x, y, *_standard_splits(_find(f"{path.stem}_splits.npz", data_dir), rows))
+    return UCIData(name, x, y, *_standard_splits(_find(f"{Path(file).stem}_splits.npz", data_dir), rows))
 
 
 def _find(file: str, data_dir: str | os.PathLike[str] | None) -> Path:
-    folder = os.environ.get(VARIABLE) if data_dir is None else data_dir
-    for path in () if folder is None else (Path(folder) / "uci" / file, Path(folder) / file):
+    folder = data_folder(data_dir)
+    for path in () if folder is None else (folder / "uci" / file, folder / file):
         if path.is_file():
             return path
     raise FileNotFoundError(
-        f"data_dir (--data-dir, or the variable {VARIABLE}) must be a folder with {file} or uci/{file}, which are not "
-        f"downloaded, but got {'none' if folder is None else folder}."
+        f"data_dir (--data-dir, or the variable {VARIABLE}) must be a folder with {file} or uci/{file}, but got "
+        f"{'none' if folder is None else folder}: only Boston, Yacht and Wine with the paper's splits (--splits paper) "
+        "are downloaded."
     )
+
+
+def _download(name: str) -> NDArray[np.float64]:
+    """The numbers of the publisher's file; one that has changed is refused and not kept."""
+    url, separator, skipped, digest = DOWNLOADS[name]
+    pooch = import_pooch()
+    path = Path(pooch.retrieve(url, None, fname=url.rpartition("/")[2], path=pooch.os_cache("spikeslab") / "uci"))
+    try:
+        table = np.loadtxt(path, delimiter=separator, skiprows=skipped, ndmin=2, encoding="utf-8")
+    except (ValueError, UnicodeDecodeError):
+        table = np.empty((0, 0))
+    found = hashlib.sha256(table.astype("<f8").tobytes()).hexdigest()
+    if found != digest:
+        path.unlink()
+        raise DataError(
+            f"{url} must hold the known numbers (SHA-256 {digest[:12]}…), but got {table.shape[0]} rows of "
+            f"{table.shape[1]} (SHA-256 {found[:12]}…): put {FILES[name][0]} into a folder and give it as data_dir."
+        )
+    return table
 
 
 def _read(path: Path, rows: int, columns: int) -> NDArray[np.float64]:
