@@ -50,6 +50,7 @@ def test_the_report_goes_into_the_folder_or_where_it_is_told(folder, tmp_path, c
     assert run(["report", str(folder), "--out", str(path)]) == 0
     assert path.read_text() == (folder / "report.html").read_text()
     assert path.read_text().startswith("<!doctype html>")
+    assert run(["report", str(folder), "--out", str(path)]) == 0, "an earlier report is replaced"
 
 
 @pytest.mark.parametrize("command", ["doctor", "report"])
@@ -67,12 +68,12 @@ def test_what_is_not_a_run_is_refused(command, tmp_path, capsys):
 )
 def test_files_of_others_are_not_replaced(command, option, what, folder, tmp_path, capsys):
     mine = tmp_path / "mine"
-    mine.write_text("mine")
+    mine.write_text("<!doctype html>\nmine")
     assert run([command, str(folder), option, str(mine)]) == 2
     assert capsys.readouterr().err == (
         f"Error: {option} must be a new file or one with {what}, but {mine} holds something else.\n"
     )
-    assert mine.read_text() == "mine"
+    assert mine.read_text() == "<!doctype html>\nmine"
     assert run([command, str(folder), option, str(tmp_path)]) == 2
     assert capsys.readouterr().err == f"Error: {option} must be a file, but {tmp_path} is a folder.\n"
     assert run([command, str(folder), option, str(mine / "deeper")]) == 2

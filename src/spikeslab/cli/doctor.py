@@ -18,7 +18,9 @@ if TYPE_CHECKING:
     from spikeslab.training.doctor import Finding
     from spikeslab.training.run_facts import RunFacts
 
-DIAGNOSIS, PAGE = '{\n "diagnosis of": ', "<!doctype html>"
+DIAGNOSIS, PAGE = '{\n "diagnosis of": ', '<meta name="generator" content="spikeslab">'
+"""What tells files of these commands from others, within their first ``HEAD`` bytes."""
+HEAD = 200
 
 Run = Annotated[Path, typer.Argument(metavar="RUN", help="Folder of a run.", show_default=False)]
 
@@ -74,14 +76,14 @@ def report(
     plain_console().print(f"Files written:\n  {path}", soft_wrap=True)
 
 
-def _check_file(option: str, path: Path, beginning: str, what: str) -> None:
-    """Raise if ``path`` cannot be written, or is a file that does not begin as those which the command writes."""
+def _check_file(option: str, path: Path, mark: str, what: str) -> None:
+    """Raise if ``path`` cannot be written, or is a file without the mark of those which the command writes."""
     if path.is_dir():
         raise InputError(f"{option} must be a file, but {path} is a folder.")
     parent = next(folder for folder in path.absolute().parents if folder.exists())
     if not parent.is_dir():
         raise InputError(f"{option} must be in a folder, but {parent} is a file.")
-    if path.exists() and not path.read_bytes()[:64].decode("utf-8", errors="replace").startswith(beginning):
+    if path.exists() and mark not in path.read_bytes()[:HEAD].decode("utf-8", errors="replace"):
         raise InputError(f"{option} must be a new file or one with {what}, but {path} holds something else.")
 
 
