@@ -43,7 +43,8 @@ COLOURS = {"exact": BLUE, "default": SKY, "sgld-sa": VERMILION}
 CHECKPOINT = Path("out/selection")
 
 # Simulation-based calibration.
-BINS = 16
+BINS, BLOCK = 16, 25
+QUANTITIES = ("coefficient", "fit", "size", "slab", "intercept", "sigma", "log likelihood")
 
 
 def fit_and_score(cell: Cell) -> Record:
@@ -117,9 +118,10 @@ def curve(records: list[Record]) -> list[dict[str, Any]]:
         count = int(inside.sum())
         mean = float(pip[inside].mean()) if count else None
         share = float(real[inside].mean()) if count else None
-        # Variables of one data set are not independent: the error is that of a mean over data sets.
-        excess = (inside * (real - pip)).sum(axis=1)
-        error = float(np.sqrt(len(pip)) * excess.std(ddof=1) / count) if count else None
+        # Variables of one data set are not independent: the error is that of a ratio of sums over data sets, about a
+        # share with one more hit and one more miss, so that a bin without misses has an error too.
+        excess = (inside * (real - (real[inside].sum() + 1) / (count + 2))).sum(axis=1)
+        error = float(np.sqrt(np.sum(excess**2)) / count) if count else None
         bins.append({"bin": f"{low:g} to {high:g}", "mean": mean, "real": share, "error": error, "count": count})
     return bins
 
@@ -205,22 +207,28 @@ def curve_figure(curves: dict[str, list[dict[str, Any]]]) -> Figure:
         axes.set(xlabel="inclusion probability, mean of a bin", ylabel="share of the variables that are real")
         axes.set(xlim=(-0.02, 1.02), ylim=(-0.02, 1.06))
         axes.set_title("Are the probabilities frequencies?")
-        axes.legend(loc="upper left")
+        axes.legend(loc="lower right")
     return figure
 
 
+def rank_block(cell: Cell) -> Record:
+    """Ranks of each quantity over a block of data sets."""
+    found = [sbc_ranks(CASES[cell.method], seed) for seed in range(BLOCK * cell.seed, BLOCK * (cell.seed + 1))]
+    return {name: [round(ranks[name], 5) for ranks in found] for name in found[0]}
+
+
 def sbc(repeats: int) -> Results:
-    """Ranks of the truth among draws, for each Gibbs sampler."""
+    """Ranks of the truth among draws, for each Gibbs sampler; finished blocks are kept under ``out/selection``."""
+    file = CellFile(CHECKPOINT / "sbc.jsonl", {"block": BLOCK})
+    blocks = range(-(-repeats // BLOCK))
+    run_cells(file, [Cell(key, block) for block in blocks for key in CASES], rank_block, workers=2)
     ranks = {
         case.label: {
-            name: [] for name in ("coefficient", "fit", "size", "slab", "intercept", "sigma", "log likelihood")
+            name: [rank for block in blocks for rank in file[Cell(key, block)].get(name, ())][:repeats]
+            for name in QUANTITIES
         }
-        for case in CASES.values()
+        for key, case in CASES.items()
     }
-    for case in CASES.values():
-        for seed in range(repeats):
-            for name, rank in sbc_ranks(case, seed).items():
-                ranks[case.label][name].append(rank)
     names = list(next(iter(ranks.values())))
     rows = [
         {"case": label, "test": test, **{name: p_value(test, found[name]) for name in names}}
@@ -252,14 +260,15 @@ def rank_figure(ranks: dict[str, dict[str, list[float]]]) -> Figure:
     with style():
         figure = Figure(figsize=(WIDTH, 1.0 * len(ranks) + 0.6), layout="constrained")
         grid = figure.subplots(len(ranks), len(names), sharex=True, squeeze=False)
+        for axes, name in zip(grid[0], names, strict=True):
+            axes.set_title(name, fontsize=9.5)
         for row, (label, found) in zip(grid, ranks.items(), strict=True):
-            row[0].set_ylabel(label.replace(", ", ",\n"), rotation=0, ha="right", va="center", fontsize=8.5)
+            row[0].set_ylabel(label.replace(", ", ",\n", 1), rotation=0, ha="right", va="center", fontsize=8.5)
             for axes, name in zip(row, names, strict=True):
                 without_y_axis(axes)
-                if row is grid[0]:
-                    axes.set_title(name, fontsize=9.5)
                 if not found[name]:
-                    axes.set_axis_off()
+                    axes.spines["bottom"].set_visible(False)
+                    axes.tick_params(bottom=False)
                     continue
                 expected = len(found[name]) / BINS
                 band = 2.0 * np.sqrt(expected * (1.0 - 1.0 / BINS))

@@ -46,7 +46,8 @@ class SpikeSlabClassifier(ClassifierMixin, SpikeSlabBase):  # type: ignore[misc]
 
     The intercepts, at the mean of X, are not penalised but by "gibbs", where they have a normal prior of
     standard deviation 10 in log odds: under a flat one the posterior has no finite integral if the classes
-    are separable and their number is `slab_df` + 1 or more.
+    are separable and their number is `slab_df` + 1 or more. The other methods have flat intercepts: if
+    hyperplanes separate the classes, use "gibbs".
 
     Args:
         method: how to draw from the posterior.
