@@ -127,7 +127,10 @@ def test_differences_are_paired_by_split(tmp_path):
         (["--splits", "mine"], "--splits must be one of 'standard', 'paper', but got 'mine'."),
         (["--epochs", "1"], "--epochs must be an integer >= 2, but got 1."),
         (["--seed", "-1"], "--seed must be an integer >= 0, but got -1."),
-        ([], "data_dir (--data-dir, or the variable SPIKESLAB_DATA) must be a folder with boston.csv"),
+        (
+            ["--splits", "standard"],
+            "data_dir (--data-dir, or the variable SPIKESLAB_DATA) must be a folder with boston.csv",
+        ),
     ],
 )
 def test_bad_options_are_refused_before_any_work(tmp_path, capsys, monkeypatch, arguments, message):

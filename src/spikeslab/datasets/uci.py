@@ -17,7 +17,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from spikeslab.datasets.published import VARIABLE, DataError, data_folder, import_pooch
+from spikeslab.datasets.published import VARIABLE, DataError, data_folder, fetch
 from spikeslab.errors import check_choice
 
 SPLITS = 20
@@ -121,8 +121,7 @@ def _find(file: str, data_dir: str | os.PathLike[str] | None) -> Path:
 def _download(name: str) -> NDArray[np.float64]:
     """The numbers of the publisher's file; one that has changed is refused and not kept."""
     url, separator, skipped, digest = DOWNLOADS[name]
-    pooch = import_pooch()
-    path = Path(pooch.retrieve(url, None, fname=url.rpartition("/")[2], path=pooch.os_cache("spikeslab") / "uci"))
+    path = fetch(url, None, "uci")
     try:
         table = np.loadtxt(path, delimiter=separator, skiprows=skipped, ndmin=2, encoding="utf-8")
     except (ValueError, UnicodeDecodeError):
