@@ -3,7 +3,7 @@
     python benchmarks/chains.py [--threads 1] [--repeats 9] [--out results/bench]
 
 The network is that of the UCI regressions: 13 features, 50 hidden units, a batch of 50. All candidates run in one
-process, in short turns, and each is given its best time of many: CPU time, which a busy machine changes least.
+process, in short turns, and each is given its best time of many: its CPU time, which a busy machine changes least.
 """
 
 from __future__ import annotations

@@ -46,7 +46,7 @@ def _panel(panel: Axes, results: Results, dataset: str) -> None:
                 error = estimate.error or 0.0
                 panel.errorbar(estimate.mean, row + shift, xerr=error, fmt="o", color=colour, ms=4, lw=1.2)
     gone = max(results.diverged(dataset, method) for method in results.plan.methods)
-    panel.set_title(TITLES[dataset] + (f" (up to {gone} splits diverged)" if gone else ""))
+    panel.set_title(TITLES[dataset] + (f" (≤ {gone} diverged)" if gone else ""))
     panel.set_xlabel("RMSE")
     panel.grid(axis="y", lw=0.4, alpha=0.5)
 
