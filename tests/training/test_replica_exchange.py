@@ -283,9 +283,9 @@ def test_a_single_chain_stays_in_one_mode() -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("latents", ["carried", "frozen"])
-def test_the_weights_of_the_modes_are_right_to_two_percent(latents: str) -> None:
+def test_the_weights_of_the_modes_are_right_in_a_long_run(latents: str) -> None:
     weight, error, exact = sample_two_modes(latents, 60_000)
-    assert error < 0.02
+    assert error < 0.03  # 0.016 is expected, and an error from ten batches is itself uncertain by a quarter
     assert abs(weight - exact) < 4 * error, (weight, error, exact)
 
 
