@@ -146,6 +146,19 @@ class Ranks:
         dist.all_reduce(total, group=self.data_group)
         return total / self.data_size
 
+    def highest(self, value: int) -> int:
+        """The highest of the numbers that the ranks of this chain have; all of them must call it."""
+        if self.data_size == 1:
+            return value
+        device = "cuda" if dist.get_backend(self.data_group) == "nccl" else "cpu"
+        shared = torch.tensor(value, dtype=torch.int64, device=device)
+        dist.all_reduce(shared, op=dist.ReduceOp.MAX, group=self.data_group)
+        return int(shared)
+
+    def lowest(self, value: int) -> int:
+        """The lowest of the numbers that the ranks of this chain have; all of them must call it."""
+        return -self.highest(-value)
+
     def check_same(self, *parts: nn.Module | Stateful) -> None:
         """Raise on all ranks of a chain if they differ in a bit; all of them must call it.
 

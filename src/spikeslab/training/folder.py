@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any
 from spikeslab.errors import SpikeSlabWarning
 from spikeslab.files import write_atomically
 from spikeslab.training.callbacks import Callback, Evaluate, Every
-from spikeslab.training.checkpoints import CheckpointError, Checkpoints
+from spikeslab.training.checkpoints import Checkpoint, CheckpointError, Checkpoints
 from spikeslab.training.interruption import Interrupted
 from spikeslab.training.lock import FolderLock
 from spikeslab.training.log import Log, MetricsLog, finite
@@ -115,8 +115,17 @@ class RunFolder:
 
     def _restore(self, run: Training) -> None:
         before = self._read_record()
-        if before is None:
+        if before is not None:
+            self._check_continuable(before)
+        checkpoint = self._checkpoint(run)
+        if checkpoint is None:
             return
+        try:
+            run.load_state_dict(checkpoint.state)
+        except (ValueError, KeyError) as error:
+            raise CheckpointError(f"{checkpoint.path} must fit this run, but got: {error}") from error
+
+    def _check_continuable(self, before: Mapping[str, Any]) -> None:
         if self.resume is False:
             raise FileExistsError(
                 f"folder must not hold a run yet, but {self.path} does: continue it with resume=True (--resume), or "
@@ -130,13 +139,16 @@ class RunFolder:
         ]
         if changes:
             raise CheckpointError(f"settings must be those with which {self.path} was begun, but {', '.join(changes)}.")
-        checkpoint = self.checkpoints.latest() if self.resume is True else self.checkpoints.load(int(self.resume))
-        if checkpoint is None:
-            return
-        try:
-            run.load_state_dict(checkpoint.state)
-        except (ValueError, KeyError) as error:
-            raise CheckpointError(f"{checkpoint.path} must fit this run, but got: {error}") from error
+
+    def _checkpoint(self, run: Training) -> Checkpoint | None:
+        """The checkpoint to go on from: the newest, or the one asked for, or the newest that all ranks have."""
+        if self.resume is not True and self.resume is not False:
+            return self.checkpoints.load(int(self.resume))
+        if run.ranks.data_size == 1:
+            return self.checkpoints.latest()
+        steps = self.checkpoints.steps()
+        common = run.ranks.lowest(steps[-1] if steps else 0)
+        return self.checkpoints.load(common) if common else None
 
     def _read_record(self) -> dict[str, Any] | None:
         path = self.path / RECORD
@@ -209,8 +221,11 @@ class Save(Callback):
         self._time = run.seconds
 
     def after_step(self, run: Training) -> None:
-        """Save, if it is this step's turn."""
-        if self.every.due(run, run.seconds - self._time):
+        """Save, if it is this step's turn; where a clock decides, ranks that share a chain follow the first."""
+        due = self.every.due(run, run.seconds - self._time)
+        if self.every.seconds is not None:
+            due = bool(run.ranks.highest(due))
+        if due:
             self.save(run)
 
     def end(self, run: Training) -> None:

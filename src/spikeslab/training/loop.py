@@ -20,6 +20,7 @@ from torch.optim import Optimizer
 from spikeslab.errors import NonFiniteError, check_count, quoted
 from spikeslab.training.batches import DataOrder, TensorBatches
 from spikeslab.training.callbacks import Callback
+from spikeslab.training.distributed import Ranks
 from spikeslab.training.folder import RunFolder
 from spikeslab.training.interruption import Interrupted, Interruption
 from spikeslab.training.nonfinite import first_nonfinite
@@ -67,6 +68,8 @@ class Training:
         loss: From (model, batch) to the mean loss of the batch; by default the cross-entropy of (x, y).
         callbacks: What happens after each step, in this order.
         parts: Other objects with a state, by name, such as torch's lr schedulers.
+        ranks: The ranks that share this chain, under torchrun: they stop, save and continue at the same step. Each has
+            a folder of its own.
 
     Attributes:
         steps: Steps taken.
@@ -83,6 +86,7 @@ class Training:
         *,
         callbacks: Sequence[Callback] = (),
         parts: Mapping[str, Stateful] | None = None,
+        ranks: Ranks | None = None,
     ) -> None:
         self.model = model
         self.sampler = sampler
@@ -90,6 +94,7 @@ class Training:
         self.order = DataOrder(data)
         self.callbacks = list(callbacks)
         self.parts = dict(parts or {})
+        self.ranks = ranks or Ranks()
         self.steps = 0
         self.total_steps = 0
         self.last_loss = float("nan")
@@ -150,9 +155,10 @@ class Training:
                 self._step()
                 for callback in callbacks:
                     callback.after_step(self)
-                if interruption.signal is not None:
+                stop = self.ranks.highest(interruption.signal or 0)
+                if stop:
                     where = "" if place is None else f" {place.stop(self)}"
-                    raise Interrupted(f"Stopped after step {self.steps:,} of {target:,}.{where}", interruption.signal)
+                    raise Interrupted(f"Stopped after step {self.steps:,} of {target:,}.{where}", stop)
             for callback in callbacks:
                 callback.end(self)
         self._seconds, self._clock = self.seconds, time.monotonic()
