@@ -309,6 +309,7 @@ def curves(found: dict[str, dict[int, float]]) -> Figure:
         axes.set(xlabel="number of variables, p", ylabel="µs")
         axes.set_title("Time of a step and of a sweep, n = 100")
         axes.set_xlim(right=6e6)
+        axes.set_ylim(top=8e4)
         axes.set_xticks([100, 1000, 10_000, 100_000], ["100", "1,000", "10,000", "100,000"])
         axes.minorticks_off()
     return figure
