@@ -18,6 +18,7 @@ from torch.nn import functional as F
 from torch.optim import Optimizer
 
 from spikeslab.errors import NonFiniteError, check_count, quoted
+from spikeslab.samplers.base import Sampler
 from spikeslab.training.batches import DataOrder, TensorBatches
 from spikeslab.training.callbacks import Callback
 from spikeslab.training.distributed import Ranks
@@ -101,6 +102,9 @@ class Training:
         self._seconds = 0.0
         self._clock = time.monotonic()
         self._loss_sum, self._loss_count = 0.0, 0
+        for callback in self.callbacks:
+            if not isinstance(callback, Callback):
+                raise TypeError(f"callbacks must be callbacks such as Collect(posterior), but got {callback!r}.")
         names = [callback.name for callback in self.callbacks if callback.name]
         if len(set(names)) < len(names):
             raise ValueError(f"callbacks must have different names, but got {quoted(names)}.")
@@ -150,15 +154,15 @@ class Training:
             for callback in callbacks:
                 stack.callback(callback.close)
                 callback.begin(self)
-            interruption = stack.enter_context(Interruption())
-            while self.steps < target:
-                self._step()
-                for callback in callbacks:
-                    callback.after_step(self)
-                stop = self.ranks.highest(interruption.signal or 0)
-                if stop:
-                    where = "" if place is None else f" {place.stop(self)}"
-                    raise Interrupted(f"Stopped after step {self.steps:,} of {target:,}.{where}", stop)
+            with Interruption() as interruption:
+                while self.steps < target:
+                    self._step()
+                    for callback in callbacks:
+                        callback.after_step(self)
+                    stop = self.ranks.highest(interruption.signal or 0)
+                    if stop:
+                        where = "" if place is None else f" {place.stop(self)}"
+                        raise Interrupted(f"Stopped after step {self.steps:,} of {target:,}.{where}", stop)
             for callback in callbacks:
                 callback.end(self)
         self._seconds, self._clock = self.seconds, time.monotonic()
@@ -170,24 +174,40 @@ class Training:
             return check_count("steps", steps, minimum=0)
         if self.order.length is None:
             raise TypeError("data must have a length where epochs are given, but got a stream: give steps instead.")
+        if not self.order.length:
+            raise ValueError("data must hold at least one batch, but got none.")
         return check_count("epochs", epochs, minimum=0) * self.order.length
 
     def _step(self) -> None:
         batch = self.order.next()
         self.sampler.zero_grad()
         loss = self.loss(self.model, batch)
+        if loss.numel() != 1:
+            raise ValueError(f"loss must return one number, the mean of the batch, but got {tuple(loss.shape)}.")
         value = float(loss.detach())
         if not value - value == 0.0:  # NaN or infinite
             raise NonFiniteError(
                 f"the loss must be finite, but got {value} at step {self.steps + 1}: "
-                f"{first_nonfinite(self.model, lambda: self.loss(self.model, batch))}; try a lower lr."
+                f"{first_nonfinite(self.model, lambda: self.loss(self.model, batch))}."
             )
         loss.backward()
+        self._check_gradients()
         self.sampler.step()
         self.steps += 1
         self.last_loss = value
         self._loss_sum += value
         self._loss_count += 1
+
+    def _check_gradients(self) -> None:
+        """Raise if a gradient is not finite and the optimizer is one that does not look."""
+        if isinstance(self.sampler, Sampler):
+            return
+        for name, parameter in self.model.named_parameters():
+            if parameter.grad is not None and not bool(parameter.grad.isfinite().all()):
+                raise NonFiniteError(
+                    f"the gradient of {name} must be finite, but got NaN or Inf at step {self.steps + 1}: try a lower "
+                    "lr."
+                )
 
     def take_loss(self) -> float | None:
         """Mean loss of the steps since the last call."""
@@ -200,6 +220,7 @@ class Training:
         return {
             "model": dict(self.model.state_dict()),
             "buffers": dict(_transient_buffers(self.model)),
+            "optimizer": type(self.sampler).__name__,
             "sampler": self.sampler.state_dict(),
             "callbacks": {c.name: c.state_dict() for c in self.callbacks if c.name},
             "parts": {name: part.state_dict() for name, part in self.parts.items()},
@@ -239,6 +260,10 @@ class Training:
         odd = [name for name in {**own, **saved} if own.get(name) != saved.get(name)]
         if odd:
             raise ValueError(f"the state must be of the same model, but it differs in {quoted(odd)}.")
+        if state["optimizer"] != type(self.sampler).__name__:
+            raise ValueError(
+                f"the state must be of a run with {type(self.sampler).__name__}, but got {state['optimizer']}."
+            )
         for what, names in (
             ("callbacks", {callback.name for callback in self.callbacks if callback.name}),
             ("parts", set(self.parts)),
