@@ -25,7 +25,8 @@ from torch.nn.parallel import DistributedDataParallel
 
 from spikeslab.errors import check_count
 from spikeslab.samplers.noise import mix64
-from spikeslab.training.digests import Stateful, digests
+from spikeslab.training.digests import digests
+from spikeslab.training.state_tree import Stateful
 
 if TYPE_CHECKING:  # torch may be built without it
     from torch.distributed import ProcessGroup

@@ -10,7 +10,7 @@ import os
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack
-from typing import Any, Protocol, TypeAlias
+from typing import Any, TypeAlias
 
 import torch
 from torch import Tensor, nn
@@ -26,21 +26,9 @@ from spikeslab.training.folder import RunFolder
 from spikeslab.training.interruption import Interrupted, Interruption
 from spikeslab.training.nonfinite import first_nonfinite
 from spikeslab.training.randomness import randomness, restore_randomness
-from spikeslab.training.state_tree import State
+from spikeslab.training.state_tree import State, Stateful
 
 Loss: TypeAlias = Callable[[nn.Module, Any], Tensor]
-
-
-class Stateful(Protocol):
-    """Anything with a state that a checkpoint should hold, such as torch's lr schedulers."""
-
-    def state_dict(self) -> dict[str, State]:
-        """Its state."""
-        ...
-
-    def load_state_dict(self, state: Any, /) -> object:
-        """Continue from a state."""
-        ...
 
 
 def cross_entropy(model: nn.Module, batch: tuple[Tensor, Tensor]) -> Tensor:
