@@ -1,0 +1,93 @@
+"""Operations that keep channels apart: their names, and what they make of a channel that is constant.
+
+A constant is a number in double precision, NaN where the channel depends on the input.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import torch
+from torch import Tensor, fx, nn
+
+ELEMENTWISE = frozenset({
+    "relu", "relu_", "relu6", "leaky_relu", "leaky_relu_", "elu", "elu_", "selu", "celu", "gelu", "silu", "mish",
+    "sigmoid", "tanh", "softplus", "softsign", "hardtanh", "hardtanh_", "hardswish", "hardsigmoid", "logsigmoid",
+    "tanhshrink", "abs", "exp", "neg", "sqrt", "square", "pow", "clamp", "clamp_", "clip", "clone", "contiguous",
+    "detach", "add", "add_", "sub", "sub_", "mul", "mul_", "div", "div_", "truediv", "maximum", "minimum",
+})  # fmt: skip
+ELEMENTWISE_MODULES = (
+    nn.ReLU, nn.ReLU6, nn.LeakyReLU, nn.ELU, nn.SELU, nn.CELU, nn.GELU, nn.SiLU, nn.Mish, nn.Sigmoid, nn.Tanh,
+    nn.Softplus, nn.Softsign, nn.Hardtanh, nn.Hardswish, nn.Hardsigmoid, nn.LogSigmoid, nn.Tanhshrink,
+)  # fmt: skip
+IDENTITIES = (nn.Identity, nn.Dropout, nn.Dropout1d, nn.Dropout2d, nn.Dropout3d, nn.AlphaDropout)
+# Whatever the size of the image, a window or a mean over a constant is that constant.
+POOLS = frozenset(
+    f"{kind}{dims}d" for kind in ("max_pool", "adaptive_avg_pool", "adaptive_max_pool") for dims in (1, 2, 3)
+)
+POOL_MODULES = (
+    nn.MaxPool1d, nn.MaxPool2d, nn.MaxPool3d, nn.AdaptiveAvgPool1d, nn.AdaptiveAvgPool2d, nn.AdaptiveAvgPool3d,
+    nn.AdaptiveMaxPool1d, nn.AdaptiveMaxPool2d, nn.AdaptiveMaxPool3d, nn.Upsample,
+)  # fmt: skip
+AVERAGE_POOLS = (nn.AvgPool1d, nn.AvgPool2d, nn.AvgPool3d)
+AVERAGE_ARGUMENTS = ("kernel_size", "stride", "padding", "ceil_mode", "count_include_pad", "divisor_override")
+
+
+def operation_name(node: fx.Node) -> str:
+    """Name of a function or method of torch or of Python's operators; nothing for any other."""
+    if node.op == "call_method":
+        return str(node.target)
+    origin = getattr(node.target, "__module__", None) or "torch"
+    return getattr(node.target, "__name__", "") if origin.partition(".")[0] in ("torch", "_operator") else ""
+
+
+def map_constants(function: Callable[..., Tensor], *constants: Tensor) -> Tensor:
+    """The constants that a function makes of constants; unknown where an argument is, whatever the function does."""
+    unknown = torch.stack([values.isnan() for values in constants]).any(0)
+    with torch.no_grad():
+        results = function(*(values.nan_to_num(0.0) for values in constants))
+    return finite_or_unknown(results.masked_fill(unknown, math.nan))
+
+
+def finite_or_unknown(constants: Tensor) -> Tensor:
+    """The constants, unknown where they overflow."""
+    return constants.masked_fill(~constants.isfinite(), math.nan)
+
+
+def average_constants(constants: Tensor, settings: Mapping[str, Any]) -> Tensor:
+    """What average pooling makes of constants: where it counts its padding, only zeros stay constant at the border."""
+    padding = settings.get("padding") or 0
+    padded = any(padding) if isinstance(padding, (tuple, list)) else bool(padding)
+    counted = settings.get("count_include_pad")
+    if settings.get("divisor_override") is None and (not padded or counted is False):
+        return constants
+    return constants.masked_fill(constants != 0, math.nan)
+
+
+def behind_channels(dims: object, rank: int) -> bool:
+    """Whether an operation over these dimensions leaves batch and channels alone."""
+    entries = dims if isinstance(dims, (tuple, list)) else [dims]
+    return bool(entries) and all(isinstance(dim, int) and (dim if dim >= 0 else dim + rank) >= 2 for dim in entries)
+
+
+def reads_other_sizes(node: fx.Node) -> bool:
+    """Whether a node that gives no tensor reads sizes other than the number of channels, or nothing at all."""
+    if node.target == "size" and len(node.args) > 1:
+        return node.args[1] in (0, 2, 3, 4)
+    if node.target == "size" or (node.target is getattr and node.args[1] == "shape"):
+        return all(user.target is not None and _skips_channels(user) for user in node.users)
+    if node.target is getattr:
+        return node.args[1] in ("dtype", "device", "ndim")
+    return node.target == "dim"
+
+
+def _skips_channels(node: fx.Node) -> bool:
+    """Whether a user of a whole shape takes an entry of it that is not the number of channels."""
+    if operation_name(node) != "getitem" or len(node.args) != 2:
+        return False
+    index = node.args[1]
+    if isinstance(index, slice):
+        return isinstance(index.start, int) and index.start >= 2
+    return index in (0, 2, 3, 4) or not node.users

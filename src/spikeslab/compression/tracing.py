@@ -1,0 +1,218 @@
+"""A network as a graph: which operation follows which, on tensors of which shape.
+
+``torch.fx`` runs ``forward`` once on symbols and writes down the calls; one run on an example then gives the shapes,
+and shows that the graph computes what the network computes.
+"""
+
+from __future__ import annotations
+
+import copy
+import math
+from collections import Counter
+from dataclasses import dataclass, field
+from typing import Any, TypeAlias
+
+import torch
+from torch import Tensor, fx, nn
+from torch.utils._pytree import tree_leaves
+
+ExampleInput: TypeAlias = Tensor | tuple[Tensor, ...]
+
+
+class UntraceableError(RuntimeError):
+    """A network of which no faithful graph can be had; the message is a sentence that says why."""
+
+
+@dataclass
+class Traced:
+    """A network, its graph, and what one run on an example showed.
+
+    Attributes:
+        model: The network, in evaluation mode.
+        graph: Its operations in the order of execution.
+        shapes: Shape of each tensor.
+        overwritten: For an operation in place, the earlier nodes that hold its result from then on and are still read.
+        rewritten: Nodes that stand for a ``view`` with a fixed size, which does not fit a narrower network.
+    """
+
+    model: nn.Module
+    graph: fx.Graph
+    shapes: dict[fx.Node, tuple[int, ...]]
+    overwritten: dict[fx.Node, list[fx.Node]]
+    rewritten: list[fx.Node] = field(default_factory=list)
+
+    def module(self, node: fx.Node) -> nn.Module | None:
+        """The module that a node calls."""
+        return self.model.get_submodule(str(node.target)) if node.op == "call_module" else None
+
+    def owned(self, node: fx.Node) -> bool:
+        """Whether the module of a node may change: called once, sharing no parameter, without hooks."""
+        return str(node.target) in self._owned
+
+    def __post_init__(self) -> None:
+        calls = Counter(id(self.module(node)) for node in self.graph.nodes if node.op == "call_module")
+        holders = Counter(id(parameter) for module in self.model.modules() for parameter in module._parameters.values())
+        reads = {str(node.target) for node in self.graph.nodes if node.op == "get_attr"}
+        self._owned = {
+            name
+            for name, module in self.model.named_modules(remove_duplicate=False)
+            if calls[id(module)] == 1
+            and not module._forward_hooks
+            and not module._forward_pre_hooks
+            and all(holders[id(parameter)] == 1 for parameter in module._parameters.values() if parameter is not None)
+            and not any(read.startswith(f"{name}.") for read in reads)
+        }
+
+
+def arguments(example_input: object) -> tuple[Tensor, ...]:
+    """The example as positional arguments.
+
+    Raises:
+        TypeError: If it is neither a tensor nor a tuple of tensors.
+    """
+    inputs = example_input if isinstance(example_input, tuple) else (example_input,)
+    if not inputs or not all(isinstance(entry, Tensor) for entry in inputs):
+        raise TypeError(
+            f"example_input must be a tensor or a tuple of tensors, but got {type(example_input).__name__}."
+        )
+    return inputs
+
+
+def evaluation_copy(model: object) -> nn.Module:
+    """A deep copy of a network in evaluation mode.
+
+    Raises:
+        TypeError: If ``model`` is not a module.
+    """
+    if not isinstance(model, nn.Module):
+        raise TypeError(f"model must be a torch.nn.Module, but got {type(model).__name__}.")
+    return copy.deepcopy(model).eval()
+
+
+@torch.no_grad()
+def outputs(model: nn.Module, example_input: ExampleInput) -> list[Tensor]:
+    """The tensors that a network returns for an example.
+
+    Raises:
+        ValueError: If the network fails on the example.
+    """
+    inputs = arguments(example_input)
+    try:
+        result = model(*(entry.clone() for entry in inputs))
+    except Exception as error:
+        shapes = ", ".join(str(tuple(entry.shape)) for entry in inputs)
+        reason = str(error).strip().partition("\n")[0].rstrip(".")
+        raise ValueError(
+            f"example_input must be what the model takes, but got the shape {shapes}, on which it fails: {reason}."
+        ) from error
+    return [leaf for leaf in tree_leaves(result) if isinstance(leaf, Tensor)]
+
+
+def agree(first: list[Tensor], second: list[Tensor]) -> bool:
+    """Whether outputs are equal up to rounding, which adds up over the layers."""
+    return len(first) == len(second) and all(
+        a.shape == b.shape and bool(torch.isclose(a, b, rtol=0.0, atol=_rounding(a), equal_nan=True).all())
+        for a, b in zip(first, second, strict=True)
+    )
+
+
+def _rounding(values: Tensor) -> float:
+    if not values.is_floating_point():
+        return 0.0
+    finite = values[values.isfinite()]
+    largest = float(finite.abs().max()) if finite.numel() else 0.0
+    return 1e4 * torch.finfo(values.dtype).eps * largest
+
+
+def trace(model: nn.Module, example_input: ExampleInput) -> Traced:
+    """The graph of a network in evaluation mode, with every ``view`` that flattens written as ``flatten``.
+
+    Raises:
+        UntraceableError: If the network cannot be traced, or computes something else than its trace.
+    """
+    expected = outputs(model, example_input)
+    name = type(model).__name__
+    try:
+        graph = fx.Tracer().trace(model)
+        for node in graph.nodes:
+            node.type = None  # an annotation, which may be a string that a pickled graph could not import
+        recorder = _Recorder(model, graph)
+        with torch.no_grad():
+            result = recorder.run(*(entry.clone() for entry in arguments(example_input)))
+    except Exception as error:  # tracing runs the user's code on symbols, where anything may be raised
+        reason = str(error).strip().partition("\n")[0].rstrip(".")
+        raise UntraceableError(f"{name} cannot be traced by torch.fx: {reason}.") from error
+    if not agree(expected, [leaf for leaf in tree_leaves(result) if isinstance(leaf, Tensor)]):
+        raise UntraceableError(f"{name} computes something else than its trace, as after an assignment in place.")
+    shapes = {node: tuple(tensor.shape) for node, tensor in recorder.tensors.items()}
+    traced = Traced(model, graph, shapes, recorder.overwritten)
+    _write_views_as_flatten(traced)
+    return traced
+
+
+class _Recorder(fx.Interpreter):
+    """Runs a graph and keeps every tensor, so that tensors that share memory can be told."""
+
+    def __init__(self, model: nn.Module, graph: fx.Graph) -> None:
+        super().__init__(model, garbage_collect_values=False, graph=graph)
+        self.tensors: dict[fx.Node, Tensor] = {}
+        self.overwritten: dict[fx.Node, list[fx.Node]] = {}
+        self._order = {node: position for position, node in enumerate(graph.nodes)}
+
+    def run_node(self, n: fx.Node) -> Any:
+        read = [self.tensors[node] for node in n.all_input_nodes if node in self.tensors]
+        versions = [tensor._version for tensor in read]
+        result = super().run_node(n)
+        for tensor, version in zip(read, versions, strict=True):
+            if tensor._version != version:
+                self.overwritten[n] = self._still_read(tensor, n)
+        if isinstance(result, Tensor) and n.op != "output":
+            self.tensors[n] = result
+        return result
+
+    def _still_read(self, tensor: Tensor, writer: fx.Node) -> list[fx.Node]:
+        memory, now = tensor.untyped_storage().data_ptr(), self._order[writer]
+        return [
+            node
+            for node, other in self.tensors.items()
+            if other.untyped_storage().data_ptr() == memory and any(self._order[user] > now for user in node.users)
+        ]
+
+
+def _write_views_as_flatten(traced: Traced) -> None:
+    for node in list(traced.graph.nodes):
+        if not (node.op == "call_method" and node.target in ("view", "reshape")) and node.target is not torch.reshape:
+            continue
+        source, sizes = node.args[0], node.args[1:]
+        start = _flattens_from(traced.shapes.get(source, ()), traced.shapes.get(node, ()))
+        if start is None or node.kwargs:
+            continue
+        with traced.graph.inserting_before(node):
+            flatten = traced.graph.call_function(torch.flatten, (source, start))
+        traced.shapes[flatten] = traced.shapes[node]
+        node.replace_all_uses_with(flatten)
+        if start != 1 or len(sizes) != 2 or sizes[-1] != -1:
+            traced.rewritten.append(flatten)
+        _erase(traced.graph, node)
+
+
+def _flattens_from(before: tuple[int, ...], after: tuple[int, ...]) -> int | None:
+    """First of the dimensions that became one; ``None`` where more than that happened."""
+    start = len(after) - 1
+    if start < 1 or len(before) < len(after) or before[:start] != after[:start]:
+        return None
+    return start if math.prod(before[start:]) == after[start] else None
+
+
+def _erase(graph: fx.Graph, node: fx.Node) -> None:
+    """Erase a node, and the sizes that only it has read."""
+    inputs = node.all_input_nodes
+    graph.erase_node(node)
+    for source in inputs:
+        reads_size = source.target in ("size", getattr) or (source.op == "call_function" and _is_arithmetic(source))
+        if not source.users and reads_size:
+            _erase(graph, source)
+
+
+def _is_arithmetic(node: fx.Node) -> bool:
+    return getattr(node.target, "__module__", None) == "_operator"
