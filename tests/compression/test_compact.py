@@ -148,6 +148,26 @@ def test_a_constant_costs_a_channel_only_where_padding_would_show(padding, activ
     assert deviation(model, result.model, torch.randn(2, 1, 7, 4).double()) < 1e-13
 
 
+@pytest.mark.parametrize(
+    ("pool", "left"),
+    [
+        (nn.AvgPool2d(3, 1, 1), 5),  # the padding counts: not constant at the border
+        (nn.AvgPool2d(3, 1, 1, count_include_pad=False), 2),
+        (nn.AvgPool2d(2), 2),
+        (nn.AvgPool2d(2, divisor_override=3), 5),
+        (nn.MaxPool2d(3, 1, 1), 2),
+        (nn.AdaptiveAvgPool2d(3), 2),
+        (nn.Upsample(scale_factor=2), 2),
+    ],
+)
+def test_a_constant_passes_a_pooling_that_does_not_count_its_padding(pool, left) -> None:
+    model = nn.Sequential(nn.Conv2d(1, 5, 3), nn.Sigmoid(), pool, nn.Conv2d(5, 2, 1)).double()
+    nn.init.zeros_(model[0].weight[2:])
+    result = compact(model, torch.zeros(1, 1, 8, 8).double())
+    assert widths(result)["0"] == (1, left)
+    assert deviation(model, result.model, torch.randn(2, 1, 8, 9).double()) < 1e-13
+
+
 class Residual(nn.Module):
     def __init__(self) -> None:
         super().__init__()

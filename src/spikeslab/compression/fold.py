@@ -38,7 +38,7 @@ def fold_batch_norm(model: nn.Module, example_input: ExampleInput) -> nn.Module:
     warning.
 
     >>> import torch
-    >>> network = nn.Sequential(nn.Conv2d(3, 8, 3, bias=False), nn.BatchNorm2d(8), nn.ReLU())
+    >>> network = nn.Sequential(nn.Conv2d(3, 8, 3), nn.BatchNorm2d(8), nn.ReLU())
     >>> fold_batch_norm(network, torch.zeros(1, 3, 8, 8))
     Sequential(
       (0): Conv2d(3, 8, kernel_size=(3, 3), stride=(1, 1))
