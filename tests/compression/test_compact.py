@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pruned_networks import NETWORKS, LeNet, kill, plain, randomise
 from torch import Tensor, fx, nn
+from torch.nn.utils import prune
 
 from spikeslab.compression import Compacted, LayerSize, compact
 from spikeslab.errors import SpikeSlabWarning
@@ -342,7 +343,10 @@ def test_an_unknown_layer_keeps_its_channels_and_a_note_says_so(middle, what) ->
         model.conv1.weight[0] = 0.0
         model.conv2.weight[:3] = 0.0
     result = compact(model, torch.zeros(1, 1, 9, 9).double())
-    assert result.report.notes == (f"The outputs of 'conv1' stay: they reach {what}, which is not known.",)
+    *others, note = result.report.notes
+    assert note == f"The outputs of 'conv1' stay: they reach {what}, which compact cannot handle."
+    shared = f"{what} stays: it is shared, grouped or not batched, or it has hooks."
+    assert others == ([shared] if isinstance(middle, nn.Conv2d) else [])
     assert result.report.after["conv1"].outputs == 4
     assert result.report.after["conv2"].outputs < 4
     assert deviation(model, result.model, torch.randn(2, 1, 8, 9).double()) < 1e-13
@@ -368,6 +372,8 @@ class Odd(nn.Module):
             x = self.conv2(x * self.gain)
         elif self.kind == "number of channels":
             x = self.conv2(x / x.shape[1])
+        elif self.kind == "rows and columns":
+            x = self.conv2(F.interpolate(x, size=x.shape[-2:])[:, :, : x.size(-1) // 2])
         elif self.kind == "size of the image":
             x = self.conv2(x * x.shape[2])
         elif self.kind == "width of a layer":
@@ -399,6 +405,7 @@ ODD = {
     "used twice": False,
     "parameter for each channel": False,
     "one parameter": True,
+    "rows and columns": True,
     "number of channels": False,
     "size of the image": False,
     "overwritten": False,
@@ -422,7 +429,7 @@ def test_a_forward_that_is_not_understood_stays_right(kind) -> None:
     assert deviation(model, result.model, torch.randn(3, 1, 6, 6).double()) < 1e-12
     assert deviation(model, result.model, torch.randn(1, 1, 9, 9).double()) < 1e-12
     assert (result.report.after["conv1"].outputs < 4) == ODD[kind]
-    assert bool(result.report.notes) != (kind == "one parameter")
+    assert bool(result.report.notes) != (kind in ("one parameter", "rows and columns"))
 
 
 def test_a_forward_that_reads_a_width_is_refused() -> None:
@@ -441,7 +448,17 @@ def test_hooks_keep_a_layer_as_it_is() -> None:
     model[0].register_forward_hook(lambda module, inputs, output: output + inputs[0].sum())
     result = compact(model, torch.ones(1, 3))
     assert widths(result)["0"] == (3, 4)
+    assert result.report.notes == ("'0' (Linear) stays: it is shared, grouped or not batched, or it has hooks.",)
     assert deviation(model, result.model, torch.randn(5, 3)) == 0.0
+
+
+def test_a_network_of_torch_prune_is_compacted_once_its_masks_are_applied() -> None:
+    model = nn.Sequential(nn.Linear(3, 4), nn.ReLU(), nn.Linear(4, 2))
+    prune.ln_structured(model[0], "weight", amount=0.5, n=2, dim=0)
+    with pytest.raises(ValueError, match=r"^model must be a module that copy.deepcopy copies \(after torch.nn.utils.p"):
+        compact(model, torch.zeros(1, 3))
+    prune.remove(model[0], "weight")
+    assert widths(compact(model, torch.zeros(1, 3))) == {"0": (3, 2), "2": (2, 2)}
 
 
 @pytest.mark.parametrize(

@@ -104,6 +104,7 @@ class ChannelGraph:
         self._parents: list[int] = []
         self._pinned: list[Tensor] = []
         self._reasons: list[tuple[str, Tensor]] = []
+        self._left: list[str] = []
         for node in self.traced.graph.nodes:
             self._visit(node)
 
@@ -124,8 +125,8 @@ class ChannelGraph:
         return pinned[self.roots(torch.arange(self.size))]
 
     def notes(self) -> list[str]:
-        """A sentence for each reason why the outputs of a layer stay, whatever the weights are."""
-        notes = []
+        """A sentence for each layer that stays, or whose outputs stay, whatever the weights are."""
+        notes = list(dict.fromkeys(self._left))
         for reason, slots in self._reasons:
             roots = self.roots(slots)
             names = [layer.name for layer in self.layers if torch.isin(self.roots(layer.outputs.slots), roots).any()]
@@ -161,7 +162,7 @@ class ChannelGraph:
                 self._pin([node])
         elif node.op != "get_attr":
             result = self._apply(node, shape) if shape is not None and len(shape) >= 2 else None
-            if result is None and not (shape is None and reads_other_sizes(node)):
+            if result is None and not (shape is None and self._reads_other_sizes(node)):
                 self._leave(node, shape)
             elif result is not None:
                 self.channels[node] = result
@@ -172,6 +173,11 @@ class ChannelGraph:
                 self._reasons.append((f"the operation '{node.name}' overwrites them and they are read again", slots))
                 self.channels[stale] = Channels(slots, torch.full(slots.shape, math.nan, dtype=torch.float64))
 
+    def _reads_other_sizes(self, node: fx.Node) -> bool:
+        """Whether a node that gives no tensor reads a size, but not the number of channels."""
+        source = next(iter(node.all_input_nodes), None)
+        return source in self.channels and reads_other_sizes(node, len(self.traced.shapes[source]))
+
     def _begin(self, count: int) -> Channels:
         return Channels(self._fresh(count), torch.full((count,), math.nan, dtype=torch.float64))
 
@@ -180,9 +186,13 @@ class ChannelGraph:
         module = self.traced.module(node)
         what = f"'{node.target}' ({type(module).__name__})" if module else f"the operation '{node.name}'"
         reads_sizes = node.target in ("size", getattr)
-        reason = f"{what} reads how many there are" if reads_sizes else f"they reach {what}, which is not known"
+        reason = (
+            f"{what} reads how many there are" if reads_sizes else f"they reach {what}, which compact cannot handle"
+        )
         self._reasons.extend((reason, self.channels[source].slots) for source in sources)
         self._pin(sources)
+        if isinstance(module, (*CONVS, nn.Linear)):
+            self._left.append(f"{what} stays: it is shared, grouped or not batched, or it has hooks.")
         if shape is not None and len(shape) >= 2:
             self.channels[node] = self._begin(shape[1])
             self._pin([node])

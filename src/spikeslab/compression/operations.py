@@ -72,22 +72,22 @@ def behind_channels(dims: object, rank: int) -> bool:
     return bool(entries) and all(isinstance(dim, int) and (dim if dim >= 0 else dim + rank) >= 2 for dim in entries)
 
 
-def reads_other_sizes(node: fx.Node) -> bool:
-    """Whether a node that gives no tensor reads sizes other than the number of channels, or nothing at all."""
+def reads_other_sizes(node: fx.Node, rank: int) -> bool:
+    """Whether a node reads the shape of a tensor of this rank, but not its number of channels."""
     if node.target == "size" and len(node.args) > 1:
-        return node.args[1] in (0, 2, 3, 4)
+        return _skips_channels(node.args[1], rank)
     if node.target == "size" or (node.target is getattr and node.args[1] == "shape"):
-        return all(user.target is not None and _skips_channels(user) for user in node.users)
-    if node.target is getattr:
-        return node.args[1] in ("dtype", "device", "ndim")
-    return node.target == "dim"
+        return all(
+            operation_name(user) == "getitem" and (_skips_channels(user.args[1], rank) or not user.users)
+            for user in node.users
+        )
+    return node.target == "dim" or (node.target is getattr and node.args[1] in ("dtype", "device", "ndim"))
 
 
-def _skips_channels(node: fx.Node) -> bool:
-    """Whether a user of a whole shape takes an entry of it that is not the number of channels."""
-    if operation_name(node) != "getitem" or len(node.args) != 2:
-        return False
-    index = node.args[1]
-    if isinstance(index, slice):
-        return isinstance(index.start, int) and index.start >= 2
-    return index in (0, 2, 3, 4) or not node.users
+def _skips_channels(index: object, rank: int) -> bool:
+    """Whether this part of a shape has no entry 1.
+
+    >>> [_skips_channels(index, 4) for index in (0, 1, -1, -3, slice(2, None), slice(-2, None), slice(1, 3))]
+    [True, False, True, False, True, True, False]
+    """
+    return isinstance(index, (int, slice)) and 1 not in torch.arange(rank)[index].flatten().tolist()

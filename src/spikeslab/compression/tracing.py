@@ -83,10 +83,17 @@ def evaluation_copy(model: object) -> nn.Module:
 
     Raises:
         TypeError: If ``model`` is not a module.
+        ValueError: If it cannot be copied, as while ``torch.nn.utils.prune`` computes its weights.
     """
     if not isinstance(model, nn.Module):
         raise TypeError(f"model must be a torch.nn.Module, but got {type(model).__name__}.")
-    return copy.deepcopy(model).eval()
+    try:
+        return copy.deepcopy(model).eval()
+    except RuntimeError as error:
+        reason = str(error).strip().partition("\n")[0].partition(".")[0]
+        raise ValueError(
+            f"model must be a module that copy.deepcopy copies (after torch.nn.utils.prune.remove), but got: {reason}."
+        ) from error
 
 
 @torch.no_grad()
