@@ -432,6 +432,30 @@ def test_a_forward_that_is_not_understood_stays_right(kind) -> None:
     assert bool(result.report.notes) != (kind in ("one parameter", "rows and columns"))
 
 
+class Overwritten(nn.Module):
+    """What the normalisation returns is overwritten, and then read through an earlier view."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv1, self.norm, self.fc = nn.Conv2d(1, 4, 3), nn.BatchNorm2d(4), nn.Linear(16, 2)
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = self.norm(self.conv1(x))
+        view = x.view(-1, 16)
+        F.relu(x, inplace=True)
+        return self.fc(view)
+
+
+def test_a_result_in_place_is_seen_behind_a_folded_normalisation_and_a_view() -> None:
+    model = randomise(Overwritten()).double()
+    with torch.no_grad():
+        model.conv1.weight[:3] = 0.0
+        model.norm.bias[:3] = torch.tensor([-4.0, 4.0, -4.0])
+    result = compact(model, torch.zeros(1, 1, 4, 4).double())
+    assert deviation(model, result.model, torch.randn(3, 1, 4, 4).double()) < 1e-13
+    assert widths(result) == {"conv1": (1, 4), "fc": (16, 2)}
+
+
 def test_a_forward_that_reads_a_width_is_refused() -> None:
     model = randomise(Odd("width of a layer"))
     with torch.no_grad():

@@ -73,8 +73,7 @@ def fold_traced(traced: Traced) -> list[str]:
         if reason:
             notes.append(f"'{node.target}' stays: {reason}.")
             continue
-        node.replace_all_uses_with(node.all_input_nodes[0])
-        traced.graph.erase_node(node)
+        traced.bypass(node, node.all_input_nodes[0])
         parent, _, name = str(node.target).rpartition(".")
         setattr(traced.model.get_submodule(parent), name, nn.Identity().eval())
     return notes

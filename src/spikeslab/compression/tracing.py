@@ -49,6 +49,13 @@ class Traced:
         """Whether the module of a node may change: called once, sharing no parameter, without hooks."""
         return str(node.target) in self._owned
 
+    def bypass(self, node: fx.Node, other: fx.Node) -> None:
+        """Let another node stand for a node, which goes."""
+        for nodes in self.overwritten.values():
+            nodes[:] = [other if stale is node else stale for stale in nodes]
+        node.replace_all_uses_with(other)
+        self.graph.erase_node(node)
+
     def __post_init__(self) -> None:
         calls = Counter(id(self.module(node)) for node in self.graph.nodes if node.op == "call_module")
         holders = Counter(id(parameter) for module in self.model.modules() for parameter in module._parameters.values())
@@ -197,10 +204,11 @@ def _write_views_as_flatten(traced: Traced) -> None:
         with traced.graph.inserting_before(node):
             flatten = traced.graph.call_function(torch.flatten, (source, start))
         traced.shapes[flatten] = traced.shapes[node]
-        node.replace_all_uses_with(flatten)
+        inputs = node.all_input_nodes
+        traced.bypass(node, flatten)
         if start != 1 or len(sizes) != 2 or sizes[-1] != -1:
             traced.rewritten.append(flatten)
-        _erase(traced.graph, node)
+        _erase_unread_sizes(traced.graph, inputs)
 
 
 def _flattens_from(before: tuple[int, ...], after: tuple[int, ...]) -> int | None:
@@ -211,15 +219,11 @@ def _flattens_from(before: tuple[int, ...], after: tuple[int, ...]) -> int | Non
     return start if math.prod(before[start:]) == after[start] else None
 
 
-def _erase(graph: fx.Graph, node: fx.Node) -> None:
-    """Erase a node, and the sizes that only it has read."""
-    inputs = node.all_input_nodes
-    graph.erase_node(node)
-    for source in inputs:
-        reads_size = source.target in ("size", getattr) or (source.op == "call_function" and _is_arithmetic(source))
-        if not source.users and reads_size:
-            _erase(graph, source)
-
-
-def _is_arithmetic(node: fx.Node) -> bool:
-    return getattr(node.target, "__module__", None) == "_operator"
+def _erase_unread_sizes(graph: fx.Graph, nodes: list[fx.Node]) -> None:
+    """Erase nodes that compute sizes which nothing reads any more."""
+    for node in nodes:
+        arithmetic = node.op == "call_function" and getattr(node.target, "__module__", None) == "_operator"
+        if not node.users and (arithmetic or node.target in ("size", getattr)):
+            inputs = node.all_input_nodes
+            graph.erase_node(node)
+            _erase_unread_sizes(graph, inputs)
