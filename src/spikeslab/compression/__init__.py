@@ -2,5 +2,6 @@
 
 from spikeslab.compression.finalize import finalize
 from spikeslab.compression.sparse_file import load_sparse, load_sparse_into, save_sparse
+from spikeslab.compression.sparsity_report import SparsityReport
 
-__all__ = ["finalize", "load_sparse", "load_sparse_into", "save_sparse"]
+__all__ = ["SparsityReport", "finalize", "load_sparse", "load_sparse_into", "save_sparse"]

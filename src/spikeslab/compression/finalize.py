@@ -26,10 +26,15 @@ def finalize(model: nn.Module) -> nn.Module:
     the model computes is not in the copy. The model itself stays as it is. ``Pruner`` and ``RhoPruner`` leave nothing
     but zeros on a model.
 
+    Raises:
+        TypeError: If ``model`` is not a module.
+
     >>> layer = prune.l1_unstructured(nn.Linear(4, 3), "weight", amount=6)
     >>> sorted(layer.state_dict()), sorted(finalize(layer).state_dict())
     (['bias', 'weight_mask', 'weight_orig'], ['bias', 'weight'])
     """
+    if not isinstance(model, nn.Module):
+        raise TypeError(f"model must be a torch.nn.Module, but got {type(model).__name__}.")
     model = _unwrapped(model)
     plain = copy.deepcopy(model, dict(_replacements(model))).eval()
     with torch.no_grad():

@@ -65,7 +65,7 @@ def encode(tensors: Mapping[str, Tensor], values: str = "fp32") -> bytes:
     seen: dict[object, str] = {}
     for name, tensor in tensors.items():
         _check(name, tensor)
-        first = seen.setdefault(_memory(name, tensor), name)
+        first = seen.setdefault(same_memory(name, tensor), name)
         if first != name:
             listed.append({"name": name, "same": first})
             continue
@@ -73,8 +73,13 @@ def encode(tensors: Mapping[str, Tensor], values: str = "fp32") -> bytes:
         if scales is not None:
             rows[SCALES].append(elements(scales))
         items = elements(stored)
-        filled = items.any(axis=1)
-        entry = {"name": name, "dtype": _name(tensor), "shape": list(tensor.shape), "stored": _name(stored)}
+        filled: NDArray[np.bool_] = np.any(items, axis=1)
+        entry: dict[str, Any] = {
+            "name": name,
+            "dtype": _name(tensor),
+            "shape": list(tensor.shape),
+            "stored": _name(stored),
+        }
         # A mask costs a bit for each element, and saves all bytes of a zero.
         if 8 * items.shape[1] * int((~filled).sum()) > len(items):
             entry["kept"] = int(filled.sum())
@@ -190,7 +195,7 @@ def _check(name: str, tensor: object) -> None:
         raise ValueError(f"model must hold numbers, but {name!r} holds NaN.")
 
 
-def _memory(name: str, tensor: Tensor) -> object:
+def same_memory(name: str, tensor: Tensor) -> object:
     """Equal for tensors that are the same elements of the same memory; an empty one is like no other."""
     if tensor.numel() == 0:
         return name
