@@ -10,7 +10,17 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from spikeslab.compression.streams import bits, elements, expand, from_bits, from_planes, planes, squeeze, tensor_of
+from spikeslab.compression.streams import (
+    LONG,
+    bits,
+    elements,
+    expand,
+    from_bits,
+    from_planes,
+    planes,
+    squeeze,
+    tensor_of,
+)
 
 
 @given(st.binary(max_size=300), st.integers(0, 400))
@@ -56,3 +66,11 @@ def test_exponents_shrink_by_half_and_mantissas_stay_as_they_are() -> None:
     lengths = [len(plane) for plane in planes(elements(torch.randn(20_000)))]
     assert lengths[0] == lengths[1] == 20_000
     assert lengths[3] < 10_000
+
+
+def test_a_long_stream_is_packed_only_where_a_sample_shrinks() -> None:
+    noise = np.random.default_rng(0).bytes(LONG + 1)
+    assert squeeze(noise) is noise
+    half = noise[: LONG // 2] + bytes(LONG)
+    assert len(squeeze(half)) < 0.4 * len(half)
+    assert expand(squeeze(half), len(half)) == half

@@ -69,8 +69,8 @@ def export_onnx(
     difference, allowed = _compare(content, plain, inputs, rtol, atol)
     if not difference <= allowed:
         raise ExportError(
-            f"the ONNX file must compute what the model computes, but the outputs differ by {difference:.2g}, more than "
-            f"{allowed:.2g}."
+            f"the ONNX file must compute what the model computes, but its outputs differ by {difference:.2g}, and no "
+            f"more than {allowed:.2g} is allowed."
         )
     path.parent.mkdir(parents=True, exist_ok=True)
     write_atomically(path, content)

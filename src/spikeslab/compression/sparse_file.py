@@ -71,14 +71,19 @@ def load_sparse_into(model: nn.Module, file: str | os.PathLike[str]) -> None:
     Raises:
         ValueError: If the file cannot be read, or its tensors have other names or shapes than the model's.
     """
-    tensors, own = load_sparse(file), model.state_dict()
+    fill(model, load_sparse(file), str(file))
+
+
+def fill(model: nn.Module, tensors: Mapping[str, Tensor], file: str) -> None:
+    """Load a state_dict if it has the names and shapes of the model's; ``file`` is where it is from."""
+    own = model.state_dict()
     if set(own) != set(tensors):
         odd = sorted(set(own) ^ set(tensors))
-        raise ValueError(f"model must have the tensors of {Path(file)}, but they differ in {quoted(odd)}.")
-    for name, tensor in tensors.items():
-        if own[name].shape != tensor.shape:
+        raise ValueError(f"model must have the tensors of {file}, but they differ in {quoted(odd)}.")
+    for name, tensor in own.items():
+        if tensor.shape != tensors[name].shape:
             raise ValueError(
-                f"model must have the shapes of {Path(file)}, but {name!r} is {list(own[name].shape)} in the model and "
-                f"{list(tensor.shape)} in the file."
+                f"model must have the shapes of {file}, but {name!r} is {list(tensor.shape)} in the model and "
+                f"{list(tensors[name].shape)} in the file."
             )
     model.load_state_dict(tensors)
