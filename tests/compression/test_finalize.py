@@ -141,3 +141,16 @@ def test_torch_export_takes_the_copy(model: nn.Module, batch: tuple[Tensor, Tens
     plain = finalize(parametrized(model))
     program = torch.export.export(plain, (batch[0],))
     torch.testing.assert_close(program.module()(batch[0]), plain(batch[0]))
+
+
+def test_a_traced_network_is_taken_too() -> None:
+    model = ResNet(8).eval()
+    plain = finalize(torch.fx.symbolic_trace(model))
+    images = torch.randn(2, 3, 8, 8)
+    assert list(plain.state_dict()) == list(model.state_dict())
+    assert torch.equal(plain(images), model(images))
+
+
+def test_what_is_no_module_is_refused() -> None:
+    with pytest.raises(TypeError, match=r"^model must be a torch.nn.Module, but got dict\.$"):
+        finalize({})

@@ -1,7 +1,7 @@
 """How long a forward pass takes: variants of a model against each other, in turn and in one process.
 
 A machine's speed drifts by more than many variants differ, so each round measures every one of them, in an order that
-rotates, and the median over the rounds counts.
+rotates. Every pass is timed by itself and the median counts, which a pass that another process interrupts hardly moves.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from spikeslab.errors import check_count
 from spikeslab.posterior.modes import evaluating
 
 SHORTEST = 0.005
-"""Seconds that one timing takes at least, by calling the model several times."""
+"""Seconds for which a variant runs at least in each round, in several passes if it is fast."""
 
 
 @dataclass(frozen=True)
@@ -51,7 +51,7 @@ def measure_latency(
         variants: Models by name, all for the same input.
         example_input: Rows, which are repeated or cut to the size of a batch.
         batches: Sizes of a batch.
-        rounds: Timings of each variant, of which the median counts.
+        rounds: How often each variant has its turn.
     """
     check_count("rounds", rounds)
     found = []
@@ -67,21 +67,20 @@ def measure_latency(
 
 
 def _in_turn(variants: Mapping[str, nn.Module], inputs: tuple[Tensor, ...], rounds: int) -> dict[str, list[float]]:
-    calls = {}
+    passes = {}
     for name, model in variants.items():
-        _time(model, inputs, 1)  # the first pass also allocates memory
-        calls[name] = 1 + int(SHORTEST / _time(model, inputs, 1))
+        _time(model, inputs)  # the first pass also allocates memory
+        passes[name] = 1 + int(SHORTEST / _time(model, inputs))
     seconds: dict[str, list[float]] = {name: [] for name in variants}
     order = list(variants)
     for _ in range(rounds):
         for name in order:
-            seconds[name].append(_time(variants[name], inputs, calls[name]))
+            seconds[name] += [_time(variants[name], inputs) for _ in range(passes[name])]
         order = order[1:] + order[:1]
     return seconds
 
 
-def _time(model: nn.Module, inputs: tuple[Tensor, ...], calls: int) -> float:
+def _time(model: nn.Module, inputs: tuple[Tensor, ...]) -> float:
     begun = time.perf_counter()
-    for _ in range(calls):
-        model(*inputs)
-    return (time.perf_counter() - begun) / calls
+    model(*inputs)
+    return time.perf_counter() - begun

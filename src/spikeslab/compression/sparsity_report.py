@@ -77,7 +77,7 @@ class SparsityReport:
             variants: Models to time against each other by name, the dense one first; ``{}`` measures nothing. If not
                 given: ``original``, or else ``model``, and the finalised model.
             batches: Sizes of a batch.
-            rounds: Timings of each variant.
+            rounds: How often each variant has its turn.
         """
         plain = finalize(model)
         dense = plain if original is None else finalize(original)
