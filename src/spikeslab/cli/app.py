@@ -17,6 +17,7 @@ from spikeslab.cli.errors import InputError
 from spikeslab.cli.predict import predict
 from spikeslab.cli.reproduce import app as reproduce
 from spikeslab.cli.select import select
+from spikeslab.cli.sparsity import sparsity
 from spikeslab.training.interruption import Interrupted
 
 # The base of typer's own errors of usage: click's class, or the copy that newer versions of typer bring along.
@@ -35,6 +36,7 @@ app.command()(select)
 app.command()(predict)
 app.command()(doctor)
 app.command()(report)
+app.command()(sparsity)
 app.add_typer(reproduce, name="reproduce")
 
 

@@ -10,17 +10,15 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from spikeslab.cli.errors import InputError
-from spikeslab.cli.options import bad_input
-from spikeslab.cli.output import plain_console
+from spikeslab.cli.options import bad_input, check_file
+from spikeslab.cli.output import plain_console, write_file
 
 if TYPE_CHECKING:
     from spikeslab.training.doctor import Finding
     from spikeslab.training.run_facts import RunFacts
 
 DIAGNOSIS, PAGE = '{\n "diagnosis of": ', '<meta name="generator" content="spikeslab">'
-"""What tells files of these commands from others, within their first ``HEAD`` bytes."""
-HEAD = 200
+"""What tells files of these commands from others, near their beginning."""
 
 Run = Annotated[Path, typer.Argument(metavar="RUN", help="Folder of a run.", show_default=False)]
 
@@ -42,7 +40,7 @@ def doctor(
     from spikeslab.training.run_reader import read_run
 
     if json_file is not None:
-        _check_file("--json", json_file, DIAGNOSIS, "a diagnosis")
+        check_file("--json", json_file, DIAGNOSIS, "a diagnosis")
     with bad_input():
         facts = read_run(run)
     findings = examine(facts)
@@ -51,7 +49,7 @@ def doctor(
     console.print()
     console.print(findings_table(findings).rich())
     if json_file is not None:
-        _write("--json", json_file, _json(run, facts, findings))
+        write_file("--json", json_file, _json(run, facts, findings).encode())
         console.print(f"Files written:\n  {json_file}", soft_wrap=True)
 
 
@@ -69,32 +67,11 @@ def report(
 
     path = run / REPORT if out is None else out
     if out is not None:
-        _check_file("--out", path, PAGE, "a report")
+        check_file("--out", path, PAGE, "a report")
     with bad_input():
         page = run_page(run).html()
-    _write("--out", path, page)
+    write_file("--out", path, page.encode())
     plain_console().print(f"Files written:\n  {path}", soft_wrap=True)
-
-
-def _check_file(option: str, path: Path, mark: str, what: str) -> None:
-    """Raise if ``path`` cannot be written, or is a file without the mark of those which the command writes."""
-    if path.is_dir():
-        raise InputError(f"{option} must be a file, but {path} is a folder.")
-    parent = next(folder for folder in path.absolute().parents if folder.exists())
-    if not parent.is_dir():
-        raise InputError(f"{option} must be in a folder, but {parent} is a file.")
-    if path.exists() and mark not in path.read_bytes()[:HEAD].decode("utf-8", errors="replace"):
-        raise InputError(f"{option} must be a new file or one with {what}, but {path} holds something else.")
-
-
-def _write(option: str, path: Path, text: str) -> None:
-    from spikeslab.files import write_atomically
-
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        write_atomically(path, text.encode())
-    except OSError as error:
-        raise InputError(f"{option} must be a file that can be written, but {path}: {error.strerror}.") from error
 
 
 def _json(run: Path, facts: RunFacts, findings: list[Finding]) -> str:

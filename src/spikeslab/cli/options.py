@@ -9,6 +9,9 @@ from pathlib import Path
 from spikeslab.cli.errors import InputError
 from spikeslab.errors import check_choice, check_count
 
+HEAD = 200
+"""Bytes at the beginning of a file that a mark is looked for in."""
+
 
 def check_folder(out: Path) -> None:
     """Raise if ``out`` cannot be a folder, before any work is done."""
@@ -17,6 +20,17 @@ def check_folder(out: Path) -> None:
             if not path.is_dir():
                 raise InputError(f"--out must be a folder, but {path} is a file.")
             return
+
+
+def check_file(option: str, path: Path, mark: str, what: str) -> None:
+    """Raise if ``path`` cannot be written, or is a file without the mark of those which the command writes."""
+    if path.is_dir():
+        raise InputError(f"{option} must be a file, but {path} is a folder.")
+    parent = next(folder for folder in path.absolute().parents if folder.exists())
+    if not parent.is_dir():
+        raise InputError(f"{option} must be in a folder, but {parent} is a file.")
+    if path.exists() and mark not in path.read_bytes()[:HEAD].decode("utf-8", errors="replace"):
+        raise InputError(f"{option} must be a new file or one with {what}, but {path} holds something else.")
 
 
 def check_option(option: str, value: int, minimum: int) -> None:

@@ -9,6 +9,8 @@ from pathlib import Path
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
+from spikeslab.cli.errors import InputError
+from spikeslab.files import write_atomically
 from spikeslab.report.tables import Table
 
 
@@ -18,6 +20,15 @@ def plain_console() -> Console:
     return console if console.is_terminal else Console(highlight=False, markup=False, emoji=False, width=120)
 
 
+def write_file(option: str, path: Path, content: bytes) -> None:
+    """Write a file, whole or not at all; ``option`` is what named it."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_atomically(path, content)
+    except OSError as error:
+        raise InputError(f"{option} must be a file that can be written, but {path}: {error.strerror}.") from error
+
+
 def print_result(console: Console, tables: Sequence[Table], files: Sequence[Path]) -> None:
     """Print the tables with their notes, then the paths of the files."""
     for table in tables:
@@ -25,7 +36,8 @@ def print_result(console: Console, tables: Sequence[Table], files: Sequence[Path
         for note in table.notes:
             console.print(note, style="dim")
         console.print()
-    console.print("Files written:")
+    if files:
+        console.print("Files written:")
     for file in files:
         console.print(f"  {file}", soft_wrap=True)
 

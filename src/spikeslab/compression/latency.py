@@ -1,0 +1,86 @@
+"""How long a forward pass takes: variants of a model against each other, in turn and in one process.
+
+A machine's speed drifts by more than many variants differ, so each round measures every one of them, in an order that
+rotates. Every pass is timed by itself and the median counts, which a pass that another process interrupts hardly moves.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from statistics import median
+
+import torch
+from torch import Tensor, nn
+
+from spikeslab.compression.macs import ExampleInput, arguments
+from spikeslab.errors import check_count
+from spikeslab.posterior.modes import evaluating
+
+SHORTEST = 0.005
+"""Seconds for which a variant runs at least in each round, in several passes if it is fast."""
+
+
+@dataclass(frozen=True)
+class Latency:
+    """The median time of a forward pass.
+
+    Attributes:
+        variant: Name of the model.
+        batch: Rows of the input.
+        seconds: For the whole batch.
+    """
+
+    variant: str
+    batch: int
+    seconds: float
+
+
+@torch.inference_mode()
+def measure_latency(
+    variants: Mapping[str, nn.Module],
+    example_input: ExampleInput,
+    batches: Sequence[int] = (1, 64),
+    rounds: int = 11,
+) -> list[Latency]:
+    """Time every variant at every batch size, in evaluation mode, with the threads that torch has now.
+
+    Args:
+        variants: Models by name, all for the same input.
+        example_input: Rows, which are repeated or cut to the size of a batch.
+        batches: Sizes of a batch.
+        rounds: How often each variant has its turn.
+    """
+    check_count("rounds", rounds)
+    found = []
+    with ExitStack() as modes:
+        for model in variants.values():
+            modes.enter_context(evaluating(model))
+        for batch in batches:
+            rows = torch.arange(check_count("batches", batch)) % len(arguments(example_input)[0])
+            inputs = tuple(tensor[rows] for tensor in arguments(example_input))
+            seconds = _in_turn(variants, inputs, rounds)
+            found += [Latency(name, batch, median(times)) for name, times in seconds.items()]
+    return found
+
+
+def _in_turn(variants: Mapping[str, nn.Module], inputs: tuple[Tensor, ...], rounds: int) -> dict[str, list[float]]:
+    passes = {}
+    for name, model in variants.items():
+        _time(model, inputs)  # the first pass also allocates memory
+        passes[name] = 1 + int(SHORTEST / _time(model, inputs))
+    seconds: dict[str, list[float]] = {name: [] for name in variants}
+    order = list(variants)
+    for _ in range(rounds):
+        for name in order:
+            seconds[name] += [_time(variants[name], inputs) for _ in range(passes[name])]
+        order = order[1:] + order[:1]
+    return seconds
+
+
+def _time(model: nn.Module, inputs: tuple[Tensor, ...]) -> float:
+    begun = time.perf_counter()
+    model(*inputs)
+    return time.perf_counter() - begun

@@ -1,0 +1,99 @@
+"""ONNX files compute what torch computes, or are not written."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from spikeslab.compression import ExportError, export_onnx
+from spikeslab.compression import onnx as module
+
+onnxruntime = pytest.importorskip("onnxruntime")
+pytest.importorskip("onnxscript")
+
+
+class Block(nn.Module):
+    """A little of what a ResNet has."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv, self.norm = nn.Conv2d(2, 2, 3, padding=1, bias=False), nn.BatchNorm2d(2)
+        self.fc = nn.Linear(2, 3)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.fc((x + self.norm(self.conv(x))).relu().mean(dim=(2, 3)))
+
+
+@pytest.fixture(scope="module")
+def network() -> nn.Module:
+    torch.manual_seed(0)
+    network = Block()
+    network(torch.randn(8, 2, 4, 4))
+    with torch.no_grad():
+        network.conv.weight[0] = 0.0
+    return network
+
+
+@pytest.fixture(scope="module")
+def content(network: nn.Module, tmp_path_factory) -> bytes:
+    """The file is made once; exporting takes seconds."""
+    return export_onnx(
+        network, torch.randn(1, 2, 4, 4), tmp_path_factory.mktemp("onnx") / "new" / "a.onnx"
+    ).read_bytes()
+
+
+@pytest.mark.parametrize("batch", [1, 2, 7])
+def test_any_batch_gives_the_outputs_of_torch(batch: int, network: nn.Module, content: bytes) -> None:
+    session = onnxruntime.InferenceSession(content, providers=["CPUExecutionProvider"])
+    x = torch.randn(batch, 2, 4, 4)
+    (found,) = session.run(None, {session.get_inputs()[0].name: x.numpy()})
+    with torch.no_grad():
+        torch.testing.assert_close(torch.from_numpy(found), network.eval()(x), rtol=1e-5, atol=1e-6)
+
+
+def test_a_file_that_computes_something_else_is_not_written(
+    network: nn.Module, content: bytes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "_exported", lambda *arguments: content)
+    example = torch.randn(2, 2, 4, 4)
+    file = tmp_path / "model.onnx"
+    export_onnx(network, example, file)
+    before = file.read_bytes()
+    other = Block()
+    message = (
+        r"^the ONNX file must compute what the model computes, but its outputs differ by \S+, and no more than \S+ is"
+    )
+    with pytest.raises(ExportError, match=message):
+        export_onnx(other, example, file)
+    assert file.read_bytes() == before
+
+
+def test_only_onnx_files_are_replaced(network: nn.Module, tmp_path: Path) -> None:
+    file = tmp_path / "notes.txt"
+    file.write_text("mine")
+    message = f"file must be a new file or an ONNX file of torch, but {file} is something else."
+    with pytest.raises(FileExistsError, match=re.escape(message)):
+        export_onnx(network, torch.randn(1, 2, 4, 4), file)
+    assert file.read_text() == "mine"
+
+
+def test_what_torch_cannot_export_is_one_sentence(tmp_path: Path) -> None:
+    class Branching(nn.Module):
+        def forward(self, x: Tensor) -> Tensor:
+            return x if float(x.sum()) > 0 else -x
+
+    with pytest.raises(ExportError, match=r"^model must be one that torch can export, but got \w+: .*\.$"):
+        export_onnx(Branching(), torch.randn(2, 3), tmp_path / "model.onnx")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_without_the_extra_it_says_how_to_install_it(
+    network: nn.Module, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "find_spec", lambda name: None if name == "onnxscript" else object())
+    with pytest.raises(ImportError, match=r"^export_onnx needs onnxscript: pip install 'spikeslab\[onnx\]'\.$"):
+        export_onnx(network, torch.randn(1, 2, 4, 4), tmp_path / "model.onnx")

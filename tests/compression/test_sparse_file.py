@@ -1,0 +1,210 @@
+"""Sparse files come back to the bit, are small, and a change of theirs is refused."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from safetensors.torch import save, save_file
+from torch import Tensor, nn
+from torch.nn.utils import prune
+
+import spikeslab as ss
+from spikeslab.compression import load_sparse, load_sparse_into, save_sparse
+from spikeslab.compression.sparse_format import VALUES, decode, encode
+from spikeslab.models.resnet import resnet20
+
+DTYPES = [torch.float32, torch.float64, torch.float16, torch.bfloat16, torch.int64, torch.uint8, torch.bool]
+
+
+def pruned(shape: list[int], dtype: torch.dtype, sparsity: float, seed: int = 0) -> Tensor:
+    source = torch.Generator().manual_seed(seed)
+    dense = torch.randn(shape, generator=source) * 5
+    return (dense * (torch.rand(shape, generator=source) >= sparsity)).to(dtype)
+
+
+def equal_bits(one: Tensor, other: Tensor) -> bool:
+    flat = [tensor.contiguous().reshape(-1).view(torch.uint8) for tensor in (one, other)]
+    return one.dtype == other.dtype and one.shape == other.shape and torch.equal(*flat)
+
+
+@pytest.fixture(scope="module")
+def sparse_resnet20() -> nn.Module:
+    """Random weights of the paper's shapes, 90 % of all of them zero."""
+    torch.manual_seed(0)
+    model = resnet20()
+    ss.Pruner(ss.select_weights(model, "layer*.conv*.weight"), 0.917).step()
+    return model
+
+
+@given(
+    st.lists(
+        st.tuples(
+            st.lists(st.integers(0, 7), max_size=4),
+            st.sampled_from(DTYPES),
+            st.sampled_from([0.0, 0.05, 0.5, 0.9, 1.0]),
+        ),
+        max_size=6,
+    )
+)
+def test_every_state_comes_back_to_the_bit(kinds: list[tuple[list[int], torch.dtype, float]]) -> None:
+    state = {f"tensor {i}": pruned(*kind, seed=i) for i, kind in enumerate(kinds)}
+    again = decode(encode(state), "file")
+    assert list(again) == list(state)
+    assert all(equal_bits(again[name], state[name]) for name in state)
+
+
+def test_minus_zero_infinity_and_denormals_come_back_to_the_bit() -> None:
+    state = {"a": torch.tensor([0.0, -0.0, 1e-45, -1e-45, torch.inf, -torch.inf, *[0.0] * 20])}
+    again = decode(encode(state), "file")["a"]
+    assert equal_bits(again, state["a"])
+    assert torch.signbit(again[1])
+
+
+@pytest.mark.parametrize("values", VALUES)
+def test_other_layouts_of_memory_do_not_matter(values: str) -> None:
+    weight = pruned([4, 3, 5, 5], torch.float32, 0.8)
+    state = {"a": weight.to(memory_format=torch.channels_last), "b": weight.transpose(0, 1), "c": weight[1:, ::2]}
+    contiguous = {name: tensor.contiguous() for name, tensor in state.items()}
+    assert encode(state, values) == encode(contiguous, values)
+
+
+def test_shared_tensors_are_stored_once_and_shared_again() -> None:
+    weight = torch.randn(100, 100)
+    one, two = encode({"a": weight}), encode({"a": weight, "b": weight, "c": weight.clone()[:1]})
+    assert len(two) < len(one) + 700
+    again = decode(two, "file")
+    assert again["a"].data_ptr() == again["b"].data_ptr()
+    assert again["c"].data_ptr() != again["a"].data_ptr()
+    part = decode(encode({"a": weight, "b": weight[:50], "c": weight.T}), "file")
+    assert equal_bits(part["b"], weight[:50])
+    assert equal_bits(part["c"], weight.T)
+
+
+def test_half_precision_rounds_weights_only() -> None:
+    state = {"weight": pruned([30, 20], torch.float32, 0.9), "bias": torch.randn(30), "steps": torch.tensor(2**40)}
+    again = decode(encode(state, "fp16"), "file")
+    assert equal_bits(again["weight"], state["weight"].half().float())
+    assert equal_bits(again["bias"], state["bias"])
+    assert equal_bits(again["steps"], state["steps"])
+    large = {"weight": state["weight"] * 1e5}
+    assert equal_bits(decode(encode(large, "fp16"), "file")["weight"], large["weight"])
+
+
+@given(st.lists(st.integers(1, 6), min_size=2, max_size=4), st.floats(1e-30, 1e30), st.sampled_from([0.0, 0.5, 0.9]))
+def test_int8_is_off_by_at_most_half_a_step_of_each_row(shape: list[int], size: float, sparsity: float) -> None:
+    weight = pruned(shape, torch.float32, sparsity) * size
+    again = decode(encode({"weight": weight}, "int8"), "file")["weight"]
+    step = weight.flatten(1).abs().amax(dim=1).double() / 127
+    error = (again.double() - weight.double()).flatten(1).abs().amax(dim=1)
+    assert (error <= step * (0.5 + 1e-4)).all()
+    assert (again[weight == 0] == 0).all()
+    assert again.dtype == weight.dtype
+
+
+def test_int8_keeps_what_it_cannot_scale() -> None:
+    state = {"infinite": torch.tensor([[torch.inf, 1.0]]), "large": torch.tensor([[1e300]], dtype=torch.float64)}
+    again = decode(encode(state, "int8"), "file")
+    assert all(equal_bits(again[name], state[name]) for name in state)
+
+
+@pytest.mark.parametrize(("values", "share"), [("fp32", 7), ("fp16", 12), ("int8", 18)])
+def test_resnet20_at_90_per_cent_is_as_small_as_promised(
+    values: str, share: float, sparse_resnet20: nn.Module, tmp_path: Path
+) -> None:
+    file = save_sparse(sparse_resnet20, tmp_path / "new" / "model.safetensors", values)
+    assert share * file.stat().st_size <= len(save(sparse_resnet20.state_dict()))
+
+
+def test_a_module_goes_into_a_file_and_back(sparse_resnet20: nn.Module, tmp_path: Path) -> None:
+    file = save_sparse(sparse_resnet20, tmp_path / "model.safetensors")
+    other = resnet20()
+    load_sparse_into(other, file)
+    for name, tensor in sparse_resnet20.state_dict().items():
+        assert equal_bits(other.state_dict()[name], tensor), name
+    assert file.read_bytes() == save_sparse(other, tmp_path / "other.safetensors").read_bytes(), "equal models"
+
+
+def test_masks_of_torch_are_baked_in(model: nn.Module, tmp_path: Path) -> None:
+    names = set(model.state_dict())
+    prune.l1_unstructured(model[0], "weight", amount=0.9)
+    tensors = load_sparse(save_sparse(model, tmp_path / "file"))
+    assert set(tensors) == names
+    assert torch.equal(tensors["0.weight"], model[0].weight)
+
+
+def test_every_changed_bit_is_refused() -> None:
+    content = encode({"a": pruned([40, 9], torch.float32, 0.8), "b": torch.randn(7), "n": torch.tensor(3)})
+    head = 8 + int.from_bytes(content[:8], "little")
+    for position in [*range(head), *range(head, len(content), 5)]:
+        for bit in (1, 4, 32, 128):
+            changed = bytearray(content)
+            changed[position] ^= bit
+            with pytest.raises(ValueError, match=r"^file (is damaged: its content|must be (a file of save_sparse|of version 1)).*\.$"):  # fmt: skip  # noqa: E501
+                decode(bytes(changed), "file")
+
+
+@pytest.mark.parametrize("change", [lambda content: content[:-1], lambda content: content + b"\0", lambda content: b""])
+def test_a_file_of_another_length_is_refused(change) -> None:
+    with pytest.raises(ValueError, match=r"^file (is damaged|must be a file of save_sparse)"):
+        decode(change(encode({"a": torch.randn(50)})), "file")
+
+
+def test_what_is_not_such_a_file_is_refused(tmp_path: Path) -> None:
+    file = tmp_path / "dense.safetensors"
+    with pytest.raises(ValueError, match=re.escape(f"file must be a readable file, but {file}: No such file or dir")):
+        load_sparse(file)
+    save_file({"a": torch.ones(3)}, file)
+    message = f"{file} must be a file of save_sparse, but it is not, or its first bytes are damaged."
+    with pytest.raises(ValueError, match=re.escape(message)):
+        load_sparse(file)
+
+
+def test_only_a_file_of_its_own_is_replaced(model: nn.Module, tmp_path: Path) -> None:
+    dense = tmp_path / "model.safetensors"
+    save_file(model.state_dict(), dense)
+    before = dense.read_bytes()
+    message = f"file must be a new file or one of save_sparse, but {dense} is something else."
+    with pytest.raises(FileExistsError, match=re.escape(message)):
+        save_sparse(model, dense)
+    assert dense.read_bytes() == before
+    with pytest.raises(FileExistsError, match="is something else"):
+        save_sparse(model, tmp_path)
+    file = save_sparse(model, tmp_path / "sparse.safetensors")
+    assert save_sparse(model, file, "int8").stat().st_size < 2000
+    assert {path.name for path in tmp_path.iterdir()} == {"model.safetensors", "sparse.safetensors"}
+
+
+def test_another_model_is_refused_and_stays_as_it_was(model: nn.Module, tmp_path: Path) -> None:
+    file = save_sparse(model, tmp_path / "file")
+    wider = nn.Sequential(nn.Linear(6, 9), nn.Tanh(), nn.Linear(9, 3))
+    before = wider[0].weight.detach().clone()
+    message = f"model must have the shapes of {file}, but '0.weight' is [9, 6] in the model and [8, 6] in the file."
+    with pytest.raises(ValueError, match=re.escape(message)):
+        load_sparse_into(wider, file)
+    assert torch.equal(wider[0].weight, before)
+    message = (
+        f"model must have the tensors of {file}, but they differ in '0.bias', '0.weight', '2.bias', '2.weight', 'b"
+    )
+    with pytest.raises(ValueError, match=re.escape(message)):
+        load_sparse_into(nn.Linear(6, 8), file)
+
+
+@pytest.mark.parametrize(
+    ("state", "values", "message"),
+    [
+        ({"a": torch.tensor([1.0, torch.nan])}, "fp32", "model must hold numbers, but 'a' holds NaN."),
+        ({"a": torch.eye(3).to_sparse()}, "fp32", "model must hold dense tensors, but 'a' is something else."),
+        ({"a": torch.empty(3, device="meta")}, "fp32", "model must hold dense tensors, but 'a' is something else."),
+        ({"a": 3}, "fp32", "model must hold dense tensors, but 'a' is something else."),
+        ({}, "fp8", "values must be one of 'fp32', 'fp16', 'int8', but got 'fp8'."),
+    ],
+)
+def test_what_cannot_be_saved_is_one_sentence(state: dict, values: str, message: str, tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match=f"^{re.escape(message)}$"):
+        save_sparse(state, tmp_path / "file", values)
+    assert list(tmp_path.iterdir()) == []
