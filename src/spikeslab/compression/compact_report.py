@@ -5,10 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
+from spikeslab.compression.example_input import ExampleInput
 from spikeslab.compression.layers import CONVS
-from spikeslab.compression.tracing import ExampleInput, arguments
+from spikeslab.compression.macs import count_positions
 from spikeslab.report.tables import Cell, Column, Table
 
 
@@ -90,31 +91,14 @@ def layer_sizes(model: nn.Module, example_input: ExampleInput) -> dict[str, Laye
     >>> layer_sizes(nn.Conv2d(3, 8, 5), torch.zeros(1, 3, 28, 28))
     {'': LayerSize(inputs=3, outputs=8, parameters=608, multiply_adds=345600)}
     """
-    products: dict[str, int] = {}
-    layers = {name: module for name, module in model.named_modules() if isinstance(module, (*CONVS, nn.Linear))}
-
-    def count(name: str, module: nn.Module, output: Tensor) -> None:
-        assert isinstance(module, (*CONVS, nn.Linear))
-        examples = output.shape[0] if output.dim() > 1 else 1
-        places = output.numel() // (examples * module.weight.shape[0])
-        products[name] = products.get(name, 0) + places * module.weight.numel()
-
-    hooks = [
-        module.register_forward_hook(lambda module, _, output, name=name: count(name, module, output))
-        for name, module in layers.items()
-    ]
-    try:
-        model(*arguments(example_input))
-    finally:
-        for hook in hooks:
-            hook.remove()
+    positions = count_positions(model, example_input)
     return {
         name: LayerSize(
             inputs=module.in_features if isinstance(module, nn.Linear) else module.in_channels,
-            outputs=module.weight.shape[0],
-            parameters=sum(parameter.numel() for parameter in module.parameters()),
-            multiply_adds=products[name],
+            outputs=len(module.weight),
+            parameters=sum(parameter.numel() for parameter in module.parameters(recurse=False)),
+            multiply_adds=positions[weight] * module.weight.numel(),
         )
-        for name, module in layers.items()
-        if name in products
+        for name, module in model.named_modules()
+        if isinstance(module, (*CONVS, nn.Linear)) and (weight := f"{name}.weight".lstrip(".")) in positions
     }

@@ -15,6 +15,7 @@ import warnings
 
 from torch import Tensor, fx, nn
 
+from spikeslab.compression.example_input import ExampleInput
 from spikeslab.compression.layers import (
     BATCH_NORMS,
     CONVS,
@@ -26,7 +27,7 @@ from spikeslab.compression.layers import (
     scale_and_shift,
     set_weights,
 )
-from spikeslab.compression.tracing import ExampleInput, Traced, UntraceableError, evaluation_copy, trace
+from spikeslab.compression.tracing import Traced, UntraceableError, evaluation_copy, trace
 from spikeslab.errors import SpikeSlabWarning
 
 

@@ -15,7 +15,7 @@ from statistics import median
 import torch
 from torch import Tensor, nn
 
-from spikeslab.compression.macs import ExampleInput, arguments
+from spikeslab.compression.example_input import ExampleInput, arguments
 from spikeslab.errors import check_count
 from spikeslab.posterior.modes import evaluating
 

@@ -14,8 +14,8 @@ from pathlib import Path
 import torch
 from torch import Tensor, nn
 
+from spikeslab.compression.example_input import ExampleInput, arguments
 from spikeslab.compression.finalize import finalize
-from spikeslab.compression.macs import ExampleInput, arguments
 from spikeslab.files import write_atomically
 
 NEEDS = ("onnx", "onnxscript", "onnxruntime")

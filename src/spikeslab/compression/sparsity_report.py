@@ -14,10 +14,11 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor, nn
 
+from spikeslab.compression.example_input import ExampleInput
 from spikeslab.compression.finalize import finalize
 from spikeslab.compression.latency import Latency, measure_latency
 from spikeslab.compression.layer_counts import DENSE, LayerCount, count_layers, file_sizes, unshared
-from spikeslab.compression.macs import ExampleInput, count_positions
+from spikeslab.compression.macs import count_positions
 from spikeslab.compression.sparsity_words import file_table, known_sum, latency_table, layer_table, words
 from spikeslab.report.tables import Table
 

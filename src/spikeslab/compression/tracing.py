@@ -10,13 +10,13 @@ import copy
 import math
 from collections import Counter
 from dataclasses import dataclass, field
-from typing import Any, TypeAlias
+from typing import Any
 
 import torch
 from torch import Tensor, fx, nn
 from torch.utils._pytree import tree_leaves
 
-ExampleInput: TypeAlias = Tensor | tuple[Tensor, ...]
+from spikeslab.compression.example_input import ExampleInput, arguments
 
 
 class UntraceableError(RuntimeError):
@@ -69,20 +69,6 @@ class Traced:
             and all(holders[id(parameter)] == 1 for parameter in module._parameters.values() if parameter is not None)
             and not any(read.startswith(f"{name}.") for read in reads)
         }
-
-
-def arguments(example_input: object) -> tuple[Tensor, ...]:
-    """The example as positional arguments.
-
-    Raises:
-        TypeError: If it is neither a tensor nor a tuple of tensors.
-    """
-    inputs = example_input if isinstance(example_input, tuple) else (example_input,)
-    if not inputs or not all(isinstance(entry, Tensor) for entry in inputs):
-        raise TypeError(
-            f"example_input must be a tensor or a tuple of tensors, but got {type(example_input).__name__}."
-        )
-    return inputs
 
 
 def evaluation_copy(model: object) -> nn.Module:
