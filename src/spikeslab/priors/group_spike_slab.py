@@ -36,7 +36,7 @@ class GroupSpikeSlab(SpikeSlab):
 
     A group is ``weight[o]``; of a vector, such as the scales of a batch normalisation, each number is one, and the
     prior is that of ``SpikeSlab``. Put it on what decides a channel: a filter in front of a batch normalisation has no
-    scale of its own, its normalisation has; :meth:`spikeslab.pruning.Channels.gates` picks the right one.
+    scale of its own, its normalisation has; :func:`spikeslab.pruning.channel_gates` picks the right one.
 
     The arguments are those of ``SpikeSlab``. Of those, ``delta``, ``a`` and ``b`` are about groups: by default b is
     the number of groups of the layer. In large groups rho is nearly 0 or 1, and delta decides little. ``foreach``
