@@ -69,15 +69,16 @@ def test_it_follows_the_schedule_exactly_and_keeps_its_floor(scope: str, mode: s
     assert living == ({"0.weight": 3, "3.weight": 3} if scope == "global" else living)
 
 
-def test_layers_of_different_fan_in_compare_by_root_mean_square() -> None:
+def test_layers_compare_by_the_standard_deviation_of_their_outputs() -> None:
+    """The first layer's outputs vary by 1 and 2, those of the wide one by 1.5, though its weights are smaller."""
     model = nn.Sequential(nn.Linear(4, 10), nn.ReLU(), nn.Linear(10, 400), nn.ReLU(), nn.Linear(400, 10))
     with torch.no_grad():
-        model[0].weight.fill_(1.0)
-        model[2].weight.fill_(1.1)
-        model[0].weight[:5] = 1.2
+        model[0].weight.fill_(1.0 / 4**0.5)
+        model[0].weight[:5] *= 2.0
+        model[2].weight.fill_(1.5 / 10**0.5)
     pruner = ChannelPruner(model, 5 / 410, scope="global")
     pruner.step()
-    assert pruner.living() == {"0.weight": 5, "2.weight": 400}
+    assert dead(model[0].weight).tolist() == [False] * 5 + [True] * 5
 
 
 def test_frozen_channels_stay_dead_and_projected_ones_may_return() -> None:

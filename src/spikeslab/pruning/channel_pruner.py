@@ -39,8 +39,9 @@ class ChannelPruner(ScheduledPruner):
         scope: ``"layer"`` takes the same share of each layer, ``"global"`` ranks the channels of all layers together,
             ``"erk"`` takes more of large layers.
         min_channels: What every layer keeps at least.
-        by: What ranks the channels: ``"gate"`` is the scale of the normalisation, or without one the filter;
-            ``"filter"`` is always the filter. Of a filter the root mean square counts, so that layers compare.
+        by: What ranks the channels: ``"gate"`` is the scale of the normalisation, or without one the norm of the
+            filter; ``"filter"`` is always the norm of the filter. Both are the standard deviation of the channel's
+            output, the norm for uncorrelated inputs of unit variance, so that layers of any width compare.
         mode: ``"projected"`` or ``"masked"``.
         sampler: Where given, its steps are counted instead of the calls.
     """
@@ -73,8 +74,8 @@ class ChannelPruner(ScheduledPruner):
         )
 
     def _importances(self) -> list[Tensor]:
-        ranked = [(layer.gate if self._by_gate else layer.weight).detach() for layer in self._layers.values()]
-        return [norm / groups.group_size(w) ** 0.5 for norm, w in zip(groups.norms(ranked), ranked, strict=True)]
+        ranked = [layer.gate if self._by_gate else layer.weight for layer in self._layers.values()]
+        return groups.norms([tensor.detach() for tensor in ranked])
 
     def _zero(self, masks: Sequence[Tensor]) -> None:
         super()._zero(masks)
