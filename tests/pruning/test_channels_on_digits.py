@@ -43,4 +43,4 @@ def test_half_of_the_channels_go_and_the_digits_are_still_read() -> None:
             pruner.freeze()
     assert pruner.living() == {"conv1.weight": 16, "conv2.weight": 32, "fc1.weight": 64}
     right = model(data.x_test).argmax(dim=1) == data.y_test
-    assert float(right.float().mean()) > 0.94  # dense: 0.97 to 0.99
+    assert float(right.float().mean()) > 0.93  # dense: 0.97 to 0.99

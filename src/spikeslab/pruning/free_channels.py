@@ -117,5 +117,5 @@ def _keeps_channels(node: fx.Node) -> bool:
         dims = node.args[1] if len(node.args) > 1 else node.kwargs.get("dim")
         return isinstance(dims, list | tuple) and set(dims) in ({2, 3}, {-1, -2})
     if name in ("view", "reshape"):
-        return len(node.args) == 3 and node.args[2] == -1
+        return node.args[2:] == (-1,)
     return name in NAMES
