@@ -46,7 +46,7 @@ def test_the_core_has_examples() -> None:
         "samplers.sghmc",
         "samplers.psgld",
         "priors.spike_slab",
-        "pruning",
+        "pruning.pruner",
         "presets",
     ):
         tests = finder.find(importlib.import_module(f"spikeslab.{name}"))

@@ -81,7 +81,7 @@ def test_apportion_alone_suffers_the_alabama_paradox() -> None:
 
 
 def test_too_many_zeros_are_refused() -> None:
-    message = "zeros must be at most 3 of 6 weights, since 3 layers keep one each, but got 4."
+    message = "zeros must be at most 3 of 6 weights, since 3 layers keep 3 weights, but got 4."
     with pytest.raises(ValueError, match="zeros must be") as error:
         apportion(4, [4, 1, 1])
     assert str(error.value) == message

@@ -7,6 +7,8 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
+from spikeslab.errors import counted
+
 
 def smallest(scores: Tensor, count: int) -> Tensor:
     """Mask of exactly ``count`` smallest entries of ``scores``; of equal ones, those with the lower index go first.
@@ -32,16 +34,23 @@ def smallest_per_tensor(scores: Sequence[Tensor], counts: Sequence[int]) -> list
     return [smallest(score, count) for score, count in zip(scores, counts, strict=True)]
 
 
-def smallest_overall(scores: Sequence[Tensor], count: int) -> list[Tensor]:
-    """Masks of exactly ``count`` smallest entries over all tensors, the largest of each tensor always spared."""
+def smallest_overall(scores: Sequence[Tensor], count: int, keep: Sequence[int] | None = None) -> list[Tensor]:
+    """Masks of exactly ``count`` smallest entries over all tensors, the ``keep[i]`` largest of each always spared."""
     flat = [score.reshape(-1).clone() for score in scores]
-    for values in flat:
-        values[values.argmax()] = torch.inf
+    for values, spared in zip(flat, [1] * len(flat) if keep is None else keep, strict=True):
+        values[values.topk(spared).indices] = torch.inf
     masks = torch.split(smallest(torch.cat(flat), count), [values.numel() for values in flat])
     return [mask.view(score.shape) for mask, score in zip(masks, scores, strict=True)]
 
 
-def apportion(total: int, sizes: Sequence[int], at_least: Sequence[int] | None = None) -> list[int]:
+def apportion(
+    total: int,
+    sizes: Sequence[int],
+    at_least: Sequence[int] | None = None,
+    *,
+    keep: Sequence[int] | None = None,
+    shares: Sequence[float] | None = None,
+) -> list[int]:
     """Split ``total`` zeros over layers in proportion to their sizes, exactly, one weight kept in each.
 
     The largest remainders are rounded up (Hamilton's method); what a layer cannot take, because it keeps its last
@@ -52,21 +61,30 @@ def apportion(total: int, sizes: Sequence[int], at_least: Sequence[int] | None =
     [5, 3, 1]
     >>> apportion(4, [4, 1, 1])
     Traceback (most recent call last):
-    ValueError: zeros must be at most 3 of 6 weights, since 3 layers keep one each, but got 4.
+    ValueError: zeros must be at most 3 of 6 weights, since 3 layers keep 3 weights, but got 4.
+
+    Args:
+        total: Zeros in all.
+        sizes: Weights of each layer.
+        at_least: Zeros that each layer must have.
+        keep: Weights that each layer keeps; one, where not given.
+        shares: What the layers should have, other than in proportion to their sizes; they sum to ``total``.
     """
-    weights, room = sum(sizes), sum(sizes) - len(sizes)
+    kept = [1] * len(sizes) if keep is None else keep
+    weights, room = sum(sizes), sum(sizes) - sum(kept)
     if total > room:
         raise ValueError(
-            f"zeros must be at most {room} of {weights} weights, since {len(sizes)} layers keep one each, "
-            f"but got {total}."
+            f"zeros must be at most {room} of {weights} weights, since {len(sizes)} layers keep "
+            f"{counted(sum(kept), 'weight')}, but got {total}."
         )
-    shares = [total * size / weights for size in sizes]
+    wanted = [total * size / weights for size in sizes] if shares is None else shares
     least = [0] * len(sizes) if at_least is None else at_least
-    counts = [max(min(int(share), size - 1), low) for share, size, low in zip(shares, sizes, least, strict=True)]
-    by_remainder = sorted(range(len(sizes)), key=lambda i: (counts[i] - shares[i], i))
+    most = [max(size - k, low) for size, k, low in zip(sizes, kept, least, strict=True)]
+    counts = [max(min(int(share), high), low) for share, high, low in zip(wanted, most, least, strict=True)]
+    by_remainder = sorted(range(len(sizes)), key=lambda i: (counts[i] - wanted[i], i))
     while (missing := total - sum(counts)) > 0:
         for index in by_remainder:
-            if missing and counts[index] < sizes[index] - 1:
+            if missing and counts[index] < most[index]:
                 counts[index] += 1
                 missing -= 1
     while (surplus := sum(counts) - total) > 0:

@@ -3,6 +3,7 @@
 from spikeslab.priors.adaptation import EM, SA, Adaptation, Fixed, Marginal
 from spikeslab.priors.base import Prior
 from spikeslab.priors.diagnostics import Diagnostics
+from spikeslab.priors.group_spike_slab import GroupSpikeSlab
 from spikeslab.priors.penalties import L1, L2
 from spikeslab.priors.spike_slab import SpikeSlab
 from spikeslab.priors.spike_slab_gaussian import SpikeSlabGaussian
@@ -16,6 +17,7 @@ __all__ = [
     "Adaptation",
     "Diagnostics",
     "Fixed",
+    "GroupSpikeSlab",
     "Marginal",
     "Prior",
     "SpikeSlab",

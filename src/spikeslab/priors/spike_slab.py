@@ -105,8 +105,9 @@ class SpikeSlab(Prior):
         self.scale = Scale(sigma, nu, lam, sigma_coupling, sigma_average)
         self._deltas = _check_deltas(delta, len(self.weights))
         self._sizes = [weight.numel() for weight in self.weights.values()]
+        self._counts = [unit.numel() for unit in self._units(self._betas())]
         self._a = check_number("a", a, ">= 1")
-        self._b = [float(size) if b is None else check_number("b", b, ">= 1") for size in self._sizes]
+        self._b = [float(count) if b is None else check_number("b", b, ">= 1") for count in self._counts]
         self._initial_rho = check_number("rho", rho, "[0, 1]")
         default_kappa = ((1.0 - self._initial_rho) / self.v0, self._initial_rho / self.v1)
         self._initial_kappa = default_kappa if kappa is None else _check_kappa(kappa)
@@ -149,18 +150,18 @@ class SpikeSlab(Prior):
     @property
     def rho(self) -> dict[str, Tensor]:
         """Probability of the slab for every weight: smoothed with SA, at the current weights with ``Marginal``."""
-        betas = self._betas()
+        units = self._units(self._betas())
         if isinstance(self.adapt, Marginal):
-            rhos = self._responsibilities(betas)
+            rhos = self._responsibilities(units)
         else:
-            rhos = self._rho or [torch.full_like(beta, self._initial_rho) for beta in betas]
+            rhos = self._rho or [torch.full_like(unit, self._initial_rho) for unit in units]
         return dict(zip(self.weights, rhos, strict=True))
 
     @property
     def kappa(self) -> dict[str, tuple[Tensor, Tensor]]:
         """The pair (kappa0, kappa1) of every weight."""
-        betas = self._betas()
-        smoothed = self._smoothed(betas) or [torch.zeros_like(beta) for beta in betas]
+        units = self._units(self._betas())
+        smoothed = self._smoothed(units) or [torch.zeros_like(unit) for unit in units]
         kappa0, kappa1 = self._kappa()
         return {
             name: (kappa0.base + kappa0.slope * s, kappa1.base + kappa1.slope * s)
@@ -172,23 +173,17 @@ class SpikeSlab(Prior):
 
         With ``Marginal`` it is the negative log density of the mixture.
         """
-        betas, sigma = self._betas(), self.scale.of_prior
+        units, sigma = self._units(self._betas()), self.scale.of_prior
         if isinstance(self.adapt, Marginal):
-            logs = [
-                mixture.log_marginal(
-                    beta, v0=self.v0, v1=self.v1, sigma=sigma, delta=delta, spike=self.spike, slab=self.slab
-                )
-                for beta, delta in zip(betas, self._deltas, strict=True)
-            ]
-            return -sum(float(log.sum()) for log in logs) / num_data
-        b, j = self._sums(betas)
+            return -sum(float(log.sum()) for log in self._log_marginals(units)) / num_data
+        b, j = self._sums(units)
         return (b / sigma + j / (2.0 * sigma**2)) / num_data
 
     def diagnostics(self, num_data: int) -> Diagnostics:
         """How far the latents have come and how strong the penalty is, in units of the mean loss."""
-        betas = self._betas()
-        smoothed = self._smoothed(betas) or [torch.zeros_like(beta) for beta in betas]
-        means = [float(s[beta != 0].mean()) if beta.any() else 0.0 for beta, s in zip(betas, smoothed, strict=True)]
+        units = self._units(self._betas())
+        smoothed = self._smoothed(units) or [torch.zeros_like(unit) for unit in units]
+        means = [float(s[unit != 0].mean()) if unit.any() else 0.0 for unit, s in zip(units, smoothed, strict=True)]
         l1, l2 = self._elastic_net(num_data)
         return Diagnostics(
             omega_sum=self._omega_sum,
@@ -214,15 +209,15 @@ class SpikeSlab(Prior):
         """Move rho, kappa, sigma and delta by one step of stochastic approximation (eqs. 12-15)."""
         omega = self.adapt.omega(step)
         if omega > 0.0:
-            betas = self._betas()
-            rhos = self._responsibilities(betas)
+            units = self._units(self._betas())
+            rhos = self._responsibilities(units)
             if not isinstance(self.adapt, Marginal):
                 self._allocate()
                 torch._foreach_lerp_(self._rho, rhos, omega)
                 torch._foreach_lerp_(self._rho_bar, self._rho, omega)
                 rhos = self._rho
             self._advance(omega)
-            sums = self._sums(betas) if self.scale.coupling == "conjugate" else (0.0, 0.0)
+            sums = self._sums(units) if self.scale.coupling == "conjugate" else (0.0, 0.0)
             rho_sums = torch.stack([rho.sum() for rho in rhos]).tolist() if self.learn_delta else []
             self._maximise(omega, num_data, *sums, rho_sums)
         self.scale.discard()
@@ -263,9 +258,9 @@ class SpikeSlab(Prior):
 
     def _allocate(self) -> None:
         if not self._rho:
-            betas = self._betas()
-            self._rho = [torch.full_like(beta, self._initial_rho) for beta in betas]
-            self._rho_bar = [torch.zeros_like(beta) for beta in betas]
+            units = self._units(self._betas())
+            self._rho = [torch.full_like(unit, self._initial_rho) for unit in units]
+            self._rho_bar = [torch.zeros_like(unit) for unit in units]
 
     def _advance(self, omega: float) -> None:
         self._omega_sum += omega
@@ -278,23 +273,34 @@ class SpikeSlab(Prior):
         if self.scale.coupling != "fixed":
             self.scale.update(omega, b, j, sum(self._sizes), num_data)
         if self.learn_delta:
-            for index, (rho_sum, size, beta_b) in enumerate(zip(rho_sums, self._sizes, self._b, strict=True)):
-                new = mixture.delta(rho_sum=rho_sum, num_weights=size, a=self._a, b=beta_b)
+            for index, (rho_sum, count, beta_b) in enumerate(zip(rho_sums, self._counts, self._b, strict=True)):
+                new = mixture.delta(rho_sum=rho_sum, num_weights=count, a=self._a, b=beta_b)
                 self._deltas[index] += omega * (new - self._deltas[index])
 
-    def _responsibilities(self, betas: list[Tensor], indices: Sequence[int] | None = None) -> list[Tensor]:
+    def _units(self, betas: list[Tensor]) -> list[Tensor]:
+        """What has an indicator each; its latents have the same shape."""
+        return betas
+
+    def _responsibilities(self, units: list[Tensor], indices: Sequence[int] | None = None) -> list[Tensor]:
         deltas = self._deltas if indices is None else [self._deltas[i] for i in indices]
-        return mixture.rho(betas, **self._densities(), deltas=deltas, foreach=self.foreach)
+        return mixture.rho(units, **self._densities(), deltas=deltas, foreach=self.foreach)
+
+    def _log_marginals(self, units: list[Tensor]) -> list[Tensor]:
+        densities = self._densities()
+        return [
+            mixture.log_marginal(unit, **densities, delta=delta)
+            for unit, delta in zip(units, self._deltas, strict=True)
+        ]
 
     def _densities(self) -> dict[str, Any]:
         """Both components, as eq. 12 sees them."""
         sigma = self.scale.of_prior if self.sigma_in_rho else 1.0
         return {"v0": self.v0, "v1": self.v1, "sigma": sigma, "spike": self.spike, "slab": self.slab}
 
-    def _smoothed(self, betas: list[Tensor], indices: Sequence[int] | None = None) -> list[Tensor] | None:
+    def _smoothed(self, units: list[Tensor], indices: Sequence[int] | None = None) -> list[Tensor] | None:
         """The rho in kappa, or ``None`` where no latent has moved and it is zero."""
         if isinstance(self.adapt, Marginal):
-            return self._responsibilities(betas, indices)
+            return self._responsibilities(units, indices)
         if not self._rho_bar:
             return None
         return self._rho_bar if indices is None else [self._rho_bar[i] for i in indices]
@@ -314,9 +320,9 @@ class SpikeSlab(Prior):
         sigma = self.scale.of_prior
         return l1.scaled(1.0 / (sigma * num_data)), l2.scaled(1.0 / (sigma**2 * num_data))
 
-    def _sums(self, betas: list[Tensor]) -> tuple[float, float]:
+    def _sums(self, units: list[Tensor]) -> tuple[float, float]:
         l1, l2 = mixture.elastic_net(*self._kappa(), self.spike, self.slab)
-        return mixture.elastic_net_sums(betas, self._smoothed(betas), l1, l2)
+        return mixture.elastic_net_sums(units, self._smoothed(units), l1, l2)
 
     def _add_gradient_(self, indices: list[int], betas: list[Tensor], outs: list[Tensor], num_data: int) -> None:
         smoothed = self._smoothed(betas, indices)
@@ -337,28 +343,29 @@ class SpikeSlab(Prior):
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Take over latents and counters; a state of other weights is refused and changes nothing."""
         self.check_state(state)
-        betas = self._betas()
+        units = self._units(self._betas())
         self.scale.sigma = float(state["sigma"])
         self.scale.discard()
         self._deltas = [float(value) for value in state["delta"]]
         self._omega_sum = float(state["omega_sum"])
         self._progress = float(state["progress"])
         for target, kind in ((self._rho, "rho"), (self._rho_bar, "rho_bar")):
-            target[:] = [torch.empty_like(b).copy_(t) for b, t in zip(betas, state[kind], strict=False)]
+            target[:] = [torch.empty_like(u).copy_(t) for u, t in zip(units, state[kind], strict=False)]
 
     def check_state(self, state: Mapping[str, Any]) -> None:
         """Raise if the state is not for these weights."""
         super().check_state(state)
+        units = dict(zip(self.weights, self._units(self._betas()), strict=True))
         for kind in ("rho", "rho_bar"):
             if len(state[kind]) not in (0, len(self.weights)):
                 raise ValueError(
                     f"state_dict must hold a {kind} for each of {len(self.weights)} weights or none, "
                     f"but got {len(state[kind])}."
                 )
-            for tensor, (name, weight) in zip(state[kind], self.weights.items(), strict=False):
-                if tensor.shape != weight.shape:
+            for tensor, (name, unit) in zip(state[kind], units.items(), strict=False):
+                if tensor.shape != unit.shape:
                     raise ValueError(
-                        f"state_dict must hold a {kind} of shape {tuple(weight.shape)} for {name}, "
+                        f"state_dict must hold a {kind} of shape {tuple(unit.shape)} for {name}, "
                         f"but got {tuple(tensor.shape)}."
                     )
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from spikeslab.errors import check_count, check_number
 from spikeslab.posterior import Posterior
-from spikeslab.pruning import Pruner, RhoPruner
+from spikeslab.pruning import ChannelPruner, Pruner, RhoPruner
 from spikeslab.training.state_tree import State
 
 if TYPE_CHECKING:
@@ -96,7 +96,7 @@ class Prune(Callback):
 
     name = "pruner"
 
-    def __init__(self, pruner: Pruner | RhoPruner, freeze_at: int | None = None) -> None:
+    def __init__(self, pruner: Pruner | RhoPruner | ChannelPruner, freeze_at: int | None = None) -> None:
         self.pruner = pruner
         self.freeze_at = None if freeze_at is None else check_count("freeze_at", freeze_at)
 

@@ -1,0 +1,22 @@
+"""Pruning: set weights or whole channels to zero while the sampler runs, to exact targets.
+
+In ``"projected"`` mode, the paper's, what is zero still has a gradient and noise and may come back; in ``"masked"``
+mode it stays zero.
+"""
+
+from spikeslab.pruning.channel_pruner import ChannelPruner
+from spikeslab.pruning.channels import channel_gates
+from spikeslab.pruning.free_channels import free_channel_layers
+from spikeslab.pruning.pruner import Pruner
+from spikeslab.pruning.rho_pruner import RhoPruner
+from spikeslab.pruning.sparsity import Sparsity, measure_sparsity
+
+__all__ = [
+    "ChannelPruner",
+    "Pruner",
+    "RhoPruner",
+    "Sparsity",
+    "channel_gates",
+    "free_channel_layers",
+    "measure_sparsity",
+]

@@ -1,0 +1,121 @@
+r"""Which output channels of a network may go: found by following each layer's output through the graph.
+
+Channel o of a convolution or linear layer is the filter ``weight[o]``. If the filter, its bias and the scale and shift
+of a batch normalisation behind it are zero, the channel's output is zero, and it stays zero through rectifiers,
+poolings and dropout. A layer's channels are *free* if all that reads them is such operations and then other layers'
+weights: no sum with another branch ties them, as in the stream of a residual network, and they are not the network's
+output.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import cast
+
+from torch import Tensor, fx, nn
+
+LAYERS = (nn.Conv1d, nn.Conv2d, nn.Conv3d, nn.Linear)
+NORMALISATIONS = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d)
+
+# Each maps zero to zero and a channel to the same channel, or flattens channels into features.
+MODULES = (
+    nn.Identity, nn.ReLU, nn.ReLU6, nn.LeakyReLU, nn.ELU, nn.SELU, nn.CELU, nn.GELU, nn.SiLU, nn.Mish, nn.Tanh,
+    nn.Hardtanh, nn.Hardswish, nn.Dropout, nn.Dropout1d, nn.Dropout2d, nn.Dropout3d, nn.MaxPool1d, nn.MaxPool2d,
+    nn.MaxPool3d, nn.AvgPool1d, nn.AvgPool2d, nn.AvgPool3d, nn.AdaptiveAvgPool1d, nn.AdaptiveAvgPool2d,
+    nn.AdaptiveAvgPool3d, nn.AdaptiveMaxPool1d, nn.AdaptiveMaxPool2d, nn.AdaptiveMaxPool3d, nn.Flatten,
+)  # fmt: skip
+NAMES = {
+    "relu", "relu_", "relu6", "leaky_relu", "elu", "selu", "gelu", "silu", "mish", "tanh", "hardtanh", "hardswish",
+    "dropout", "dropout1d", "dropout2d", "dropout3d", "max_pool1d", "max_pool2d", "max_pool3d", "avg_pool1d",
+    "avg_pool2d", "avg_pool3d", "adaptive_avg_pool1d", "adaptive_avg_pool2d", "adaptive_avg_pool3d",
+    "adaptive_max_pool1d", "adaptive_max_pool2d", "adaptive_max_pool3d", "flatten", "contiguous",
+}  # fmt: skip
+SIZES = {"size", "dim"}  # these read a size, not the channels
+
+
+def free_channel_layers(model: nn.Module) -> dict[str, str | None]:
+    """The layers whose output channels are free, by the name of their weight, and the normalisation that follows.
+
+    >>> model = nn.Sequential(nn.Conv2d(1, 8, 3), nn.BatchNorm2d(8), nn.ReLU(), nn.Flatten(), nn.Linear(288, 10))
+    >>> free_channel_layers(model)
+    {'0.weight': '1'}
+
+    Grouped and transposed convolutions, layers that are called twice or share their weight, and normalisations without
+    scale and shift are left out, and so is what leads into an operation that is not known to keep channels apart.
+
+    Raises:
+        ValueError: If ``torch.fx`` cannot follow the model.
+    """
+    graph, modules = _trace(model), dict(model.named_modules())
+    calls = Counter(str(node.target) for node in graph.nodes if node.op == "call_module")
+    uses = Counter(id(parameter) for _, parameter in model.named_parameters(remove_duplicate=False))
+    found: dict[str, str | None] = {}
+    for node in graph.nodes:
+        layer = _module(node, modules)
+        if layer is None or not _is_plain(layer) or calls[node.target] > 1 or uses[id(layer.weight)] > 1:
+            continue
+        norms: list[str] = []
+        if not _ends_in_layers(node, modules, norms) or len(norms) > 1:
+            continue
+        if all(calls[norm] == 1 and is_normalised_by(cast(Tensor, layer.weight), modules[norm]) for norm in norms):
+            found[f"{node.target}.weight"] = norms[0] if norms else None
+    return found
+
+
+def is_normalised_by(weight: Tensor, module: nn.Module | None) -> bool:
+    """Whether ``module`` is a batch normalisation with a scale and a shift for each channel of the filters."""
+    return isinstance(module, NORMALISATIONS) and module.affine and len(module.weight) == len(weight)
+
+
+def _trace(model: nn.Module) -> fx.Graph:
+    try:
+        return fx.symbolic_trace(model).graph
+    except Exception as error:
+        reason = (str(error) or type(error).__name__).splitlines()[0].rstrip(".")
+        raise ValueError(
+            "model must be one that torch.fx can trace, or followers must name the layers, as in "
+            f"{{'conv1.weight': 'bn1'}}, but tracing stopped with {reason!r}."
+        ) from error
+
+
+def _module(node: fx.Node, modules: dict[str, nn.Module]) -> nn.Module | None:
+    return modules.get(str(node.target)) if node.op == "call_module" else None
+
+
+def _is_plain(module: nn.Module | None) -> bool:
+    return isinstance(module, LAYERS) and getattr(module, "groups", 1) == 1
+
+
+def _ends_in_layers(node: fx.Node, modules: dict[str, nn.Module], norms: list[str]) -> bool:
+    """Whether all paths from ``node`` lead through known operations into weights; notes normalisations on the way."""
+    if not node.users:
+        return False
+    for user in node.users:
+        module = _module(user, modules)
+        if _is_plain(module) or _reads_a_size(user):
+            continue
+        if isinstance(module, NORMALISATIONS):
+            norms.append(str(user.target))
+        elif not (isinstance(module, MODULES) or _keeps_channels(user)):
+            return False
+        if not _ends_in_layers(user, modules, norms):
+            return False
+    return True
+
+
+def _reads_a_size(node: fx.Node) -> bool:
+    if node.op == "call_function" and node.target is getattr:
+        return node.args[1] in ("shape", "ndim")
+    return node.op == "call_method" and node.target in SIZES
+
+
+def _keeps_channels(node: fx.Node) -> bool:
+    if node.op not in ("call_function", "call_method"):
+        return False
+    name = node.target if isinstance(node.target, str) else getattr(node.target, "__name__", "")
+    if name == "mean":
+        dims = node.args[1] if len(node.args) > 1 else node.kwargs.get("dim")
+        return isinstance(dims, list | tuple) and set(dims) in ({2, 3}, {-1, -2})
+    if name in ("view", "reshape"):
+        return node.args[2:] == (-1,)
+    return name in NAMES

@@ -1,0 +1,62 @@
+"""Magnitude pruning of single weights."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from torch import nn
+
+from spikeslab.pruning.scheduled import ScheduledPruner
+from spikeslab.pruning.sparsity import Sparsity, measure_sparsity
+from spikeslab.samplers.base import Sampler
+from spikeslab.schedules import ScheduleLike
+from spikeslab.selection import Weights, named_weights
+
+
+class Pruner(ScheduledPruner):
+    """Zero the smallest weights by magnitude, following a schedule of the sparsity.
+
+    >>> layer = nn.Linear(10, 10)
+    >>> pruner = Pruner([layer.weight], 0.9)
+    >>> pruner.step()
+    >>> pruner.sparsity().sparse
+    0.9
+
+    Args:
+        weights: Weights that may become zero.
+        sparsity: Share of zeros in [0, 1): a number or a schedule of the step.
+        scope: ``"layer"`` prunes each layer at the same rate, ``"global"`` ranks all weights together, ``"erk"`` leaves
+            small layers denser (:mod:`spikeslab.pruning.allocation`).
+        floor: What every layer keeps at least: a number of weights, or a share of them below 1. No layer is ever
+            emptied.
+        mode: ``"projected"`` (weights may return) or ``"masked"``.
+        network: Where given, sparsity counts over all of its parameters, so that the sparse layers are pruned harder.
+        sampler: Where given, its steps are counted instead of the calls, so that a step which a GradScaler skipped
+            does not count.
+    """
+
+    unit: ClassVar[str] = "weight"
+
+    def __init__(
+        self,
+        weights: Weights,
+        sparsity: float | ScheduleLike,
+        *,
+        scope: str = "layer",
+        floor: float = 1,
+        mode: str = "projected",
+        network: nn.Module | None = None,
+        sampler: Sampler | None = None,
+    ) -> None:
+        named, total = named_weights(weights), None
+        if network is not None:
+            inside = {id(parameter) for parameter in network.parameters()}
+            if any(id(weight) not in inside for weight in named.values()):
+                raise ValueError("weights must be parameters of the network, but some are not.")
+            total = sum(parameter.numel() for parameter in network.parameters())
+        super().__init__(named, sparsity, scope=scope, floor=floor, mode=mode, sampler=sampler, total=total)
+        self._network = network
+
+    def sparsity(self) -> Sparsity:
+        """Count the zeros now."""
+        return measure_sparsity(self.weights, self._network)
