@@ -23,7 +23,7 @@ import torch
 from torch import Tensor, fx, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
-from spikeslab.compression.layers import (
+from spikeslab.compression.narrowable import (
     BATCH_NORMS,
     CONVS,
     Conv,

@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 from spikeslab.compression.example_input import ExampleInput
-from spikeslab.compression.layers import CONVS
+from spikeslab.compression.narrowable import CONVS
 from spikeslab.compression.macs import count_positions
 from spikeslab.report.tables import Cell, Column, Table
 

@@ -16,7 +16,7 @@ import warnings
 from torch import Tensor, fx, nn
 
 from spikeslab.compression.example_input import ExampleInput
-from spikeslab.compression.layers import (
+from spikeslab.compression.narrowable import (
     BATCH_NORMS,
     CONVS,
     Conv,

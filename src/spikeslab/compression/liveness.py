@@ -19,7 +19,7 @@ import torch
 from torch import Tensor
 
 from spikeslab.compression.channel_graph import ChannelGraph, Layer
-from spikeslab.compression.layers import kernel_nonzero, pads_with_zeros
+from spikeslab.compression.narrowable import kernel_nonzero, pads_with_zeros
 
 # A constant that stays anyway carries the others, unless it is so small that their ratio to it would lose digits.
 PREFERENCE = 100.0
