@@ -22,16 +22,18 @@ from spikeslab.compression.methods import METHODS, Problem
 from spikeslab.compression.result import Compressed, check_finite, check_free, describe_metrics, describe_zeros
 from spikeslab.compression.settings import Settings, Timeline
 from spikeslab.compression.tasks import count_batches, count_rows, find_task, first_batch
-from spikeslab.errors import check_choice, check_count, check_number
+from spikeslab.errors import check_choice, check_count, check_number, counted
 from spikeslab.posterior import Posterior
-from spikeslab.pruning import Pruner
 from spikeslab.training import Callback, Collect, Evaluate, Every, RunFolder, ShowProgress, TensorBatches, Training
-from spikeslab.training.folder import RECORD
+from spikeslab.training.folder import CHECKPOINTS, RECORD
+from spikeslab.training.lock import NAME as LOCK
 from spikeslab.training.loop import Loss
 from spikeslab.training.randomness import randomness, restore_randomness
 from spikeslab.training.run_reader import POSTERIOR
 
 COUNTS = ("network", "layers")
+BEFORE_RECORD = {LOCK, CHECKPOINTS, POSTERIOR}
+"""What a run that was killed at once leaves, before its record is written."""
 
 
 def compress(
@@ -174,8 +176,8 @@ class Compression:
         self.settings = settings or Settings()
         names = weight_names(model, weights)
         self.folder = None if folder is None else Path(folder)
-        if self.folder is not None and not resume:
-            _check_new(self.folder)
+        if self.folder is not None:
+            _check_folder(self.folder, resume)
         self._model = copy.deepcopy(model)
         self._data, self._validation = train_loader, val_loader
         self._resume, self._progress, self._callbacks = resume, progress, callbacks
@@ -197,7 +199,19 @@ class Compression:
             num_data=count_rows(train_loader, num_data),
             seed=self.seed,
         )
-        Pruner(self._problem.weights, self.sparsity, network=self._problem.network)  # says so if it cannot be reached
+        self._check_reachable()
+
+    def _check_reachable(self) -> None:
+        sizes = [weight.numel() for weight in self._problem.weights.values()]
+        total = sum(sizes) if self.count == "layers" else sum(p.numel() for p in self._model.parameters())
+        room = sum(sizes) - len(sizes)
+        if round(self.sparsity * total) > room:
+            dense = "" if self.count == "layers" else f" and {counted(total - sum(sizes), 'parameter')} stay dense"
+            advice = "" if self.count == "layers" else ": choose more weights, or count='layers'"
+            raise ValueError(
+                f"sparsity must be at most {room / total:.4f}, since each of {counted(len(sizes), 'sparse layer')} "
+                f"keeps a weight{dense}, but got {self.sparsity:g}{advice}."
+            )
 
     def run(self) -> Compressed:
         """Do it, once."""
@@ -270,12 +284,16 @@ class Compression:
         }
 
 
-def _check_new(folder: Path) -> None:
-    """Raise if a folder holds a run or anything else, with the advice to resume if it is a run."""
+def _check_folder(folder: Path, resume: bool) -> None:
+    """Raise unless a folder is new, empty, or that of the run to be continued."""
     if (folder / RECORD).exists():
-        raise FileExistsError(
-            f"folder must not hold a run yet, but {folder} does: continue it with resume=True, or choose another folder."
-        )
+        if not resume:
+            raise FileExistsError(
+                f"folder must not hold a run yet, but {folder} does: continue it with resume=True, or choose another."
+            )
+        return
+    if resume and folder.is_dir() and {path.name for path in folder.iterdir()} <= BEFORE_RECORD:
+        return
     check_free(folder, "folder")
 
 

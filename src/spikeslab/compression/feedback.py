@@ -102,6 +102,4 @@ class FeedbackPruner(Pruner):
         super().load_state_dict(state)
         weights = list(self.weights.values())
         self._hidden = [t.to(w, copy=True) for t, w in zip(state["hidden"], weights, strict=False)]
-        self._masks = [
-            t.to(w.device, torch.bool, copy=True) for t, w in zip(state["masks"], weights, strict=False)
-        ]
+        self._masks = [t.to(w.device, torch.bool, copy=True) for t, w in zip(state["masks"], weights, strict=False)]

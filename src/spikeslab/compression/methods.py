@@ -4,7 +4,9 @@ All have the same budget, the same lr and the same ramp of the sparsity, unless 
 :math:`g` the gradient of the mean loss on a batch, :math:`m` the momentum, T the temperature and N the number of
 training examples, all of them move by
 
-.. math:: b \leftarrow m\,b + g + \nabla p(w)/N - \sqrt{2(1-m)\,T/(N\,\mathrm{lr})}\;\xi, \qquad w \leftarrow w - \mathrm{lr}\,b
+.. math::
+    b \leftarrow m\,b + g + \nabla p(w)/N - \sqrt{2(1-m)\,T/(N\,\mathrm{lr})}\;\xi, \qquad
+    w \leftarrow w - \mathrm{lr}\,b
 
 (SGHMC; SGD with momentum at T = 0) and set the smallest weights to zero. They differ in the penalty p, in T and in when
 zeros are chosen.
@@ -192,7 +194,7 @@ def gmp(problem: Problem) -> Chain:
 
 
 def l1(problem: Problem) -> Chain:
-    r"""A fixed L1 penalty on the sparse weights, :math:`p(w)/N = s\,|w|`: the paper's adaptive prior without adapting."""
+    r"""A fixed L1 penalty on the sparse weights, :math:`p(w)/N = s\,|w|`: the paper's commented-out baseline."""
     prior = L1(problem.weights, problem.settings.strength or L1_STRENGTH)
     return Chain(problem.sampler(problem.timeline.temperature(annealed=True), prior), problem.gradual())
 
@@ -276,4 +278,3 @@ def _omega(problem: Problem) -> Schedule:
 def _progress(step: int, begin: float, end: float) -> float:
     """0 until ``begin``, 1 from ``end`` on, a straight line between."""
     return min(1.0, max(0.0, (step - begin) / max(end - begin, 1e-9)))
-
