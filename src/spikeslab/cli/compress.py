@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 RECIPE, RESULT = "recipe.py", "result"
 OPTIONS = ("sparsity", "epochs", "method", "weights", "count", "lr", "temperature", "samples", "num_data", "seed")
 METRICS = {
-    "accuracy": ("accuracy %", 100.0, ".2f"),
+    "accuracy": ("acc. %", 100.0, ".2f"),
     "nll": ("NLL", 1.0, ".4f"),
     "ece": ("ECE %", 100.0, ".2f"),
     "rmse": ("RMSE", 1.0, ".4g"),
@@ -107,8 +107,6 @@ def compress(
     folder = Path("out") / recipe.stem if out is None else out
     check_folder(folder)
     _check_new(folder, resume)
-    from dataclasses import replace
-
     from spikeslab.cli.recipe import read_recipe
     from spikeslab.compression import METHODS, Compression, Settings
     from spikeslab.errors import check_choice
@@ -116,9 +114,8 @@ def compress(
 
     with _bad_input():
         check_choice("method", method, METHODS)  # before the recipe, which may take long
-        changes = {"lr": lr, "temperature": temperature, "samples": samples}
-        given = {name: value for name, value in changes.items() if value is not None}
-        Settings(**given)  # type: ignore[arg-type]
+        given = {"lr": lr, "temperature": temperature, "samples": samples}
+        Settings().changed(**given)
     read = read_recipe(recipe)
     if dense is not None:
         _load(read.model, dense)
@@ -134,7 +131,7 @@ def compress(
             method=method,
             weights=weights,
             count=count,
-            settings=replace(read.settings or Settings(), **given),
+            settings=(read.settings or Settings()).changed(**given),
             num_data=num_data,
             seed=seed,
             folder=folder,
@@ -290,6 +287,7 @@ def _table(result: Compressed, parts: dict[str, dict[str, dict[str, Any]]]) -> T
     rest = [Column("nonzeros", "non-zeros", ","), Column("layers", "in sparse layers", ",")]
     note = (
         f"{network['sparsity']:.2%} of the whole network is zero, {layers['sparsity']:.2%} of the "
-        f"{len(result.report['layers'])} sparse layers. The average needs all samples, which share their zeros."
+        f"{len(result.report['layers'])} sparse layers. The average is that of "
+        f"{samples} samples with the same zeros, and needs them all."
     )
     return Table("Dense and compressed", [Column("model", "Network"), *columns, *rest], rows, notes=[note])

@@ -7,7 +7,6 @@ import os
 import random
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -96,8 +95,6 @@ def compress(
         FileExistsError: If the folder holds something and ``resume`` is False.
         NonFiniteError: If a loss, gradient or weight is NaN or infinite.
     """
-    recipe = settings or Settings()
-    changes = {"lr": lr, "temperature": temperature, "samples": samples}
     return Compression(
         model,
         train_loader,
@@ -108,7 +105,7 @@ def compress(
         method=method,
         weights=weights,
         count=count,
-        settings=replace(recipe, **{name: value for name, value in changes.items() if value is not None}),
+        settings=(settings or Settings()).changed(lr=lr, temperature=temperature, samples=samples),
         num_data=num_data,
         seed=seed,
         folder=folder,
@@ -209,8 +206,8 @@ class Compression:
             dense = "" if self.count == "layers" else f" and {counted(total - sum(sizes), 'parameter')} stay dense"
             advice = "" if self.count == "layers" else ": choose more weights, or count='layers'"
             raise ValueError(
-                f"sparsity must be at most {room / total:.4f}, since each of {counted(len(sizes), 'sparse layer')} "
-                f"keeps a weight{dense}, but got {self.sparsity:g}{advice}."
+                f"sparsity must be at most {room / total:.4f}, since every sparse layer keeps a weight{dense}, "
+                f"but got {self.sparsity:g}{advice}."
             )
 
     def run(self) -> Compressed:

@@ -37,7 +37,7 @@ def weight_names(model: nn.Module, weights: Chosen = None) -> list[str]:
     elif isinstance(weights, str):
         names = _matching(parameters, [weights])
     else:
-        items = list(weights)
+        items: list[object] = list(weights)
         globs = [item for item in items if isinstance(item, str)]
         names = _matching(parameters, globs) if len(globs) == len(items) else _of_tensors(parameters, items)
     frozen = [name for name in names if not parameters[name].requires_grad]

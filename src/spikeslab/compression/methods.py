@@ -267,12 +267,12 @@ def _spike_and_slab(problem: Problem, adapt: Adaptation, *, annealed: bool) -> C
 def _omega(problem: Problem) -> Schedule:
     r"""The paper's omega in the time of this run, :math:`A\,(k + K/50)^{-3/4}` over K steps, with a given sum.
 
-    To run in 1/c of the time is to take :math:`c\,\omega(ck)`, which keeps the sum; A follows from the integral.
+    To run in 1/c of the time is to take :math:`c\,\omega(ck)`, which keeps the sum.
     """
     total = problem.timeline.total
-    offset, rest = PAPER_OFFSET / PAPER_STEPS, 1.0 - PAPER_POWER
-    integral = (total**rest) * ((1.0 + offset) ** rest - offset**rest) / rest
-    return polynomial(problem.settings.omega_sum / integral, power=PAPER_POWER, offset=offset * total)
+    offset = PAPER_OFFSET * total / PAPER_STEPS
+    unit = sum((step + offset) ** -PAPER_POWER for step in range(1, total + 1))
+    return polynomial(problem.settings.omega_sum / unit, power=PAPER_POWER, offset=offset)
 
 
 def _progress(step: int, begin: float, end: float) -> float:

@@ -9,7 +9,7 @@ Times are shares of the run, so that one recipe serves 5 epochs and 500. A run h
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from spikeslab.errors import check_choice, check_count, check_number
@@ -112,6 +112,14 @@ class Settings:
         check_choice("scope", self.scope, SCOPES)
         check_count("samples", self.samples)
         check_count("mask_every", self.mask_every)
+
+    def changed(self, **changes: Any) -> Settings:
+        """The same with other values; those that are ``None`` change nothing.
+
+        >>> Settings().changed(lr=0.1, temperature=None).lr
+        0.1
+        """
+        return replace(self, **{name: value for name, value in changes.items() if value is not None})
 
     def record(self) -> dict[str, Any]:
         """All settings by name."""
