@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib.resources import files
@@ -20,19 +21,9 @@ if TYPE_CHECKING:
 
     from spikeslab.cli.recipe import Recipe
     from spikeslab.compression import Compressed, Compression
-    from spikeslab.report.tables import Table
 
 RECIPE, RESULT = "recipe.py", "result"
 OPTIONS = ("sparsity", "epochs", "method", "weights", "count", "lr", "temperature", "samples", "num_data", "seed")
-METRICS = {
-    "accuracy": ("acc. %", 100.0, ".2f"),
-    "nll": ("NLL", 1.0, ".4f"),
-    "ece": ("ECE %", 100.0, ".2f"),
-    "rmse": ("RMSE", 1.0, ".4g"),
-    "mae": ("MAE", 1.0, ".4g"),
-    "loss": ("loss", 1.0, ".4g"),
-}
-"""Heading, factor and format of the numbers in the table."""
 NAMES = {"train_loader": "train_data()", "val_loader": "val_data()", "model": "model()", "folder": "--out"}
 
 
@@ -161,6 +152,7 @@ def _bad_input() -> Iterator[None]:
     except (ValueError, TypeError, FileExistsError, NotADirectoryError) as error:
         name, space, rest = str(error).partition(" ")
         option = f"--{name.replace('_', '-')}" if name in OPTIONS else NAMES.get(name, name)
+        rest = rest.replace("count='layers'", "--count layers")
         raise InputError(f"{option}{space}{rest}") from error
 
 
@@ -207,8 +199,9 @@ def _run(compression: Compression) -> Compressed:
 
     try:
         return compression.run()
-    except Interrupted as error:
-        raise Interrupted(str(error).replace("resume=True", "--resume"), error.signal) from error
+    except Interrupted as error:  # typer would make 130 of every KeyboardInterrupt
+        print(str(error).replace("resume=True", "--resume"), file=sys.stderr)
+        raise typer.Exit(error.exit_code) from error
     except NonFiniteError as error:
         raise InputError(f"{str(error)[:1].upper()}{str(error)[1:]}") from error
     except (CheckpointError, BlockingIOError) as error:
@@ -242,6 +235,7 @@ def _command(
 
 
 def _finish(recipe: Recipe, result: Compressed, folder: Path, command: str, seed: int) -> None:
+    from spikeslab.cli.compress_table import comparison
     from spikeslab.compression.evaluation import Evaluation
     from spikeslab.report.tables import Run
     from spikeslab.training.report import REPORT
@@ -250,44 +244,10 @@ def _finish(recipe: Recipe, result: Compressed, folder: Path, command: str, seed
     if recipe.test_data is not None:
         dense = Evaluation(result.task, recipe.test_data).of_model(recipe.model)
         parts["test"] = {"dense": dense, **result.evaluate(recipe.test_data)}
-    table = _table(result, parts)
+    table = comparison(result, parts)
     paths = table.write(folder / RESULT, Run(command, seed))
     names = ("model.safetensors", "report.json", "posterior", RECIPE, REPORT)
     paths = [folder / name for name in names if (folder / name).exists()] + paths
     console = plain_console()
     print_result(console, [table], paths)
     console.print(f"Next:\n  spikeslab sparsity {folder}\n  spikeslab doctor {folder}", soft_wrap=True)
-
-
-def _table(result: Compressed, parts: dict[str, dict[str, dict[str, Any]]]) -> Table:
-    """Dense, sparse and average, on every part of the data."""
-    from spikeslab.report.tables import Cell, Column, Table
-
-    shown = [name for name in METRICS if any(name in found for part in parts.values() for found in part.values())]
-    network, layers, samples = result.report["network"], result.report["sparse_layers"], result.report["samples"]
-    rows: list[dict[str, Cell]] = []
-    for key, name, copies in (
-        ("dense", "dense", 0),
-        ("sparse", "sparse", 1),
-        ("average", f"average of {samples}", samples),
-    ):
-        row: dict[str, Cell] = {"model": name}
-        for part, found in parts.items():
-            for metric in shown:
-                value = found[key].get(metric)
-                row[f"{part}_{metric}"] = None if value is None else METRICS[metric][1] * value
-        row["nonzeros"] = copies * network["nonzeros"] or network["weights"]
-        row["layers"] = copies * layers["nonzeros"] or layers["weights"]
-        rows.append(row)
-    columns = [
-        Column(f"{part}_{metric}", f"{part} {METRICS[metric][0]}", METRICS[metric][2])
-        for part in parts
-        for metric in shown
-    ]
-    rest = [Column("nonzeros", "non-zeros", ","), Column("layers", "in sparse layers", ",")]
-    note = (
-        f"{network['sparsity']:.2%} of the whole network is zero, {layers['sparsity']:.2%} of the "
-        f"{len(result.report['layers'])} sparse layers. The average is that of "
-        f"{samples} samples with the same zeros, and needs them all."
-    )
-    return Table("Dense and compressed", [Column("model", "Network"), *columns, *rest], rows, notes=[note])

@@ -124,8 +124,8 @@ def _failure(path: Path, error: Exception) -> str:
     if isinstance(error, SyntaxError):
         line = error.lineno
     else:
-        frames = traceback.extract_tb(error.__traceback__)
-        line = next((frame.lineno for frame in reversed(frames) if Path(frame.filename) == path), None)
+        here, frames = path.resolve(), traceback.extract_tb(error.__traceback__)
+        line = next((frame.lineno for frame in reversed(frames) if Path(frame.filename).resolve() == here), None)
     where = "" if line is None else f"line {line} of "
     message = str(error.msg if isinstance(error, SyntaxError) else error).strip().rstrip(".").splitlines()
     return f"{where}{path} raised {type(error).__name__}{f': {message[0]}' if message else ''}"
