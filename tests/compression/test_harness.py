@@ -258,12 +258,14 @@ def test_a_folder_holds_the_results_and_is_not_begun_twice(tmp_path: Path) -> No
     with pytest.raises(FileExistsError) as caught:
         small(folder=folder)
     assert str(caught.value) == (
-        f"folder must not hold a run yet, but {folder} does: continue it with resume=True, or choose another."
+        f"folder must not hold a run yet, but {folder} does: continue it with resume=True, or choose another folder."
     )
     with pytest.raises(
         CheckpointError, match=r"^settings must be those .* begun, but target was 0\.5 and is now 0\.4\.$"
     ):
         small(folder=folder, resume=True, sparsity=0.4, val_loader=[data(5)])
+    with pytest.raises(CheckpointError, match=r"^settings must be those .*, but samples was 3 and is now 2\.$"):
+        small(folder=folder, resume=True, samples=2, val_loader=[data(5)])
     assert {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()} == before
 
 

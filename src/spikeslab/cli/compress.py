@@ -147,9 +147,11 @@ def _check_new(folder: Path, resume: bool) -> None:
 @contextmanager
 def _bad_input() -> Iterator[None]:
     """Errors of checks as bad input, with the names of options in place of those of arguments."""
+    from spikeslab.training import CheckpointError
+
     try:
         yield
-    except (ValueError, TypeError, FileExistsError, NotADirectoryError) as error:
+    except (ValueError, TypeError, FileExistsError, NotADirectoryError, CheckpointError) as error:
         name, space, rest = str(error).partition(" ")
         option = f"--{name.replace('_', '-')}" if name in OPTIONS else NAMES.get(name, name)
         rest = rest.replace("count='layers'", "--count layers")

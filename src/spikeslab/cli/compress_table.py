@@ -34,10 +34,9 @@ def comparison(result: Compressed, parts: dict[str, dict[str, dict[str, Any]]]) 
         row: dict[str, Cell] = {"model": key}
         for part, found in parts.items():
             for metric in shown:
-                value = found[key].get(metric)
-                # The NLL of a network that gives a right class no chance at all is infinite, for which JSON has no word.
-                known = value is not None and math.isfinite(value)
-                row[f"{part}_{metric}"] = METRICS[metric][1] * value if known else None
+                # The NLL of a network that gives a right class no chance is infinite, for which JSON has no word.
+                value = float(found[key].get(metric, math.nan))
+                row[f"{part}_{metric}"] = METRICS[metric][1] * value if math.isfinite(value) else None
         row["nonzeros"] = copies * network["nonzeros"] or network["weights"]
         row["layers"] = copies * layers["nonzeros"] or layers["weights"]
         rows.append(row)

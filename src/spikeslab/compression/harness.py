@@ -7,6 +7,7 @@ import os
 import random
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -173,12 +174,11 @@ class Compression:
         self.settings = settings or Settings()
         names = weight_names(model, weights)
         self.folder = None if folder is None else Path(folder)
-        if self.folder is not None:
-            _check_folder(self.folder, resume)
+        if self.folder is not None and not (self.folder / RECORD).exists():
+            _check_free(self.folder, resume)
         self._model = copy.deepcopy(model)
         self._data, self._validation = train_loader, val_loader
-        self._resume, self._progress, self._callbacks = resume, progress, callbacks
-        self._checkpoint_every, self._command, self._facts = checkpoint_every, command, dict(facts or {})
+        self._progress, self._callbacks = progress, callbacks
         with _preserved_randomness():
             batch = first_batch("train_loader", train_loader)
             if val_loader is not None:
@@ -197,6 +197,17 @@ class Compression:
             seed=self.seed,
         )
         self._check_reachable()
+        self._place: RunFolder | None = None
+        if self.folder is not None:
+            self._place = RunFolder(
+                self.folder,
+                resume=resume,
+                settings=self._record() | self.settings.record() | dict(facts or {}),
+                seed=self.seed,
+                command=command,
+                checkpoint_every=checkpoint_every,
+            )
+            self._place.check()
 
     def _check_reachable(self) -> None:
         sizes = [weight.numel() for weight in self._problem.weights.values()]
@@ -231,22 +242,26 @@ class Compression:
             exist_ok=True,
         )
         history = History()
-        callbacks: list[Callback] = [chain.prune, Collect(posterior)]
-        if validation is not None:
-            evaluate = Evaluate(lambda: validation.of_model(model))
-            callbacks.append(evaluate)
-        callbacks += [history, *self._callbacks, *([ShowProgress("Compressing")] if self._progress else [])]
+        evaluate = None if validation is None else Evaluate(partial(validation.of_model, model))
+        callbacks = [chain.prune, Collect(posterior), evaluate, history, *self._callbacks]
+        callbacks += [ShowProgress("Compressing")] if self._progress else []
         model.train()
-        training = Training(model, chain.sampler, self._data, self.task.loss, callbacks=callbacks)
-        training.run(steps=timeline.total, folder=self._run_folder())
+        training = Training(
+            model,
+            chain.sampler,
+            self._data,
+            self.task.loss,
+            callbacks=[callback for callback in callbacks if callback is not None],
+        )
+        training.run(steps=timeline.total, folder=self._place)
         model.eval()
         check_finite(model)
         evaluation: dict[str, dict[str, Any]] = {}
-        if validation is not None and dense is not None:
-            average = validation.of_posterior(posterior)
-            evaluation = {"dense": dense, "sparse": dict(evaluate.last), "average": average}
+        if validation is not None and dense is not None and evaluate is not None:
+            evaluation = {"dense": dense, "sparse": evaluate.last, "average": validation.of_posterior(posterior)}
         report = {
             **self._record(),
+            "settings": self.settings.record(),
             **describe_zeros(model, self._problem.weights),
             "samples": len(posterior),
             "metrics": describe_metrics(evaluation),
@@ -255,18 +270,6 @@ class Compression:
         if self.folder is not None:
             result.write(self.folder)
         return result
-
-    def _run_folder(self) -> RunFolder | None:
-        if self.folder is None:
-            return None
-        return RunFolder(
-            self.folder,
-            resume=self._resume,
-            settings=self._record() | self._facts,
-            seed=self.seed,
-            command=self._command,
-            checkpoint_every=self._checkpoint_every,
-        )
 
     def _record(self) -> dict[str, Any]:
         return {
@@ -277,18 +280,11 @@ class Compression:
             "seed": self.seed,
             "task": self.task.kind,
             "weights": list(self._problem.weights),
-            "settings": self.settings.record(),
         }
 
 
-def _check_folder(folder: Path, resume: bool) -> None:
-    """Raise unless a folder is new, empty, or that of the run to be continued."""
-    if (folder / RECORD).exists():
-        if not resume:
-            raise FileExistsError(
-                f"folder must not hold a run yet, but {folder} does: continue it with resume=True, or choose another."
-            )
-        return
+def _check_free(folder: Path, resume: bool) -> None:
+    """Raise unless a folder is new or empty, or was left by a run that was killed before it had a record."""
     if resume and folder.is_dir() and {path.name for path in folder.iterdir()} <= BEFORE_RECORD:
         return
     check_free(folder, "folder")
