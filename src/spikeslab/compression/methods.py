@@ -95,7 +95,8 @@ class Problem:
         if self.settings.v0 is not None:
             return self.settings.v0
         sizes = torch.cat([weight.detach().abs().flatten().float() for weight in self.weights.values()])
-        threshold = float(sizes.kthvalue(max(1, math.floor(self.sparsity * sizes.numel()))).values)
+        total = sizes.numel() if self.network is None else sum(p.numel() for p in self.network.parameters())
+        threshold = float(sizes.kthvalue(max(1, round(self.sparsity * total))).values)
         narrowest = math.sqrt(5.0 * self.settings.lr / self.num_data)
         return min(max(threshold / 5.0, narrowest), math.sqrt(self.v1) / 4.0)
 
