@@ -14,6 +14,7 @@ import spikeslab as ss
 from spikeslab.compression import METHODS, Settings, compress, paper_settings
 from spikeslab.compression.methods import Problem
 from spikeslab.compression.settings import Timeline
+from spikeslab.functional import mixture
 
 
 def problem(model: nn.Module, settings: Settings | None = None, steps: int = 60, num_data: int = ROWS) -> Problem:
@@ -123,16 +124,17 @@ def test_a_tenth_of_the_time_keeps_the_shrinkage_of_the_paper() -> None:
         assert sum(schedule(k) for k in range(1, steps + 1)) == pytest.approx(5.0 * (0.7 + 0.02 + 0.001), rel=1e-3)
 
 
-def test_the_spike_comes_from_the_size_of_the_weights_that_will_go() -> None:
+def test_the_spike_holds_the_weights_that_will_go() -> None:
+    """At the size below which weights will be pruned, spike and slab are even; the slab is the weight decay."""
     model = network()
     sizes = model[3].weight.detach().abs().flatten().sort().values
-    assert problem(model, num_data=10**4).v0 == pytest.approx(float(sizes[208]) / 5.0), "209 of 418 go"
-    assert problem(model, num_data=10**7).v0 == pytest.approx((1.0 / (10**7 * 5e-4)) ** 0.5 / 4), (
-        "narrower than the slab"
-    )
-    assert problem(model, num_data=10**6).v1 == pytest.approx(1.0 / (10**6 * 5e-4))
+    given = problem(model, num_data=3000)
+    assert given.v1 == pytest.approx(1.0 / (3000 * 5e-4))
+    (rho,) = mixture.rho([sizes[208:209]], v0=given.v0, v1=given.v1, sigma=1.0, deltas=[0.5])
+    assert float(rho) == pytest.approx(0.5, abs=0.02), "209 of 418 go"
+    assert problem(model, num_data=10**7).v0 == pytest.approx((1.0 / (10**7 * 5e-4)) ** 0.5 / 4), "within the slab"
+    assert problem(model, num_data=20).v0 == pytest.approx((0.05 / 20) ** 0.5), "no narrower than a step"
     assert problem(model, Settings(v0=0.1, v1=2.0)).v0 == 0.1
-    assert problem(model, num_data=100).v0 == pytest.approx((5 * 0.05 / 100) ** 0.5), "no narrower than a step"
     for num_data in (10, 1000, 10**6, 10**8):
         with warnings.catch_warnings():
             warnings.simplefilter("error", ss.SpikeSlabWarning)  # the spike stays narrower than the slab

@@ -88,7 +88,7 @@ class Problem:
 
     @property
     def v0(self) -> float:
-        """Scale of the spike: that of the recipe, or a fifth of the magnitude below which weights will be pruned.
+        """Scale of the spike: that of the recipe, or the one whose weights are those that will be pruned.
 
         Never so narrow that a step of the lr jumps out of it, nor so wide that it is no spike beside the slab.
         """
@@ -97,8 +97,24 @@ class Problem:
         sizes = torch.cat([weight.detach().abs().flatten().float() for weight in self.weights.values()])
         total = sizes.numel() if self.network is None else sum(p.numel() for p in self.network.parameters())
         threshold = float(sizes.kthvalue(max(1, round(self.sparsity * total))).values)
-        narrowest = math.sqrt(5.0 * self.settings.lr / self.num_data)
-        return min(max(threshold / 5.0, narrowest), math.sqrt(self.v1) / 4.0)
+        narrowest = math.sqrt(self.settings.lr / self.num_data)
+        return min(max(spike_scale(threshold, self.v1, 1.0 - self.sparsity), narrowest), math.sqrt(self.v1) / 4.0)
+
+
+def spike_scale(threshold: float, v1: float, delta: float) -> float:
+    r"""The scale v0 of a Laplace spike at which a weight of size ``threshold`` is as likely in the slab.
+
+    It solves :math:`c\,v_0 = t` with :math:`c = \tfrac12\log(\pi v_1/(2 v_0^2)) + \log((1-\delta)/\delta)`, where rho
+    is one half, up to the slab's own fall over so short a way.
+
+    >>> round(spike_scale(0.05, v1=0.04, delta=0.1), 4)
+    0.0091
+    """
+    scale = threshold / 5.0
+    for _ in range(50):
+        odds = 0.5 * math.log(math.pi * v1 / (2.0 * scale**2)) + math.log((1.0 - delta) / delta) if scale > 0.0 else 1.0
+        scale = threshold / max(odds, 2.0)
+    return scale
 
 
 @dataclass(frozen=True)

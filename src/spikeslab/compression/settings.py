@@ -53,7 +53,8 @@ class Settings:
         collect_from: When samples begin to be collected.
         samples: Samples of the posterior, all with the same zeros.
         scope: ``"layer"`` prunes all layers at one rate, ``"global"`` ranks all weights together.
-        v0: Scale of the spike; ``None`` takes a fifth of the magnitude below which weights are to be pruned.
+        v0: Scale of the spike; ``None`` takes the one at which a weight of the size below which weights will be pruned
+            is as likely in the slab.
         v1: Variance of the slab; ``None`` takes that of ``weight_decay``, 1/(N weight_decay).
         rho: Initial probability of the slab of every weight.
         kappa: Initial pair of kappas; ``None`` takes them from ``rho``.
