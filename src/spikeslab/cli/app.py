@@ -11,6 +11,7 @@ from typing import Annotated
 import typer
 
 from spikeslab import __version__
+from spikeslab.cli.compress import compress, init
 from spikeslab.cli.demo import demo
 from spikeslab.cli.doctor import doctor, report
 from spikeslab.cli.errors import InputError
@@ -34,6 +35,8 @@ app = typer.Typer(
 app.command()(demo)
 app.command()(select)
 app.command()(predict)
+app.command()(init)
+app.command()(compress)
 app.command()(doctor)
 app.command()(report)
 app.command()(sparsity)

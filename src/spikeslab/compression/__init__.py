@@ -1,24 +1,39 @@
-"""Models that are really smaller: exact zeros, sparse files, narrower layers, and reports of what was gained."""
+"""Compression of a network of one's own, and models that are really smaller.
+
+``compress`` prunes and samples; ``finalize``, ``save_sparse`` and ``compact`` make what is left small; ``SparsityReport``
+says what was gained.
+"""
 
 from spikeslab.compression.compact import Compacted, compact
 from spikeslab.compression.compact_report import CompactReport, LayerSize
 from spikeslab.compression.finalize import finalize
 from spikeslab.compression.fold import fold_batch_norm
+from spikeslab.compression.harness import Compression, compress
+from spikeslab.compression.methods import METHODS
 from spikeslab.compression.onnx import ExportError, export_onnx
+from spikeslab.compression.paper import paper_settings
+from spikeslab.compression.result import Compressed
+from spikeslab.compression.settings import Settings
 from spikeslab.compression.sparse_file import load_sparse, load_sparse_into, save_sparse
 from spikeslab.compression.sparsity_report import SparsityReport
 
 __all__ = [
+    "METHODS",
     "CompactReport",
     "Compacted",
+    "Compressed",
+    "Compression",
     "ExportError",
     "LayerSize",
+    "Settings",
     "SparsityReport",
     "compact",
+    "compress",
     "export_onnx",
     "finalize",
     "fold_batch_norm",
     "load_sparse",
     "load_sparse_into",
+    "paper_settings",
     "save_sparse",
 ]

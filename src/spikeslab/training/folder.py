@@ -121,15 +121,24 @@ class RunFolder:
             if self.report:
                 self._write_report()
 
+    def check(self) -> None:
+        """Raise if the folder holds a run that this one may not continue; nothing is written.
+
+        Raises:
+            FileExistsError: If there is a run and ``resume`` is False.
+            CheckpointError: If it was begun with other settings, or its record is damaged.
+        """
+        before = self._read_record()
+        if before is not None:
+            self._check_continuable(before)
+
     def stop(self, run: Training) -> str:
         """Save the state of a run that was asked to stop; returns a sentence that says how to go on."""
         self._saving.save(run)
         return f"The state is saved in {self.path}: continue with resume=True."
 
     def _restore(self, run: Training) -> None:
-        before = self._read_record()
-        if before is not None:
-            self._check_continuable(before)
+        self.check()
         checkpoint = self._checkpoint(run)
         if checkpoint is None:
             # A run that is killed before its first checkpoint begins anew, with what it had collected forgotten.

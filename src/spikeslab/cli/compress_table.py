@@ -1,0 +1,54 @@
+"""The table at the end of ``spikeslab compress``: what was lost, and what was saved."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from spikeslab.compression import Compressed
+from spikeslab.errors import counted
+from spikeslab.report.tables import Cell, Column, Table
+
+METRICS = {
+    "accuracy": ("acc. %", 100.0, ".2f"),
+    "nll": ("NLL", 1.0, ".4f"),
+    "ece": ("ECE %", 100.0, ".2f"),
+    "rmse": ("RMSE", 1.0, ".4g"),
+    "mae": ("MAE", 1.0, ".4g"),
+    "loss": ("loss", 1.0, ".4g"),
+}
+"""Heading, factor and format of the numbers in the table."""
+
+
+def comparison(result: Compressed, parts: dict[str, dict[str, dict[str, Any]]]) -> Table:
+    """Dense, sparse and average, on every part of the data.
+
+    Args:
+        result: The compression.
+        parts: What was found on each part of the data, by its name: of ``"dense"``, ``"sparse"`` and ``"average"``.
+    """
+    shown = [name for name in METRICS if any(name in found for part in parts.values() for found in part.values())]
+    network, layers, samples = result.report["network"], result.report["sparse_layers"], result.report["samples"]
+    rows: list[dict[str, Cell]] = []
+    for key, copies in (("dense", 0), ("sparse", 1), ("average", samples)):
+        row: dict[str, Cell] = {"model": key}
+        for part, found in parts.items():
+            for metric in shown:
+                # The NLL of a network that gives a right class no chance is infinite, for which JSON has no word.
+                value = float(found[key].get(metric, math.nan))
+                row[f"{part}_{metric}"] = METRICS[metric][1] * value if math.isfinite(value) else None
+        row["nonzeros"] = copies * network["nonzeros"] or network["weights"]
+        row["layers"] = copies * layers["nonzeros"] or layers["weights"]
+        rows.append(row)
+    columns = [
+        Column(f"{part}_{metric}", f"{part} {METRICS[metric][0]}", METRICS[metric][2])
+        for part in parts
+        for metric in shown
+    ]
+    rest = [Column("nonzeros", "non-zeros", ","), Column("layers", "in sparse layers", ",")]
+    note = (
+        f"{network['sparsity']:.2%} of the whole network is zero, and {layers['sparsity']:.2%} of "
+        f"{counted(len(result.report['layers']), 'sparse layer')}. The average is that of "
+        f"{samples} samples with the same zeros, and needs them all."
+    )
+    return Table("Dense and compressed", [Column("model", "Network"), *columns, *rest], rows, notes=[note])

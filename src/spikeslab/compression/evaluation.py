@@ -1,0 +1,77 @@
+"""How good a network or a posterior is on a loader."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from spikeslab.compression.tasks import CLASSIFICATION, OTHER, Task, pair, shaped
+from spikeslab.metrics import mean_absolute_error, root_mean_squared_error
+from spikeslab.posterior import Posterior
+from spikeslab.posterior.modes import evaluating
+from spikeslab.training import describe_classifier
+
+
+class Evaluation:
+    """Evaluates networks and posteriors on the same data.
+
+    A classification has accuracy, NLL, Brier score and ECE; a regression RMSE and MAE; a task of which only the loss
+    is known, its loss: that of a posterior is then the mean over the samples, since nothing else can be averaged.
+
+    Args:
+        task: What the outputs mean.
+        data: Batches.
+    """
+
+    def __init__(self, task: Task, data: Iterable[Any]) -> None:
+        self.task = task
+        self.data = data
+
+    @torch.no_grad()
+    def of_model(self, model: nn.Module) -> dict[str, Any]:
+        """A network, in evaluation mode."""
+        with evaluating(model):
+            found = {} if self.task.kind == OTHER else self._judge(model, lambda x: self.task.link(model(x)))
+            return found | ({"loss": self._loss(model)} if self.task.own_loss else {})
+
+    @torch.no_grad()
+    def of_posterior(self, posterior: Posterior) -> dict[str, Any]:
+        """The average of the samples."""
+        if self.task.kind != OTHER:
+            return self._judge(posterior.model, posterior.predict)
+        losses = [self.of_model(posterior.sample(index))["loss"] for index in range(len(posterior))]
+        return {"loss": sum(weight * loss for weight, loss in zip(posterior.weights.tolist(), losses, strict=True))}
+
+    def _judge(self, model: nn.Module, predict: Callable[[Tensor], Tensor]) -> dict[str, Any]:
+        predictions, targets = [], []
+        for batch in self.data:
+            x, y = pair(model, batch)
+            prediction = predict(x)
+            if self.task.kind == CLASSIFICATION:
+                # Classes are dimension 1, with pixels or tokens behind it; labels below 0 are left out, as by torch.
+                rows, labels = prediction.movedim(1, -1).reshape(-1, prediction.shape[1]), y.reshape(-1)
+                prediction, y = rows[labels >= 0], labels[labels >= 0]
+            else:
+                y = shaped(y, prediction)
+            predictions.append(prediction.cpu())
+            targets.append(y.cpu())
+        if self.task.kind == CLASSIFICATION:
+            return describe_classifier(torch.cat(predictions), torch.cat(targets))
+        mean, target = torch.cat(predictions), torch.cat(targets)
+        return {
+            "rmse": root_mean_squared_error(mean, target),
+            "mae": mean_absolute_error(mean, target),
+            "rows": len(target),
+        }
+
+    def _loss(self, model: nn.Module) -> float:
+        losses = [float(self.task.loss(model, batch)) for batch in self.data]
+        return sum(losses) / len(losses)
+
+
+def numbers(found: dict[str, Any]) -> dict[str, float]:
+    """The numbers of an evaluation, without curves."""
+    return {name: value for name, value in found.items() if isinstance(value, (int, float))}

@@ -1,0 +1,306 @@
+"""Compress a network of one's own: prune it while it is sampled, freeze the zeros, collect the posterior."""
+
+from __future__ import annotations
+
+import copy
+import os
+import random
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import nn
+
+from spikeslab.compression.evaluation import Evaluation
+from spikeslab.compression.history import History
+from spikeslab.compression.layers import Chosen, weight_names
+from spikeslab.compression.methods import METHODS, Problem
+from spikeslab.compression.result import Compressed, check_finite, check_free, describe_metrics, describe_zeros
+from spikeslab.compression.settings import Settings, Timeline
+from spikeslab.compression.tasks import count_batches, count_rows, find_task, first_batch
+from spikeslab.errors import check_choice, check_count, check_number, counted
+from spikeslab.posterior import Posterior
+from spikeslab.training import Callback, Collect, Evaluate, Every, RunFolder, ShowProgress, TensorBatches, Training
+from spikeslab.training.folder import CHECKPOINTS, RECORD
+from spikeslab.training.lock import NAME as LOCK
+from spikeslab.training.loop import Loss
+from spikeslab.training.randomness import randomness, restore_randomness
+from spikeslab.training.run_reader import POSTERIOR
+
+COUNTS = ("network", "layers")
+BEFORE_RECORD = {LOCK, CHECKPOINTS, POSTERIOR}
+"""What a run that was killed at once leaves, before its record is written."""
+
+
+def compress(
+    model: nn.Module,
+    train_loader: TensorBatches | Iterable[Any],
+    val_loader: Iterable[Any] | None = None,
+    *,
+    sparsity: float = 0.9,
+    epochs: int = 30,
+    loss: Loss | None = None,
+    method: str = "a-sghmc-sa",
+    weights: Chosen = None,
+    count: str = "network",
+    lr: float | None = None,
+    temperature: float | None = None,
+    samples: int | None = None,
+    settings: Settings | None = None,
+    num_data: int | None = None,
+    seed: int = 0,
+    folder: str | os.PathLike[str] | None = None,
+    resume: bool = False,
+    progress: bool = True,
+    callbacks: Sequence[Callback] = (),
+) -> Compressed:
+    """Make a trained network sparse, and sample it; the model that is given stays as it is.
+
+    >>> from spikeslab.training import TensorBatches
+    >>> x = torch.randn(64, 4)
+    >>> data = TensorBatches(x, (x[:, 0] > 0).long(), batch_size=16)
+    >>> model = nn.Sequential(nn.Linear(4, 16), nn.ReLU(), nn.Linear(16, 16), nn.ReLU(), nn.Linear(16, 2))
+    >>> result = compress(model, data, sparsity=0.5, epochs=5, progress=False)
+    >>> result.report["network"]["nonzeros"], sum(p.numel() for p in model.parameters())
+    (193, 386)
+
+    Args:
+        model: The trained network; any module.
+        train_loader: Batches that can be run through again: a ``DataLoader``, ``TensorBatches``, a list.
+        val_loader: Batches that were not trained on, for the evaluation of dense, sparse and averaged.
+        sparsity: Share of zeros, in (0, 1).
+        epochs: Epochs in all; the parts of the run scale with it.
+        loss: From (model, batch) to the mean loss; by default the cross-entropy of batches (x, y), or their mean
+            squared error where y are floating-point numbers.
+        method: One of ``METHODS``.
+        weights: Which weights become sparse: globs over parameter names, or parameters; by default those of all
+            convolutions and linear layers but the first and the last, in the order in which the model registers them.
+        count: Whether ``sparsity`` is a share of all parameters, ``"network"``, or of the sparse ``"layers"``.
+        lr: Highest learning rate, in place of that of ``settings``.
+        temperature: Temperature, likewise.
+        samples: Samples of the posterior, likewise.
+        settings: The recipe.
+        num_data: Number of training examples, where the loader's dataset does not say.
+        seed: Seed of the noise, and of all global generators while this runs: they are afterwards as they were.
+        folder: Where given, the run lives in this folder, with checkpoints, log, report and results.
+        resume: Whether to continue the run that is in the folder.
+        progress: Whether to show a bar or, without a terminal, lines.
+        callbacks: What else happens after each step.
+
+    Raises:
+        ValueError, TypeError: If an argument is wrong, before anything is done.
+        FileExistsError: If the folder holds something and ``resume`` is False.
+        NonFiniteError: If a loss, gradient or weight is NaN or infinite.
+    """
+    return Compression(
+        model,
+        train_loader,
+        val_loader,
+        sparsity=sparsity,
+        epochs=epochs,
+        loss=loss,
+        method=method,
+        weights=weights,
+        count=count,
+        settings=(settings or Settings()).changed(lr=lr, temperature=temperature, samples=samples),
+        num_data=num_data,
+        seed=seed,
+        folder=folder,
+        resume=resume,
+        progress=progress,
+        callbacks=callbacks,
+    ).run()
+
+
+class Compression:
+    """A compression that has been checked and not yet begun; arguments as for :func:`compress`.
+
+    Args:
+        model: As for :func:`compress`.
+        train_loader: As for :func:`compress`.
+        val_loader: As for :func:`compress`.
+        sparsity: As for :func:`compress`.
+        epochs: As for :func:`compress`.
+        loss: As for :func:`compress`.
+        method: As for :func:`compress`.
+        weights: As for :func:`compress`.
+        count: As for :func:`compress`.
+        settings: The recipe.
+        num_data: As for :func:`compress`.
+        seed: As for :func:`compress`.
+        folder: As for :func:`compress`.
+        resume: As for :func:`compress`.
+        progress: As for :func:`compress`.
+        callbacks: As for :func:`compress`.
+        checkpoint_every: How often the state is saved; every five minutes by default.
+        command: Command that makes the run, for the record.
+        facts: What else decides the result, by name: a run is continued only with the same.
+    """
+
+    def __init__(
+        self,
+        model: nn.Module,
+        train_loader: TensorBatches | Iterable[Any],
+        val_loader: Iterable[Any] | None = None,
+        *,
+        sparsity: float = 0.9,
+        epochs: int = 30,
+        loss: Loss | None = None,
+        method: str = "a-sghmc-sa",
+        weights: Chosen = None,
+        count: str = "network",
+        settings: Settings | None = None,
+        num_data: int | None = None,
+        seed: int = 0,
+        folder: str | os.PathLike[str] | None = None,
+        resume: bool = False,
+        progress: bool = True,
+        callbacks: Sequence[Callback] = (),
+        checkpoint_every: Every | None = None,
+        command: str | None = None,
+        facts: Mapping[str, Any] | None = None,
+    ) -> None:
+        if not isinstance(model, nn.Module):
+            raise TypeError(f"model must be a torch.nn.Module, but got {type(model).__name__}.")
+        self.method = check_choice("method", method, METHODS)
+        self.sparsity = check_number("sparsity", sparsity, "(0, 1)")
+        self.count = check_choice("count", count, COUNTS)
+        self.epochs = check_count("epochs", epochs)
+        self.seed = check_count("seed", seed, minimum=0)
+        self.settings = settings or Settings()
+        names = weight_names(model, weights)
+        self.folder = None if folder is None else Path(folder)
+        if self.folder is not None and not (self.folder / RECORD).exists():
+            _check_free(self.folder, resume)
+        self._model = copy.deepcopy(model)
+        self._data, self._validation = train_loader, val_loader
+        self._progress, self._callbacks = progress, callbacks
+        with _preserved_randomness():
+            batch = first_batch("train_loader", train_loader)
+            if val_loader is not None:
+                first_batch("val_loader", val_loader)
+            self.task = find_task(self._model, batch, loss)
+            steps = self.epochs * count_batches(train_loader)
+        parameters = dict(self._model.named_parameters())
+        self._problem = Problem(
+            model=self._model,
+            weights={name: parameters[name] for name in names},
+            sparsity=self.sparsity,
+            network=self._model if self.count == "network" else None,
+            settings=self.settings,
+            timeline=Timeline(self.settings, steps),
+            num_data=count_rows(train_loader, num_data),
+            seed=self.seed,
+        )
+        self._check_reachable()
+        self._place: RunFolder | None = None
+        if self.folder is not None:
+            self._place = RunFolder(
+                self.folder,
+                resume=resume,
+                settings=self._record() | self.settings.record() | dict(facts or {}),
+                seed=self.seed,
+                command=command,
+                checkpoint_every=checkpoint_every,
+            )
+            self._place.check()
+
+    def _check_reachable(self) -> None:
+        sizes = [weight.numel() for weight in self._problem.weights.values()]
+        total = sum(sizes) if self.count == "layers" else sum(p.numel() for p in self._model.parameters())
+        room = sum(sizes) - len(sizes)
+        if round(self.sparsity * total) > room:
+            dense = "" if self.count == "layers" else f" and {counted(total - sum(sizes), 'parameter')} stay dense"
+            advice = "" if self.count == "layers" else ": choose more weights, or count='layers'"
+            raise ValueError(
+                f"sparsity must be at most {room / total:.4f}, since every sparse layer keeps a weight{dense}, "
+                f"but got {self.sparsity:g}{advice}."
+            )
+
+    def run(self) -> Compressed:
+        """Do it, once."""
+        with _preserved_randomness():
+            _seed(self.seed)
+            return self._run()
+
+    def _run(self) -> Compressed:
+        model, timeline = self._model, self._problem.timeline
+        validation = None if self._validation is None else Evaluation(self.task, self._validation)
+        dense = None if validation is None else validation.of_model(model)
+        chain = METHODS[self.method](self._problem)
+        posterior = Posterior(
+            model,
+            timeline.burn_in,
+            timeline.thin,
+            link=self.task.link,
+            sampler=chain.sampler,
+            directory=None if self.folder is None else self.folder / POSTERIOR,
+            exist_ok=True,
+        )
+        history = History()
+        evaluate = None if validation is None else Evaluate(partial(validation.of_model, model))
+        callbacks = [chain.prune, Collect(posterior), evaluate, history, *self._callbacks]
+        callbacks += [ShowProgress("Compressing")] if self._progress else []
+        model.train()
+        training = Training(
+            model,
+            chain.sampler,
+            self._data,
+            self.task.loss,
+            callbacks=[callback for callback in callbacks if callback is not None],
+        )
+        training.run(steps=timeline.total, folder=self._place)
+        model.eval()
+        check_finite(model)
+        evaluation: dict[str, dict[str, Any]] = {}
+        if validation is not None and dense is not None and evaluate is not None:
+            evaluation = {"dense": dense, "sparse": evaluate.last, "average": validation.of_posterior(posterior)}
+        report = {
+            **self._record(),
+            "settings": self.settings.record(),
+            **describe_zeros(model, self._problem.weights),
+            "samples": len(posterior),
+            "metrics": describe_metrics(evaluation),
+        }
+        result = Compressed(model, posterior, history.records, evaluation, report, self.task)
+        if self.folder is not None:
+            result.write(self.folder)
+        return result
+
+    def _record(self) -> dict[str, Any]:
+        return {
+            "method": self.method,
+            "target": self.sparsity,
+            "count": self.count,
+            "epochs": self.epochs,
+            "seed": self.seed,
+            "task": self.task.kind,
+            "weights": list(self._problem.weights),
+        }
+
+
+def _check_free(folder: Path, resume: bool) -> None:
+    """Raise unless a folder is new or empty, or was left by a run that was killed before it had a record."""
+    if resume and folder.is_dir() and {path.name for path in folder.iterdir()} <= BEFORE_RECORD:
+        return
+    check_free(folder, "folder")
+
+
+@contextmanager
+def _preserved_randomness() -> Iterator[None]:
+    """Whatever is drawn meanwhile, all global generators are afterwards as they were."""
+    before = randomness()
+    try:
+        yield
+    finally:
+        restore_randomness(before)
+
+
+def _seed(seed: int) -> None:
+    torch.manual_seed(seed)
+    random.seed(seed)
+    np.random.seed(seed % 2**32)  # noqa: NPY002 - the global generator users draw from

@@ -1,0 +1,80 @@
+"""Which weights of a model become sparse."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from fnmatch import fnmatchcase
+from typing import TypeAlias
+
+from torch import Tensor, nn
+
+from spikeslab.errors import quoted
+
+LAYERS = (nn.Linear, nn.modules.conv._ConvNd)
+
+Chosen: TypeAlias = str | Sequence[str] | Iterable[Tensor] | None
+
+
+def weight_names(model: nn.Module, weights: Chosen = None) -> list[str]:
+    """Names of the weights that shall be sparse, in the model's order.
+
+    >>> model = nn.Sequential(nn.Linear(4, 8), nn.Linear(8, 8), nn.Linear(8, 2))
+    >>> weight_names(model), weight_names(model, "[01].weight")
+    (['1.weight'], ['0.weight', '1.weight'])
+
+    Args:
+        model: Any module.
+        weights: Globs over parameter names, one or several, or parameters of ``model``. ``None`` takes the weights of
+            all convolutions and linear layers but those of the first and the last such layer, in the order in which
+            the model registers its modules.
+
+    Raises:
+        ValueError: If there is nothing to prune, or a glob matches nothing.
+    """
+    parameters = dict(model.named_parameters())
+    if weights is None:
+        names = _inner_weights(model)
+    elif isinstance(weights, str):
+        names = _matching(parameters, [weights])
+    else:
+        items: list[object] = list(weights)
+        globs = [item for item in items if isinstance(item, str)]
+        names = _matching(parameters, globs) if len(globs) == len(items) else _of_tensors(parameters, items)
+    frozen = [name for name in names if not parameters[name].requires_grad]
+    if frozen:
+        raise ValueError(f"weights must be trained, but {quoted(frozen)} has requires_grad=False.")
+    return names
+
+
+def _inner_weights(model: nn.Module) -> list[str]:
+    parameters = {id(parameter): name for name, parameter in model.named_parameters()}
+    layers = [m.weight for m in model.modules() if isinstance(m, LAYERS) and id(m.weight) in parameters]
+    # Tied layers have one weight: a layer tied to the first or to the last is left dense with it.
+    ends = {id(weight) for weight in (layers[:1] + layers[-1:])}
+    inner = {id(weight): weight for weight in layers if id(weight) not in ends and weight.requires_grad}
+    if not inner:
+        names = [parameters[id(weight)] for weight in layers]
+        raise ValueError(
+            "model must have a trained Conv or Linear layer between the first and the last, which stay dense where "
+            f"weights is None, but got {quoted(names) if names else 'none at all'}: name the weights that shall be "
+            "sparse."
+        )
+    return [parameters[key] for key in inner]
+
+
+def _matching(parameters: dict[str, nn.Parameter], globs: list[str]) -> list[str]:
+    idle = [glob for glob in globs if not any(fnmatchcase(name, glob) for name in parameters)]
+    if idle or not globs:
+        raise ValueError(
+            f"weights must be globs that each match a parameter, but {quoted(idle) or 'no glob'} matched none of "
+            f"{quoted(parameters)}."
+        )
+    return [name for name in parameters if any(fnmatchcase(name, glob) for glob in globs)]
+
+
+def _of_tensors(parameters: dict[str, nn.Parameter], items: list[object]) -> list[str]:
+    wanted = {id(item) for item in items}
+    names = [name for name, parameter in parameters.items() if id(parameter) in wanted]
+    if not names or len(names) < len(wanted):
+        raise ValueError("weights must be globs or parameters of the model, but some are neither.")
+    return names

@@ -1,0 +1,297 @@
+r"""The methods: each says which sampler, prior, temperature and pruner it wants, and nothing else.
+
+All have the same budget, the same lr and the same ramp of the sparsity, unless the method is about one of these. With
+:math:`g` the gradient of the mean loss on a batch, :math:`m` the momentum, T the temperature and N the number of
+training examples, all of them move by
+
+.. math::
+    b \leftarrow m\,b + g + \nabla p(w)/N - \sqrt{2(1-m)\,T/(N\,\mathrm{lr})}\;\xi, \qquad
+    w \leftarrow w - \mathrm{lr}\,b
+
+(SGHMC; SGD with momentum at T = 0) and set the smallest weights to zero. They differ in the penalty p, in T and in when
+zeros are chosen.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+import torch
+from torch import nn
+
+from spikeslab.compression.annealed_prior import AnnealedPrior
+from spikeslab.compression.feedback import FeedbackPruner
+from spikeslab.compression.settings import Settings, Timeline
+from spikeslab.priors import EM, L1, L2, SA, Adaptation, Fixed, Marginal, Prior, SpikeSlab
+from spikeslab.pruning import Pruner
+from spikeslab.samplers import SGHMC
+from spikeslab.schedules import Schedule, polynomial
+from spikeslab.training import Prune
+
+PAPER_STEPS, PAPER_OFFSET, PAPER_POWER = 50_000, 1000, 0.75
+"""Of omega = A (k + 1000)^-0.75 in the paper's run of 50,000 steps on CIFAR-10."""
+L1_STRENGTH, L2_STRENGTH = 1e-4, 5e-3
+INCLUSION = 1e-8
+"""Prior probability of the slab in prior annealing."""
+
+
+@dataclass(frozen=True)
+class Problem:
+    """What a method is given.
+
+    Attributes:
+        model: The model, in which ``weights`` are.
+        weights: Weights that become sparse, by name.
+        sparsity: Share of zeros at the end.
+        network: The model, where the share is that of all its parameters; ``None`` where it is that of ``weights``.
+        settings: The recipe.
+        timeline: The recipe in steps.
+        num_data: N.
+        seed: Seed of the noise.
+    """
+
+    model: nn.Module
+    weights: dict[str, nn.Parameter]
+    sparsity: float
+    network: nn.Module | None
+    settings: Settings
+    timeline: Timeline
+    num_data: int
+    seed: int
+
+    def sampler(self, temperature: float | Schedule, prior: Prior | None = None) -> SGHMC:
+        """SGHMC with the recipe's lr, momentum and weight decay."""
+        return SGHMC(
+            self.model.parameters(),
+            lr=self.timeline.lr(),
+            momentum=self.settings.momentum,
+            num_data=self.num_data,
+            temperature=temperature,
+            weight_decay=self.settings.weight_decay,
+            prior=prior,
+            seed=self.seed,
+        )
+
+    def gradual(self, scope: str | None = None, sparsity: float | Schedule | None = None) -> Prune:
+        """Magnitude pruning along the recipe's ramp; zeros may come back until the mask is frozen."""
+        ramp = self.timeline.sparsity(self.sparsity) if sparsity is None else sparsity
+        pruner = Pruner(self.weights, ramp, scope=scope or self.settings.scope, network=self.network)
+        return Prune(pruner, freeze_at=self.timeline.freeze)
+
+    @property
+    def v1(self) -> float:
+        """Variance of the slab: that of the recipe, or the one that is its weight decay."""
+        return self.settings.v1 or 1.0 / (self.num_data * self.settings.weight_decay)
+
+    @property
+    def v0(self) -> float:
+        """Scale of the spike: that of the recipe, or the one whose weights are those that will be pruned.
+
+        Never so narrow that a step of the lr jumps out of it, nor so wide that it is no spike beside the slab.
+        """
+        if self.settings.v0 is not None:
+            return self.settings.v0
+        sizes = torch.cat([weight.detach().abs().flatten().float() for weight in self.weights.values()])
+        total = sizes.numel() if self.network is None else sum(p.numel() for p in self.network.parameters())
+        threshold = float(sizes.kthvalue(max(1, round(self.sparsity * total))).values)
+        narrowest = math.sqrt(self.settings.lr / self.num_data)
+        return min(max(spike_scale(threshold, self.v1, 1.0 - self.sparsity), narrowest), math.sqrt(self.v1) / 4.0)
+
+
+def spike_scale(threshold: float, v1: float, delta: float) -> float:
+    r"""The scale v0 of a Laplace spike at which a weight of size ``threshold`` is as likely in the slab.
+
+    It solves :math:`c\,v_0 = t` with :math:`c = \tfrac12\log(\pi v_1/(2 v_0^2)) + \log((1-\delta)/\delta)`, where rho
+    is one half, up to the slab's own fall over so short a way.
+
+    >>> round(spike_scale(0.05, v1=0.04, delta=0.1), 4)
+    0.0091
+    """
+    scale = threshold / 5.0
+    for _ in range(50):
+        odds = 0.5 * math.log(math.pi * v1 / (2.0 * scale**2)) + math.log((1.0 - delta) / delta) if scale > 0.0 else 1.0
+        scale = threshold / max(odds, 2.0)
+    return scale
+
+
+@dataclass(frozen=True)
+class Chain:
+    """What a method answers.
+
+    Attributes:
+        sampler: Moves the weights.
+        prune: Zeroes them.
+    """
+
+    sampler: SGHMC
+    prune: Prune
+
+
+Method: TypeAlias = Callable[[Problem], Chain]
+
+
+def a_sghmc_sa(problem: Problem) -> Chain:
+    r"""A-SGHMC-SA, the paper's method: an adaptive elastic net whose latents follow by stochastic approximation.
+
+    .. math:: p(w) = \sum \kappa_0|w|/\sigma + \kappa_1 w^2/(2\sigma^2), \qquad
+        \kappa \leftarrow (1-\omega_k)\,\kappa + \omega_k\,\bigl((1-\rho)/v_0,\; \rho/v_1\bigr), \quad T_k \downarrow
+
+    with rho the probability of the slab, smoothed alike (Deng, Zhang, Liang and Lin, NeurIPS 2019, eqs. 12-15).
+    """
+    return _spike_and_slab(problem, SA(_omega(problem)), annealed=True)
+
+
+def sghmc_sa(problem: Problem) -> Chain:
+    """SGHMC-SA: the same at a constant temperature (Deng et al., 2019)."""
+    return _spike_and_slab(problem, SA(_omega(problem)), annealed=False)
+
+
+def a_sghmc_em(problem: Problem) -> Chain:
+    r"""A-SGHMC-EM: the same with :math:`\omega = 1`, so that the latents jump with the weights (Deng et al., 2019)."""
+    return _spike_and_slab(problem, EM(), annealed=True)
+
+
+def a_sghmc(problem: Problem) -> Chain:
+    r"""A-SGHMC: the same with :math:`\omega = 0`, an elastic net at the initial kappa (Deng et al., 2019).
+
+    With ``rho=1``, the default, that is a weight decay.
+    """
+    return _spike_and_slab(problem, Fixed(), annealed=True)
+
+
+def marginal(problem: Problem) -> Chain:
+    r"""The posterior itself: the indicators of spike and slab are summed out in every step, and nothing lags.
+
+    .. math:: p(w) = -\sum\log\bigl[(1-\delta)\,\mathrm{Laplace}(w; 0, v_0) + \delta\,N(w; 0, v_1)\bigr]
+    """
+    return _spike_and_slab(problem, Marginal(), annealed=True)
+
+
+def prior_annealing(problem: Problem) -> Chain:
+    r"""Prior annealing: dense, then the prior fades in, its spike shrinks tenfold, the chain cools, all is pruned.
+
+    With :math:`p` the end of pruning: dense until p/2, the weight of the prior from 0 to 1 until 2p/3, the spike's
+    variance to a tenth until 3p/4, the temperature as 1/t until p, then the weights with the smallest rho become zero
+    at once and the rest is refitted (Sun, Xiong and Liang, NeurIPS 2021, whose epochs 0, 150, 200, 225 and 300 these
+    are). rho is one increasing function of \|w\| for all layers, so the smallest rho are the smallest weights of all;
+    the threshold is where the sparsity is met, not at 1/2.
+    """
+    end, settings = problem.timeline.prune_end, problem.settings
+    # sd 0.0039 and 0.0012 for the paper's ResNet20, and not so narrow that a step of the lr overshoots.
+    wide = max((problem.v0 / 2.7) ** 2, 2.0 * settings.lr / problem.num_data)
+    narrow = max(wide / 10.0, 2.0 * settings.lr / problem.num_data)
+    prior = AnnealedPrior(
+        problem.weights,
+        v0=lambda k: wide * (narrow / wide) ** _progress(k, 2 * end / 3, 3 * end / 4),
+        v1=max(problem.v1, 2.0 * wide),
+        delta=INCLUSION,
+        eta=lambda k: _progress(k, end / 2, 2 * end / 3),
+        weight_decay=settings.weight_decay,
+    )
+    coldest = settings.temperature / settings.cooling
+
+    def temperature(step: int) -> float:
+        begin = 3 * end / 4
+        return settings.temperature if step <= begin else max(settings.temperature / (1.0 + step - begin), coldest)
+
+    at_once = Schedule("at once", (("target", problem.sparsity),), lambda k: problem.sparsity if k >= end else 0.0)
+    cooled = Schedule("cooled", (("initial", settings.temperature),), temperature)
+    return Chain(problem.sampler(cooled, prior), problem.gradual("global", at_once))
+
+
+def gmp(problem: Problem) -> Chain:
+    r"""Gradual magnitude pruning: SGD with momentum and weight decay, :math:`p(w)/N = \mathrm{wd}\,w^2/2`, T = 0.
+
+    Zhu and Gupta, "To Prune, or Not to Prune", 2017; Gale, Elsen and Hooker, "The State of Sparsity", 2019.
+    """
+    return Chain(problem.sampler(0.0), problem.gradual())
+
+
+def l1(problem: Problem) -> Chain:
+    r"""A fixed L1 penalty on the sparse weights, :math:`p(w)/N = s\,|w|`: the paper's commented-out baseline."""
+    prior = L1(problem.weights, problem.settings.strength or L1_STRENGTH)
+    return Chain(problem.sampler(problem.timeline.temperature(annealed=True), prior), problem.gradual())
+
+
+def l2(problem: Problem) -> Chain:
+    r"""A fixed L2 penalty on the sparse weights, :math:`p(w)/N = s\,w^2/2`: weight decay of another strength."""
+    prior = L2(problem.weights, problem.settings.strength or L2_STRENGTH)
+    return Chain(problem.sampler(problem.timeline.temperature(annealed=True), prior), problem.gradual())
+
+
+def dpf(problem: Problem) -> Chain:
+    r"""Dynamic pruning with feedback: :math:`w \leftarrow w - \mathrm{lr}\,\nabla f(m \odot w)` on a dense copy w.
+
+    SGD with momentum and weight decay; the mask m of the largest weights is computed anew every p steps until samples
+    are collected (Lin, Stich, Barba, Dmitriev and Jaggi, ICLR 2020).
+    """
+    pruner = FeedbackPruner(
+        problem.weights,
+        problem.timeline.sparsity(problem.sparsity),
+        every=problem.settings.mask_every,
+        scope=problem.settings.scope,
+        network=problem.network,
+    )
+    return Chain(problem.sampler(0.0), Prune(pruner, freeze_at=problem.timeline.collect))
+
+
+def one_shot(problem: Problem) -> Chain:
+    """One-shot pruning: all zeros are chosen at the start, for good, and the rest is fine-tuned by SGD.
+
+    Han, Pool, Tran and Dally, "Learning both Weights and Connections", NeurIPS 2015, with one iteration.
+    """
+    pruner = Pruner(
+        problem.weights, problem.sparsity, scope=problem.settings.scope, mode="masked", network=problem.network
+    )
+    pruner.step()  # before the first step of SGD, which would already choose among other weights
+    return Chain(problem.sampler(0.0), Prune(pruner))
+
+
+METHODS: dict[str, Method] = {
+    "a-sghmc-sa": a_sghmc_sa,
+    "sghmc-sa": sghmc_sa,
+    "a-sghmc-em": a_sghmc_em,
+    "a-sghmc": a_sghmc,
+    "marginal": marginal,
+    "prior-annealing": prior_annealing,
+    "gmp": gmp,
+    "l1": l1,
+    "l2": l2,
+    "dpf": dpf,
+    "one-shot": one_shot,
+}
+
+
+def _spike_and_slab(problem: Problem, adapt: Adaptation, *, annealed: bool) -> Chain:
+    settings = problem.settings
+    arguments: dict[str, Any] = {
+        "v0": problem.v0,
+        "v1": problem.v1,
+        "delta": 1.0 - problem.sparsity,
+        "b": 1.0,
+        "rho": settings.rho,
+        "kappa": settings.kappa,
+        "sigma_coupling": "fixed",
+        "adapt": adapt,
+    }
+    prior = SpikeSlab(problem.weights, **arguments | dict(settings.prior))
+    return Chain(problem.sampler(problem.timeline.temperature(annealed), prior), problem.gradual())
+
+
+def _omega(problem: Problem) -> Schedule:
+    r"""The paper's omega in the time of this run, :math:`A\,(k + K/50)^{-3/4}` over K steps, with a given sum.
+
+    To run in 1/c of the time is to take :math:`c\,\omega(ck)`, which keeps the sum.
+    """
+    total = problem.timeline.total
+    offset = PAPER_OFFSET * total / PAPER_STEPS
+    unit = sum((step + offset) ** -PAPER_POWER for step in range(1, total + 1))
+    return polynomial(problem.settings.omega_sum / unit, power=PAPER_POWER, offset=offset)
+
+
+def _progress(step: int, begin: float, end: float) -> float:
+    """0 until ``begin``, 1 from ``end`` on, a straight line between."""
+    return min(1.0, max(0.0, (step - begin) / max(end - begin, 1e-9)))

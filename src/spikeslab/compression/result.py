@@ -1,0 +1,126 @@
+"""What a compression gives: a sparse network, samples that share its zeros, numbers, and files of all three."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors.torch import save
+from torch import Tensor, nn
+
+from spikeslab.compression.evaluation import Evaluation, numbers
+from spikeslab.compression.tasks import Task
+from spikeslab.errors import NonFiniteError
+from spikeslab.files import write_atomically
+from spikeslab.posterior import Posterior
+from spikeslab.pruning import measure_sparsity
+from spikeslab.training.log import finite
+from spikeslab.training.run_reader import POSTERIOR
+
+MODEL, REPORT = "model.safetensors", "report.json"
+
+
+@dataclass(frozen=True)
+class Compressed:
+    """A compressed network.
+
+    Attributes:
+        model: The sparse network: of the user's class, with its ordinary ``state_dict`` keys, in evaluation mode.
+        posterior: Samples with the same zeros, each with its own statistics of batch normalisation.
+        history: A record for every epoch.
+        evaluation: What was found on the validation data: ``"dense"``, ``"sparse"`` and ``"average"``, of the
+            posterior; empty without such data.
+        report: Settings, zeros and numbers, in JSON's types.
+        task: What the outputs mean.
+    """
+
+    model: nn.Module
+    posterior: Posterior
+    history: list[dict[str, Any]]
+    evaluation: dict[str, dict[str, Any]]
+    report: dict[str, Any]
+    task: Task
+
+    def evaluate(self, data: Iterable[Any]) -> dict[str, dict[str, Any]]:
+        """The sparse network and the posterior average on other data, such as a test set that is looked at once."""
+        evaluation = Evaluation(self.task, data)
+        return {"sparse": evaluation.of_model(self.model), "average": evaluation.of_posterior(self.posterior)}
+
+    def save(self, directory: str | os.PathLike[str]) -> None:
+        """Write ``model.safetensors`` (the dense ``state_dict``), ``posterior/`` and ``report.json``.
+
+        Raises:
+            FileExistsError: If the folder holds something.
+        """
+        folder = Path(directory)
+        check_free(folder, "directory")
+        folder.mkdir(parents=True, exist_ok=True)
+        self.posterior.save(folder / POSTERIOR)
+        self.write(folder)
+
+    def write(self, folder: Path) -> list[Path]:
+        """Write the model and the report into a folder that is there, replacing those of an earlier time."""
+        write_atomically(folder / MODEL, save(state_tensors(self.model)))
+        write_atomically(folder / REPORT, json.dumps(finite(self.report), indent=1).encode())
+        return [folder / MODEL, folder / REPORT]
+
+
+def state_tensors(model: nn.Module) -> dict[str, Tensor]:
+    """The ``state_dict`` with memory of its own for each tensor: a file has no room for two that share theirs."""
+    return {
+        name: tensor.detach().to("cpu", copy=True).contiguous()
+        for name, tensor in model.state_dict().items()
+        if isinstance(tensor, Tensor)
+    }
+
+
+def check_free(folder: Path, name: str) -> None:
+    """Raise unless a folder is new or empty.
+
+    Raises:
+        NotADirectoryError: If it is a file.
+        FileExistsError: If it holds something.
+    """
+    if folder.exists() and not folder.is_dir():
+        raise NotADirectoryError(f"{name} must be a folder, but {folder} is a file.")
+    if folder.exists() and any(folder.iterdir()):
+        raise FileExistsError(f"{name} must be a new or an empty folder, but {folder} holds something.")
+
+
+def check_finite(model: nn.Module) -> None:
+    """Raise if a number of a network is not finite.
+
+    Raises:
+        NonFiniteError: With the name of the first such tensor.
+    """
+    for name, tensor in [*model.named_parameters(), *model.named_buffers()]:
+        if tensor.is_floating_point() and not bool(torch.isfinite(tensor).all()):
+            raise NonFiniteError(f"{name} must be finite at the end, but got NaN or Inf: try a lower lr.")
+
+
+def describe_zeros(model: nn.Module, weights: Mapping[str, Tensor]) -> dict[str, Any]:
+    """Weights and non-zeros of every sparse layer, of all of them, and of the whole network."""
+    found = measure_sparsity(weights, model)
+    layers = [
+        {"name": name, **_count(weight.numel() - int(weight.count_nonzero()), weight.numel())}
+        for name, weight in weights.items()
+    ]
+    return {
+        "layers": layers,
+        "sparse_layers": _count(found.sparse_zeros, found.sparse_total),
+        "network": _count(int(found.network_zeros or 0), int(found.network_total or 0)),
+    }
+
+
+def _count(zeros: int, total: int) -> dict[str, Any]:
+    return {"weights": total, "nonzeros": total - zeros, "sparsity": zeros / total}
+
+
+def describe_metrics(evaluation: Mapping[str, dict[str, Any]]) -> dict[str, dict[str, float]]:
+    """The numbers of each evaluation, without curves."""
+    return {name: numbers(found) for name, found in evaluation.items()}

@@ -1,0 +1,207 @@
+"""What decides how a network is compressed, apart from the method: every number that a study may want to vary.
+
+Times are shares of the run, so that one recipe serves 5 epochs and 500. A run has these parts::
+
+    0 ........ warmup ............... prune_until ... freeze_at ... collect_from ........ 1
+      lr rises        sparsity rises              projected    frozen mask      samples
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any
+
+from spikeslab.errors import check_choice, check_count, check_number
+from spikeslab.schedules import (
+    Schedule,
+    constant,
+    cosine,
+    cubic_sparsity,
+    exponential_sparsity,
+    geometric,
+    multistep,
+)
+
+LR_SCHEDULES = ("cosine", "steps", "constant")
+RAMPS = ("cubic", "exponential")
+SCOPES = ("layer", "global")
+DROP = 0.1
+"""Factor of the lr at each of the ``drops``, as in the paper."""
+PAPER_HALVINGS = 14.5
+"""The paper's ramp ends after 1000 epochs of D = 0.99: log2(0.99 ** -1000) halvings of what is left to prune."""
+
+
+@dataclass(frozen=True)
+class Settings:
+    """The recipe of a compression; the same for all methods, apart from what a method says about itself.
+
+    Attributes:
+        lr: Learning rate in units of ``torch.optim.SGD``, at its highest.
+        lr_schedule: ``"cosine"``, ``"steps"`` (a tenth after each of ``drops``, the paper's) or ``"constant"``.
+        final_lr: Where the cosine ends, as a share of ``lr``.
+        drops: When the lr falls to a tenth with ``"steps"``, as shares of the run.
+        warmup: Share of the run over which the lr rises from zero.
+        momentum: Of SGHMC; 1 minus the friction.
+        weight_decay: L2 penalty, in units of the mean loss, of what no prior covers; the slab's by default.
+        temperature: T of the sampler: 1 is the Bayes posterior, 0 is SGD. Baselines without a prior ignore it.
+        cooling: Annealed methods end at ``temperature / cooling``; the paper's 1000 epochs of 1.005 are 147.
+        ramp: How the sparsity rises: ``"cubic"`` (Zhu and Gupta) or ``"exponential"`` (the paper).
+        prune_from: When it begins to rise.
+        prune_until: When it is reached.
+        freeze_at: When zeros become final; before, a pruned weight may come back.
+        collect_from: When samples begin to be collected.
+        samples: Samples of the posterior, all with the same zeros.
+        scope: ``"layer"`` prunes all layers at one rate, ``"global"`` ranks all weights together.
+        v0: Scale of the spike; ``None`` takes the one at which a weight of the size below which weights will be pruned
+            is as likely in the slab.
+        v1: Variance of the slab; ``None`` takes that of ``weight_decay``, 1/(N weight_decay).
+        rho: Initial probability of the slab of every weight.
+        kappa: Initial pair of kappas; ``None`` takes them from ``rho``.
+        omega_sum: Sum of the step sizes of stochastic approximation over the run: 5 reaches the fixed point, the
+            paper's 0.75 goes half of the way.
+        strength: Of the fixed penalties ``l1`` and ``l2``, in units of the mean loss; ``None`` takes the method's.
+        mask_every: Steps between two masks of ``dpf``.
+        prior: Arguments of the spike-and-slab prior that replace all of the above.
+    """
+
+    lr: float = 0.05
+    lr_schedule: str = "cosine"
+    final_lr: float = 0.01
+    drops: tuple[float, ...] = (0.7, 0.9)
+    warmup: float = 0.05
+    momentum: float = 0.9
+    weight_decay: float = 5e-4
+    temperature: float = 1e-3
+    cooling: float = 150.0
+    ramp: str = "cubic"
+    prune_from: float = 0.0
+    prune_until: float = 0.6
+    freeze_at: float = 0.6
+    collect_from: float = 0.75
+    samples: int = 15
+    scope: str = "layer"
+    v0: float | None = None
+    v1: float | None = None
+    rho: float = 1.0
+    kappa: tuple[float, float] | None = None
+    omega_sum: float = 5.0
+    strength: float | None = None
+    mask_every: int = 16
+    prior: Mapping[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        for name in ("lr", "weight_decay", "cooling"):
+            check_number(name, getattr(self, name), "> 0")
+        check_number("temperature", self.temperature, ">= 0")
+        check_number("omega_sum", self.omega_sum, ">= 0")
+        check_number("momentum", self.momentum, "[0, 1)")
+        check_number("final_lr", self.final_lr, "[0, 1]")
+        check_number("warmup", self.warmup, "[0, 1)")
+        for drop in self.drops:
+            check_number("drops", drop, "(0, 1)")
+        check_number("prune_until", self.prune_until, "(0, 1]")
+        check_number("prune_from", self.prune_from, f"[0, {self.prune_until})")
+        check_number("freeze_at", self.freeze_at, f"[{self.prune_until}, 1]")
+        check_number("collect_from", self.collect_from, f"[{self.freeze_at}, 1]")
+        for name in ("v0", "v1", "strength"):
+            if getattr(self, name) is not None:
+                check_number(name, getattr(self, name), "> 0")
+        check_number("rho", self.rho, "[0, 1]")
+        check_choice("lr_schedule", self.lr_schedule, LR_SCHEDULES)
+        check_choice("ramp", self.ramp, RAMPS)
+        check_choice("scope", self.scope, SCOPES)
+        check_count("samples", self.samples)
+        check_count("mask_every", self.mask_every)
+
+    def changed(self, **changes: Any) -> Settings:
+        """The same with other values; those that are ``None`` change nothing.
+
+        >>> Settings().changed(lr=0.1, temperature=None).lr
+        0.1
+        """
+        return replace(self, **{name: value for name, value in changes.items() if value is not None})
+
+    def record(self) -> dict[str, Any]:
+        """All settings by name."""
+        return asdict(self)
+
+
+@dataclass(frozen=True)
+class Timeline:
+    """The steps at which the parts of a run begin and end, and the schedules over them.
+
+    >>> timeline = Timeline(Settings(samples=4), total=100)
+    >>> timeline.prune_end, timeline.freeze, timeline.burn_in, timeline.thin
+    (60, 60, 76, 6)
+
+    Args:
+        settings: The recipe.
+        total: Steps of the run.
+    """
+
+    settings: Settings
+    total: int
+
+    @property
+    def prune_end(self) -> int:
+        """Step at which the sparsity is reached."""
+        return self._step(self.settings.prune_until)
+
+    @property
+    def freeze(self) -> int:
+        """Step after which zeros stay."""
+        return max(self.prune_end, self._step(self.settings.freeze_at))
+
+    @property
+    def collect(self) -> int:
+        """First step that may give a sample."""
+        return min(self.total, max(self.freeze, self._step(self.settings.collect_from) + 1))
+
+    @property
+    def thin(self) -> int:
+        """Steps between two samples."""
+        available = self.total - self.collect + 1
+        return available // min(self.settings.samples, available)
+
+    @property
+    def burn_in(self) -> int:
+        """Steps before the samples, the last of which is the state after the last step."""
+        return self.total - self.thin * min(self.settings.samples, self.total - self.collect + 1)
+
+    def _step(self, share: float) -> int:
+        return max(1, round(share * self.total))
+
+    def lr(self) -> Schedule:
+        """The learning rate."""
+        settings = self.settings
+        warmup = min(round(settings.warmup * self.total), self.total - 1)
+        if settings.lr_schedule == "cosine":
+            return cosine(settings.lr, self.total, settings.final_lr * settings.lr, warmup)
+        if settings.lr_schedule == "steps":
+            return _warmed(multistep(settings.lr, DROP, [self._step(drop) for drop in settings.drops]), warmup)
+        return _warmed(constant(settings.lr), warmup)
+
+    def temperature(self, annealed: bool) -> Schedule:
+        """The temperature: as it is, or falling by ``cooling`` over the run."""
+        settings = self.settings
+        if not annealed:
+            return constant(settings.temperature)
+        return geometric(settings.temperature, settings.cooling ** (-1.0 / self.total))
+
+    def sparsity(self, target: float) -> Schedule:
+        """The share of zeros."""
+        end = self.prune_end
+        start = min(round(self.settings.prune_from * self.total), end - 1)
+        if self.settings.ramp == "cubic":
+            return cubic_sparsity(target, end, start)
+        return exponential_sparsity(target, decay=0.5, every=end / PAPER_HALVINGS, total=end)
+
+
+def _warmed(schedule: Schedule, warmup: int) -> Schedule:
+    """A schedule that rises from zero over its first steps."""
+    return Schedule(
+        f"warmed {schedule.name}",
+        (*schedule.settings, ("warmup", warmup)),
+        lambda k: schedule(k) * min(1.0, k / max(warmup, 1)),
+    )

@@ -1,0 +1,159 @@
+"""What a model is for, as its batches tell: the loss to train it with and what its outputs mean.
+
+Batches (x, y) with integer y are a classification, with the cross-entropy of ``model(x)``; with floating-point y a
+regression, with the mean squared error. For anything else, say ``loss(model, batch)``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from spikeslab.errors import check_count
+from spikeslab.posterior.modes import evaluating
+from spikeslab.posterior.prediction import probabilities
+from spikeslab.training.batches import TensorBatches
+from spikeslab.training.loop import Loss
+
+CLASSIFICATION, REGRESSION, OTHER = "classification", "regression", "other"
+
+
+@dataclass(frozen=True)
+class Task:
+    """How to train on a batch, and how to judge.
+
+    Attributes:
+        kind: ``"classification"``, ``"regression"`` or ``"other"``, of which only the loss is known.
+        loss: From (model, batch) to the mean loss.
+        own_loss: Whether the user gave the loss.
+    """
+
+    kind: str
+    loss: Loss
+    own_loss: bool = False
+
+    @property
+    def link(self) -> Callable[[Tensor], Tensor]:
+        """From outputs to what a posterior averages."""
+        return probabilities if self.kind == CLASSIFICATION else _identity
+
+
+def classify(model: nn.Module, batch: Any) -> Tensor:
+    """Mean cross-entropy of a batch (x, y)."""
+    x, y = pair(model, batch)
+    return F.cross_entropy(model(x), y)
+
+
+def regress(model: nn.Module, batch: Any) -> Tensor:
+    """Mean squared error of a batch (x, y); targets take the shape of the outputs, (rows,) that of (rows, 1)."""
+    x, y = pair(model, batch)
+    output = model(x)
+    return F.mse_loss(output, shaped(y, output))
+
+
+def shaped(y: Tensor, output: Tensor) -> Tensor:
+    """Targets in the shape of the outputs: torch would broadcast (rows,) against (rows, 1) and mean something else."""
+    if y.numel() != output.numel():
+        raise ValueError(
+            f"targets must have the shape of the model's outputs, {tuple(output.shape)}, but got {tuple(y.shape)}."
+        )
+    return y.reshape(output.shape)
+
+
+def pair(model: nn.Module, batch: Any) -> tuple[Tensor, Tensor]:
+    """Inputs and targets, where the model is."""
+    device = next(model.parameters()).device
+    x, y = batch
+    return x.to(device), y.to(device)
+
+
+def find_task(model: nn.Module, batch: Any, loss: Loss | None) -> Task:
+    """What a batch says about the task.
+
+    Raises:
+        TypeError: If the batch is no pair (x, y) and there is no loss.
+    """
+    is_pair = isinstance(batch, (tuple, list)) and len(batch) == 2 and all(isinstance(t, Tensor) for t in batch)
+    if loss is not None:
+        labels = is_pair and not batch[1].is_floating_point() and _gives_logits(model, batch)
+        return Task(CLASSIFICATION if labels else OTHER, loss, own_loss=True)
+    if not is_pair:
+        raise TypeError(
+            f"train_loader must yield pairs (x, y) of tensors where no loss is given, but got {_describe(batch)}."
+        )
+    return Task(REGRESSION, regress) if batch[1].is_floating_point() else Task(CLASSIFICATION, classify)
+
+
+@torch.no_grad()
+def _gives_logits(model: nn.Module, batch: Any) -> bool:
+    """Whether ``model(x)`` are logits of y; with a loss of the user's, the model may want other arguments."""
+    try:
+        with evaluating(model):
+            x, y = pair(model, batch)
+            output = model(x)
+    except Exception:  # whatever it is: the loss will then be all that is known of such a model
+        return False
+    return isinstance(output, Tensor) and output.ndim == y.ndim + 1 and output.shape[:1] == y.shape[:1]
+
+
+def _describe(batch: Any) -> str:
+    if isinstance(batch, Tensor):
+        return f"a single tensor of shape {tuple(batch.shape)}"
+    if isinstance(batch, (tuple, list)):
+        kinds = ", ".join(type(item).__name__ for item in batch)
+        return f"a {type(batch).__name__} of {len(batch)} ({kinds})"
+    return f"a {type(batch).__name__}"
+
+
+def first_batch(name: str, data: object) -> Any:
+    """The first batch of data that can be run through again.
+
+    Raises:
+        TypeError: If they cannot.
+        ValueError: If they are empty.
+    """
+    if isinstance(data, Tensor) or not isinstance(data, Iterable) or iter(data) is data:
+        kind = "a single tensor" if isinstance(data, Tensor) else f"a {type(data).__name__}"
+        raise TypeError(f"{name} must be a loader or a list of batches that can be run through again, but got {kind}.")
+    for batch in data:
+        return batch
+    raise ValueError(f"{name} must hold at least one batch, but got none.")
+
+
+def count_batches(data: Iterable[Any]) -> int:
+    """Batches in an epoch; data without a length are run through once."""
+    try:
+        return len(data)  # type: ignore[arg-type]
+    except TypeError:
+        return sum(1 for _ in data)
+
+
+def count_rows(data: object, given: int | None) -> int:
+    """N, the number of training examples.
+
+    Raises:
+        ValueError: If it is not given and the data do not say.
+    """
+    if given is not None:
+        return check_count("num_data", given)
+    if isinstance(data, TensorBatches):
+        return data.rows
+    try:
+        return len(data.dataset)  # type: ignore[attr-defined]
+    except (AttributeError, TypeError):
+        pass
+    if isinstance(data, (list, tuple)) and all(isinstance(b, (list, tuple)) and isinstance(b[0], Tensor) for b in data):
+        return sum(len(batch[0]) for batch in data)
+    raise ValueError(
+        "num_data must be given, the number of training examples, where train_loader has no dataset with a length, but "
+        "got None."
+    )
+
+
+def _identity(outputs: Tensor) -> Tensor:
+    return outputs

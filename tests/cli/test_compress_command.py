@@ -1,0 +1,256 @@
+"""``spikeslab init`` and ``spikeslab compress`` as a user sees them."""
+
+from __future__ import annotations
+
+import json
+import signal
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+
+from spikeslab.cli.app import run
+from spikeslab.training.folder import RunFolder
+
+RECIPE = """
+import torch
+from torch import nn
+from spikeslab.training import TensorBatches
+
+def model():
+    torch.manual_seed(0)
+    return nn.Sequential(nn.Linear(4, 16), nn.ReLU(), nn.Linear(16, 16), nn.ReLU(), nn.Linear(16, 2))
+
+def rows(seed):
+    x = torch.randn(64, 4, generator=torch.Generator().manual_seed(seed))
+    return x, (x[:, 0] > 0).long()
+
+def train_data():
+    return TensorBatches(*rows(1), batch_size=16)
+
+def val_data():
+    return [rows(2)]
+"""
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "recipe.py").write_text(RECIPE)
+    return tmp_path
+
+
+@pytest.fixture
+def without_report(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The page takes seconds."""
+    monkeypatch.setattr(RunFolder, "_write_report", lambda self: None)
+
+
+def files(folder: Path) -> dict[str, bytes]:
+    return {str(path): path.read_bytes() for path in folder.rglob("*") if path.is_file() and path.suffix != ".pyc"}
+
+
+def test_the_template_runs_as_it_is(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    assert run(["init", "mine.py"]) == 0
+    assert capsys.readouterr().out == (
+        "Files written:\n  mine.py\nNext:\n  spikeslab compress mine.py --out out/mine\n"
+    )
+    text = (tmp_path / "mine.py").read_text()
+    assert "spikeslab compress mine.py --sparsity 0.9" in text
+    # The network of the template, trained and compressed for one epoch only.
+    (tmp_path / "mine.py").write_text(text.replace("range(15)", "range(1)"))
+    assert run(["compress", "mine.py", "--epochs", "1", "--sparsity", "0.5"]) == 0
+    out = capsys.readouterr().out
+    for word in ("dense", "sparse", "average", "val acc. %", "test NLL", "50.00% of the whole network is zero"):
+        assert word in " ".join(out.split())
+    assert out.endswith("Next:\n  spikeslab sparsity out/mine\n  spikeslab doctor out/mine\n")
+    folder = tmp_path / "out" / "mine"
+    for name in ("model.safetensors", "report.json", "recipe.py", "report.html", "result.md", "run.json"):
+        assert (folder / name).is_file(), name
+    assert (folder / "recipe.py").read_bytes() == (tmp_path / "mine.py").read_bytes()
+    zeros = sum(int((tensor == 0).sum()) for tensor in load_file(folder / "model.safetensors").values())
+    assert zeros == round(0.5 * 53_002)
+    record = json.loads((folder / "result.json").read_text())
+    assert [row["nonzeros"] for row in record["rows"]][:2] == [53_002, 53_002 - zeros]
+    assert (
+        record["run"]["command"] == "spikeslab compress mine.py --sparsity 0.5 --epochs 1 --method a-sghmc-sa --seed 0"
+    )
+
+
+def test_init_overwrites_nothing(folder, capsys):
+    assert run(["init", "recipe.py"]) == 2
+    assert capsys.readouterr().err == "Error: RECIPE must be a new file, but recipe.py exists.\n"
+    assert (folder / "recipe.py").read_text() == RECIPE
+
+
+@pytest.mark.usefixtures("without_report")
+def test_options_reach_the_run(folder, capsys):
+    options = ["--method", "l2", "--epochs", "2", "--sparsity", "0.25", "--count", "layers", "--weights", "[02].weight"]
+    options += ["--lr", "0.02", "--temperature", "0.5", "--samples", "2", "--seed", "7", "--num-data", "99"]
+    assert run(["compress", "recipe.py", "--out", "run", *options]) == 0
+    report = json.loads((folder / "run" / "report.json").read_text())
+    assert (report["method"], report["epochs"], report["seed"], report["samples"]) == ("l2", 2, 7, 2)
+    assert report["weights"] == ["0.weight", "2.weight"]
+    assert report["sparse_layers"] == {"weights": 320, "nonzeros": 240, "sparsity": 0.25}
+    assert (report["settings"]["lr"], report["settings"]["temperature"]) == (0.02, 0.5)
+    record = json.loads((folder / "run" / "run.json").read_text())
+    assert record["num_data"] == 99
+    assert record["command"].startswith("spikeslab compress recipe.py --sparsity 0.25 --epochs 2 --method l2 --seed 7")
+    assert "Compressing: step 8 of 8" in capsys.readouterr().err
+
+
+@pytest.mark.usefixtures("without_report")
+def test_settings_and_loss_of_the_recipe(folder, capsys):
+    more = "from spikeslab.compression import Settings\nsettings = Settings(momentum=0.5)\n"
+    more += "def loss(model, batch):\n    return nn.functional.cross_entropy(model(batch[0]), batch[1])\n"
+    (folder / "recipe.py").write_text(RECIPE + more)
+    assert run(["compress", "recipe.py", "--out", "run", "--epochs", "1", "--sparsity", "0.5", "--lr", "0.01"]) == 0
+    settings = json.loads((folder / "run" / "report.json").read_text())["settings"]
+    assert (settings["momentum"], settings["lr"]) == (0.5, 0.01)
+    assert "val loss" in " ".join(capsys.readouterr().out.split())
+
+
+@pytest.mark.usefixtures("without_report")
+def test_a_run_is_continued_and_never_begun_twice(folder, capsys):
+    arguments = ["compress", "recipe.py", "--epochs", "4", "--sparsity", "0.5", "--out"]
+    assert run([*arguments, "whole"]) == 0
+    stop = RECIPE + (
+        "import os, pathlib, signal\n"
+        "def loss(model, batch):\n"
+        "    mark = pathlib.Path('steps')\n"
+        "    mark.write_text(mark.read_text() + '.' if mark.exists() else '.')\n"
+        "    if len(mark.read_text()) == 9:\n"
+        f"        os.kill(os.getpid(), {int(signal.SIGTERM)})\n"
+        "    return nn.functional.cross_entropy(model(batch[0]), batch[1])\n"
+    )
+    (folder / "recipe.py").write_text(stop)
+    assert run([*arguments, "stopped"]) == 128 + signal.SIGTERM
+    captured = capsys.readouterr()
+    # Nine losses: the dense network on the validation data, four steps, the validation data, three steps.
+    message = "Stopped after step 7 of 16. The state is saved in stopped: continue with --resume.\n"
+    assert captured.err.endswith(message)
+    before = files(folder / "stopped")
+    assert run([*arguments, "stopped"]) == 2
+    assert capsys.readouterr().err == (
+        "Error: --out must not hold a run yet, but stopped does: continue it with --resume, or choose another.\n"
+    )
+    assert files(folder / "stopped") == before
+    assert run([*arguments, "stopped", "--resume", "--seed", "1"]) == 2
+    assert "seed was 0 and is now 1" in capsys.readouterr().err
+    assert run([*arguments, "stopped", "--resume"]) == 0
+    whole, stopped = (load_file(folder / name / "model.safetensors") for name in ("whole", "stopped"))
+    assert all(torch.equal(whole[name], stopped[name]) for name in whole)
+    (folder / "recipe.py").write_text(stop + "# changed\n")
+    assert run([*arguments, "stopped", "--resume"]) == 2
+    assert "settings must be those with which stopped was begun, but recipe was" in capsys.readouterr().err
+
+
+@pytest.mark.usefixtures("without_report")
+def test_weights_of_the_dense_network_from_a_file(folder, capsys):
+    namespace: dict = {}
+    exec(RECIPE, namespace)
+    state = namespace["model"]().state_dict()
+    save_file({name: 2.0 * tensor for name, tensor in state.items()}, folder / "dense.safetensors")
+    options = ["--epochs", "1", "--sparsity", "0.5", "--method", "one-shot", "--lr", "1e-12"]
+    assert run(["compress", "recipe.py", "--out", "run", "--dense", "dense.safetensors", *options]) == 0
+    weight = load_file(folder / "run" / "model.safetensors")["0.weight"]
+    torch.testing.assert_close(weight, 2.0 * state["0.weight"])
+    capsys.readouterr()
+    state["head.weight"] = state.pop("4.weight")
+    state["0.bias"] = torch.zeros(3)
+    save_file(state, folder / "other.safetensors")
+    assert run(["compress", "recipe.py", "--out", "other", "--dense", "other.safetensors"]) == 2
+    assert capsys.readouterr().err == (
+        "Error: --dense must hold the state_dict of model(), but in other.safetensors it lacks '4.weight', it has "
+        "'head.weight' besides, '0.bias' has another shape.\n"
+    )
+    assert not (folder / "other").exists()
+
+
+LAST = RECIPE.count("\n") + 1
+BAD_RECIPES = {
+    "x = 1": "RECIPE must define model(), train_data() and val_data(), but recipe.py lacks model() and train_data() "
+    "and val_data().",
+    RECIPE + "del val_data": "RECIPE must define model(), train_data() and val_data(), but recipe.py lacks val_data().",
+    RECIPE + "val_data = 3": "'val_data' in recipe.py must be a function, but got something else.",
+    RECIPE + "def model(): pass": "model() in recipe.py must return a torch.nn.Module, but got None.",
+    RECIPE + "def model(): return {}": "model() in recipe.py must return a torch.nn.Module, but got an object of type "
+    "dict.",
+    RECIPE + "def train_data(): return torch.ones(3)": "train_data() in recipe.py must return a loader or a list of "
+    "batches that can be run through again, but got an object of type Tensor.",
+    RECIPE + "def val_data(): return iter([1])": "val_data() in recipe.py must return a loader or a list of batches "
+    "that can be run through again, but got an object of type list_iterator.",
+    RECIPE + "def train_data(): return [torch.ones(3, 4)]": "train_data() must yield pairs (x, y) of tensors where no "
+    "loss is given, but got a single tensor of shape (3, 4).",
+    RECIPE + "def model(size): pass": "model() in recipe.py must run without arguments, but recipe.py raised "
+    "TypeError: model() missing 1 required positional argument: 'size'.",
+    RECIPE + "def model(): return {}['key']": "model() in recipe.py must run without arguments, but "
+    f"line {LAST} of recipe.py raised KeyError: 'key'.",
+    RECIPE + "import no_such_module": "RECIPE must be a Python file that runs, but "
+    f"line {LAST} of recipe.py raised "
+    "ModuleNotFoundError: No module named 'no_such_module'.",
+    "def model(:": "RECIPE must be a Python file that runs, but line 1 of recipe.py raised SyntaxError: invalid "
+    "syntax.",
+    RECIPE + "settings = {}": "settings in recipe.py must be spikeslab.compression.Settings(...), but got an object of "
+    "type dict.",
+    RECIPE + "def model(): return nn.Linear(4, 2)": "model() must have a trained Conv or Linear layer between the "
+    "first and the last, which stay dense where weights is None, but got 'weight': name the weights that shall be "
+    "sparse.",
+}
+
+
+@pytest.mark.parametrize(("text", "message"), BAD_RECIPES.items())
+def test_a_bad_recipe_is_one_sentence(text, message, folder, capsys):
+    (folder / "recipe.py").write_text(text)
+    before = files(folder)
+    assert run(["compress", "recipe.py", "--out", "run", "--sparsity", "0.5"]) == 2
+    assert capsys.readouterr().err == f"Error: {message}\n"
+    assert files(folder) == before
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--sparsity", "1.5"], "--sparsity must be a number in (0, 1), but got 1.5."),
+        (["--sparsity", "0.9"], "--sparsity must be at most 0.6606, since every sparse layer keeps a weight and 130 "
+         "parameters stay dense, but got 0.9: choose more weights, or --count layers."),
+        (["--epochs", "0"], "--epochs must be an integer >= 1, but got 0."),
+        (["--seed", "-1"], "--seed must be an integer >= 0, but got -1."),
+        (["--lr", "-1"], "--lr must be a number > 0, but got -1.0."),
+        (["--samples", "0"], "--samples must be an integer >= 1, but got 0."),
+        (["--num-data", "0"], "--num-data must be an integer >= 1, but got 0."),
+        (["--method", "magic"], "--method must be one of 'a-sghmc-sa', 'sghmc-sa', 'a-sghmc-em', 'a-sghmc', "
+         "'marginal', 'prior-annealing', 'gmp', 'l1' and 3 more, but got 'magic'."),
+        (["--weights", "conv*"], "--weights must be globs that each match a parameter, but 'conv*' matched none of "
+         "'0.weight', '0.bias', '2.weight', '2.bias', '4.weight', '4.bias'."),
+        (["--count", "all"], "--count must be one of 'network', 'layers', but got 'all'."),
+        (["--out", "recipe.py"], "--out must be a folder, but recipe.py is a file."),
+        (["--out", "full"], "--out must be a new or an empty folder, but full holds something."),
+    ],
+)  # fmt: skip
+def test_bad_options_are_one_sentence_and_leave_no_trace(arguments, message, folder, capsys):
+    (folder / "full").mkdir()
+    (folder / "full" / "mine").write_text("mine")
+    before = files(folder)
+    assert run(["compress", "recipe.py", "--out", "run", "--sparsity", "0.5", *arguments]) == 2
+    assert capsys.readouterr().err == f"Error: {message}\n"
+    assert files(folder) == before
+
+
+def test_a_recipe_that_is_not_there(tmp_path, capsys):
+    assert run(["compress", str(tmp_path / "none.py"), "--out", str(tmp_path / "run")]) == 2
+    assert capsys.readouterr().err == f"Error: RECIPE must be a Python file, but {tmp_path / 'none.py'} is not there.\n"
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.usefixtures("without_report")
+def test_a_loss_that_is_not_finite_is_one_sentence(folder, capsys):
+    (folder / "recipe.py").write_text(RECIPE + "def loss(model, batch): return model(batch[0]).sum() * float('nan')\n")
+    assert run(["compress", "recipe.py", "--out", "run", "--sparsity", "0.5"]) == 2
+    last = capsys.readouterr().err.splitlines()[-1]
+    assert last == (
+        "Error: The loss must be finite, but got nan at step 1: all weights and all outputs are finite, so look at the "
+        "loss and at the targets."
+    )

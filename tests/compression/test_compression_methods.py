@@ -1,0 +1,153 @@
+"""Every method reaches the sparsity; each is what its docstring says."""
+
+from __future__ import annotations
+
+import warnings
+
+import pytest
+import torch
+from small import ROWS, batches, data, network
+from torch import nn
+from torch.nn import functional as F
+
+import spikeslab as ss
+from spikeslab.compression import METHODS, Settings, compress, paper_settings
+from spikeslab.compression.methods import Problem
+from spikeslab.compression.settings import Timeline
+from spikeslab.functional import mixture
+
+
+def problem(model: nn.Module, settings: Settings | None = None, steps: int = 60, num_data: int = ROWS) -> Problem:
+    settings = settings or Settings()
+    weights = ss.select_weights(model, "3.weight")
+    return Problem(model, weights, 0.5, model, settings, Timeline(settings, steps), num_data, seed=0)
+
+
+@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("scope", ["layer", "global"])
+def test_every_method_ends_on_the_zeros_that_were_asked_for(method: str, scope: str) -> None:
+    x, y = data(5)
+    settings = Settings(samples=4, scope=scope, mask_every=4, v0=0.5, v1=20.0)  # weak: there are few data
+    result = compress(
+        network(), batches(), [(x, y)], sparsity=0.5, epochs=8, method=method, settings=settings, progress=False
+    )
+    masks = [result.posterior.tensors(index)["3.weight"] == 0 for index in range(4)]
+    assert all(torch.equal(mask, masks[0]) for mask in masks)
+    assert int(masks[0].sum()) == round(0.5 * 418)
+    assert result.evaluation["sparse"]["nll"] < result.evaluation["dense"]["nll"], "it learns meanwhile"
+    assert METHODS[method].__doc__
+
+
+def test_gmp_is_sgd_with_the_largest_weights_kept() -> None:
+    result = compress(network(), batches(), sparsity=0.5, epochs=5, method="gmp", progress=False)
+    model = network()
+    timeline = Timeline(Settings(), total=30)
+    lr, sparsity = timeline.lr(), timeline.sparsity(0.5)
+    optimizer = torch.optim.SGD(model.parameters(), lr=1.0, momentum=0.9, weight_decay=5e-4)
+    weight, frozen, step = model[3].weight, None, 0
+    for epoch in range(5):
+        for x, y in batches().epoch(epoch):
+            step += 1
+            optimizer.param_groups[0]["lr"] = lr(step)
+            optimizer.zero_grad()
+            F.cross_entropy(model(x), y).backward()
+            optimizer.step()
+            zeros = round(sparsity(step) * 418)
+            with torch.no_grad():
+                smallest = weight.abs().flatten().argsort()[:zeros]
+                weight.view(-1)[smallest if frozen is None else frozen] = 0.0
+            if step == timeline.freeze:
+                frozen = smallest
+    for name, tensor in model.state_dict().items():
+        torch.testing.assert_close(result.model.state_dict()[name], tensor, rtol=1e-4, atol=1e-6)
+
+
+def test_one_shot_keeps_the_largest_weights_of_the_start() -> None:
+    model = network()
+    result = compress(model, batches(), sparsity=0.5, epochs=2, method="one-shot", progress=False)
+    zeros = model[3].weight.abs().flatten().argsort()[: round(0.5 * 418)]
+    assert (result.model[3].weight.flatten() == 0).nonzero().flatten().tolist() == zeros.sort().values.tolist()
+
+
+@pytest.mark.parametrize(
+    ("method", "kind", "annealed", "omega"),
+    [
+        ("a-sghmc-sa", ss.SA, True, None),
+        ("sghmc-sa", ss.SA, False, None),
+        ("a-sghmc-em", ss.EM, True, 1.0),
+        ("a-sghmc", ss.Fixed, True, 0.0),
+        ("marginal", ss.Marginal, True, 0.0),
+    ],
+)
+def test_the_rows_of_the_paper_differ_in_omega_and_in_the_temperature(
+    method: str, kind: type, annealed: bool, omega: float | None
+) -> None:
+    chain = METHODS[method](problem(network(), Settings(temperature=0.1, cooling=10.0), steps=60))
+    assert type(chain.sampler.prior.adapt) is kind
+    if omega is not None:
+        assert chain.sampler.prior.adapt.omega(7) == omega
+    temperature = chain.sampler._schedules[0]["temperature"]
+    assert temperature(1) == 0.1
+    assert temperature(61) == pytest.approx(0.01 if annealed else 0.1)
+
+
+@pytest.mark.parametrize("steps", [100, 1000, 20_000])
+@pytest.mark.parametrize("total", [0.75, 5.0])
+def test_omega_sums_to_what_was_asked_for_in_any_number_of_steps(steps: int, total: float) -> None:
+    adapt = METHODS["sghmc-sa"](problem(network(), Settings(omega_sum=total), steps)).sampler.prior.adapt
+    assert sum(adapt.schedule(step) for step in range(1, steps + 1)) == pytest.approx(total)
+
+
+def test_the_paper_in_its_own_number_of_steps_is_the_preset() -> None:
+    settings = paper_settings(0.9, steps=50_000)
+    preset = ss.presets.paper_cifar10(0.9)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ss.SpikeSlabWarning)
+        chain = METHODS["a-sghmc-sa"](problem(network(), settings, 50_000, num_data=50_000))
+    schedules = chain.sampler._schedules[0]
+    for step in (1, 1000, 34_000, 36_000, 46_000, 50_000):
+        assert schedules["lr"](step) == pytest.approx(preset.sampler["lr"](step))
+        assert schedules["temperature"](step) == pytest.approx(preset.sampler["temperature"](step), rel=0.006)
+        omega = preset.prior["adapt"].omega(step)
+        assert chain.sampler.prior.adapt.omega(step) == pytest.approx(omega, rel=1e-3)
+    assert chain.sampler.prior.inverted
+    assert float(chain.sampler.prior.kappa["3.weight"][1].max()) == pytest.approx(5e-4)
+    assert settings.weight_decay == preset.sampler["weight_decay"]
+
+
+def test_a_tenth_of_the_time_keeps_the_shrinkage_of_the_paper() -> None:
+    """lr times steps, and the sum of omega, are the same in a tenth of the steps."""
+    whole, tenth = paper_settings(0.7, 50_000), paper_settings(0.7, 5000)
+    assert tenth.lr == pytest.approx(10 * whole.lr)
+    for settings, steps in ((whole, 50_000), (tenth, 5000)):
+        schedule = Timeline(settings, steps).lr()
+        assert sum(schedule(k) for k in range(1, steps + 1)) == pytest.approx(5.0 * (0.7 + 0.02 + 0.001), rel=1e-3)
+
+
+def test_the_spike_holds_the_weights_that_will_go() -> None:
+    """At the size below which weights will be pruned, spike and slab are even; the slab is the weight decay."""
+    model = network()
+    sizes = model[3].weight.detach().abs().flatten().sort().values
+    given = problem(model, num_data=3000)
+    assert given.v1 == pytest.approx(1.0 / (3000 * 5e-4))
+    (rho,) = mixture.rho([sizes[208:209]], v0=given.v0, v1=given.v1, sigma=1.0, deltas=[0.5])
+    assert float(rho) == pytest.approx(0.5, abs=0.02), "209 of 418 go"
+    assert problem(model, num_data=10**7).v0 == pytest.approx((1.0 / (10**7 * 5e-4)) ** 0.5 / 4), "within the slab"
+    assert problem(model, num_data=20).v0 == pytest.approx((0.05 / 20) ** 0.5), "no narrower than a step"
+    assert problem(model, Settings(v0=0.1, v1=2.0)).v0 == 0.1
+    for num_data in (10, 1000, 10**6, 10**8):
+        with warnings.catch_warnings():
+            warnings.simplefilter("error", ss.SpikeSlabWarning)  # the spike stays narrower than the slab
+            METHODS["a-sghmc-sa"](problem(model, num_data=num_data))
+            METHODS["prior-annealing"](problem(model, num_data=num_data))
+
+
+def test_settings_of_the_prior_replace_those_of_the_method() -> None:
+    prior = METHODS["a-sghmc-sa"](problem(network(), Settings(prior={"v0": 0.3, "v1": 9.0}))).sampler.prior
+    assert (prior.v0, prior.v1) == (0.3, 9.0)
+
+
+@pytest.mark.parametrize(("method", "strength"), [("l1", 1e-4), ("l2", 5e-3)])
+def test_fixed_penalties_have_the_strength_of_the_recipe(method: str, strength: float) -> None:
+    assert METHODS[method](problem(network())).sampler.prior.strength == strength
+    assert METHODS[method](problem(network(), Settings(strength=0.2))).sampler.prior.strength == 0.2

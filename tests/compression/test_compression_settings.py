@@ -1,0 +1,65 @@
+"""The recipe in steps, for runs of any length."""
+
+from __future__ import annotations
+
+import pytest
+
+from spikeslab.compression import Settings
+from spikeslab.compression.settings import Timeline
+
+RECIPES = [
+    Settings(),
+    Settings(samples=1),
+    Settings(samples=1000),
+    Settings(prune_until=1.0, freeze_at=1.0, collect_from=1.0),
+    Settings(prune_from=0.3, freeze_at=0.7, collect_from=0.7, ramp="exponential", lr_schedule="steps"),
+    Settings(lr_schedule="constant", warmup=0.5),
+]
+
+
+@pytest.mark.parametrize("total", [1, 2, 3, 7, 10, 100, 1234])
+@pytest.mark.parametrize("recipe", RECIPES)
+def test_a_run_of_any_length_prunes_freezes_and_then_collects(recipe: Settings, total: int) -> None:
+    timeline = Timeline(recipe, total)
+    steps = range(timeline.burn_in + timeline.thin, total + 1, timeline.thin)
+    assert 1 <= timeline.prune_end <= timeline.freeze <= timeline.collect <= total
+    assert timeline.freeze <= steps[0], "no sample before the mask is frozen"
+    assert steps[-1] == total, "the last sample is the end"
+    assert len(steps) <= recipe.samples
+    sparsity, lr, cooled = timeline.sparsity(0.9), timeline.lr(), timeline.temperature(annealed=True)
+    assert sparsity(timeline.prune_end) == 0.9
+    values = [sparsity(k) for k in range(1, total + 1)]
+    assert values == sorted(values)
+    assert max(lr(k) for k in range(1, total + 1)) <= recipe.lr
+    assert min(lr(k) for k in range(1, total + 1)) > 0.0
+    assert cooled(total + 1) == pytest.approx(recipe.temperature / recipe.cooling)
+
+
+def test_the_exponential_ramp_is_the_papers() -> None:
+    timeline = Timeline(Settings(ramp="exponential", prune_until=1.0, freeze_at=1.0, collect_from=1.0), 50_000)
+    for epoch in (1, 41, 151, 515):
+        expected = 0.9 * (1.0 - 0.99**epoch)
+        assert timeline.sparsity(0.9)(50 * epoch) == pytest.approx(expected, abs=2e-4)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"lr": 0.0}, "lr must be a number > 0, but got 0.0."),
+        ({"temperature": -1.0}, "temperature must be a number >= 0, but got -1.0."),
+        ({"prune_until": 0.8}, "freeze_at must be a number in [0.8, 1], but got 0.6."),
+        ({"freeze_at": 0.9}, "collect_from must be a number in [0.9, 1], but got 0.75."),
+        ({"prune_from": 0.6}, "prune_from must be a number in [0, 0.6), but got 0.6."),
+        ({"lr_schedule": "line"}, "lr_schedule must be one of 'cosine', 'steps', 'constant', but got 'line'."),
+        ({"ramp": "line"}, "ramp must be one of 'cubic', 'exponential', but got 'line'."),
+        ({"scope": "row"}, "scope must be one of 'layer', 'global', but got 'row'."),
+        ({"samples": 0}, "samples must be an integer >= 1, but got 0."),
+        ({"v0": 0.0}, "v0 must be a number > 0, but got 0.0."),
+        ({"rho": 2}, "rho must be a number in [0, 1], but got 2."),
+        ({"drops": (1.5,)}, "drops must be a number in (0, 1), but got 1.5."),
+    ],
+)
+def test_bad_settings_are_one_sentence(changes: dict, message: str) -> None:
+    with pytest.raises(ValueError) as caught:
+        Settings(**changes)
+    assert str(caught.value) == message

@@ -1,0 +1,357 @@
+"""What ``compress`` promises: the input stays, counts are exact, samples share their zeros, nothing is lost."""
+
+from __future__ import annotations
+
+import json
+import multiprocessing
+import os
+import random
+import signal
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import load_file
+from small import ROWS, batches, data, network
+from torch import Tensor, nn
+from torch.nn import functional as F
+from torch.utils.data import DataLoader, TensorDataset
+
+import spikeslab as ss
+from spikeslab.compression import Compression, Settings, compress
+from spikeslab.compression.result import check_finite
+from spikeslab.datasets import load_digits
+from spikeslab.training import Callback, CheckpointError, Every, TensorBatches, Training
+
+
+def small(model: nn.Module | None = None, train: object = None, **arguments: object):
+    options = {"sparsity": 0.5, "epochs": 4, "samples": 3, "progress": False} | arguments
+    return compress(network() if model is None else model, batches() if train is None else train, **options)
+
+
+def tensors(model: nn.Module) -> dict[str, Tensor]:
+    return {name: tensor.clone() for name, tensor in model.state_dict().items()}
+
+
+def equal(a: dict[str, Tensor], b: dict[str, Tensor]) -> bool:
+    return a.keys() == b.keys() and all(torch.equal(a[name], b[name]) for name in a)
+
+
+def zeros(model: nn.Module, name: str = "3.weight") -> Tensor:
+    return dict(model.named_parameters())[name] == 0
+
+
+def test_the_input_stays_as_it_is_to_the_bit() -> None:
+    model = network()
+    model[1].eval()
+    before, modes = tensors(model), [module.training for module in model.modules()]
+    generators = torch.get_rng_state(), random.getstate(), np.random.get_state()[1].copy()  # noqa: NPY002
+    result = small(model, val_loader=[data(5)])
+    assert equal(tensors(model), before)
+    assert [module.training for module in model.modules()] == modes
+    assert all(parameter.grad is None for parameter in model.parameters())
+    assert torch.equal(torch.get_rng_state(), generators[0])
+    assert random.getstate() == generators[1]
+    assert np.array_equal(np.random.get_state()[1], generators[2])  # noqa: NPY002
+    assert not equal(tensors(result.model), before)
+
+
+@pytest.mark.parametrize(("count", "total"), [("network", 418), ("layers", 256)])
+@pytest.mark.parametrize("sparsity", [0.1, 0.37, 0.6])
+def test_the_zeros_are_exactly_as_many_as_were_asked_for(count: str, total: int, sparsity: float) -> None:
+    result = small(sparsity=sparsity, count=count)
+    assert int(zeros(result.model).sum()) == round(sparsity * total)
+    report = result.report
+    assert report["sparse_layers"]["nonzeros"] == 256 - round(sparsity * total)
+    assert report["network"]["weights"] == 418
+    assert report["network"]["nonzeros"] == sum(int(p.count_nonzero()) for p in result.model.parameters())
+    assert report["layers"] == [{"name": "3.weight", **report["sparse_layers"]}]
+
+
+def test_samples_share_their_zeros_and_have_their_own_statistics() -> None:
+    result = small(sparsity=0.4, samples=5)
+    samples = [result.posterior.sample(index) for index in range(len(result.posterior))]
+    assert len(samples) == 5
+    assert all(torch.equal(zeros(sample), zeros(result.model)) for sample in samples)
+    means = torch.stack([sample[1].running_mean for sample in samples])
+    assert len(means.unique(dim=0)) == 5, "batch normalisation belongs to each sample"
+    assert equal(tensors(samples[-1]), tensors(result.model)), "the last sample is the network at the end"
+    assert int(zeros(result.posterior.mean_model()).sum()) == round(0.4 * 418)
+
+
+def test_the_network_is_an_ordinary_one() -> None:
+    result = small()
+    assert type(result.model) is nn.Sequential
+    assert not any(module.training for module in result.model.modules())
+    fresh = network()
+    fresh.load_state_dict(result.model.state_dict())
+    assert list(fresh.state_dict()) == list(result.model.state_dict())
+    assert not list(result.model._forward_hooks)
+
+
+class Tied(nn.Module):
+    """Encoder and decoder are one matrix, and the loss wants a dictionary."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first = nn.Linear(4, 16)
+        self.code = nn.Linear(16, 16, bias=False)
+        self.again = nn.Linear(16, 16, bias=False)
+        self.again.weight = self.code.weight
+        self.last = nn.Linear(16, 2)
+
+    def forward(self, x: Tensor) -> Tensor:
+        hidden = self.first(x).relu()
+        logits: Tensor = self.last(self.again(self.code(hidden).relu()))
+        return logits
+
+
+def test_tied_weights_and_dictionaries(tmp_path: Path) -> None:
+    x, y = data()
+    dictionaries = [{"image": x[i::6], "label": y[i::6]} for i in range(6)]
+
+    def loss(model: nn.Module, batch: dict[str, Tensor]) -> Tensor:
+        return F.cross_entropy(model(batch["image"]), batch["label"])
+
+    result = small(Tied(), dictionaries, loss=loss, num_data=ROWS, val_loader=dictionaries, epochs=10)
+    assert result.model.again.weight is result.model.code.weight
+    assert [layer["name"] for layer in result.report["layers"]] == ["code.weight"]
+    assert result.report["network"]["weights"] == sum(p.numel() for p in Tied().parameters())
+    metrics = result.report["metrics"]
+    assert set(metrics) == {"dense", "sparse", "average"}
+    assert metrics["sparse"]["loss"] < metrics["dense"]["loss"]
+    losses = [float(np.mean([loss(result.posterior.sample(i), b).item() for b in dictionaries])) for i in range(3)]
+    assert metrics["average"]["loss"] == pytest.approx(np.mean(losses))
+    result.save(tmp_path / "saved")
+    fresh = Tied()
+    fresh.load_state_dict(load_file(tmp_path / "saved" / "model.safetensors"))
+    assert torch.equal(fresh.again.weight, result.model.code.weight)
+
+
+def test_floating_point_targets_are_a_regression() -> None:
+    x, _ = data()
+    y = x[:, 0] - 2.0 * x[:, 1]
+    model = nn.Sequential(nn.Linear(4, 16), nn.ReLU(), nn.Linear(16, 16), nn.ReLU(), nn.Linear(16, 1))
+    result = small(model, TensorBatches(x, y, batch_size=16), val_loader=[(x, y)], epochs=20)
+    found = result.evaluation["sparse"]
+    with torch.no_grad():
+        errors = result.model(x).squeeze(1) - y
+    assert found["rmse"] == pytest.approx(float(errors.square().mean().sqrt()), rel=1e-5)
+    assert found["rmse"] < 0.5 * result.evaluation["dense"]["rmse"]
+    assert result.posterior.predict(x).shape == (ROWS, 1), "means, not probabilities"
+
+
+def test_a_loss_of_ones_own_on_labelled_batches_keeps_the_metrics_of_a_classifier() -> None:
+    def loss(model: nn.Module, batch: tuple[Tensor, Tensor]) -> Tensor:
+        return F.cross_entropy(model(batch[0]), batch[1], label_smoothing=0.1)
+
+    result = small(loss=loss, val_loader=[data(5)])
+    assert {"accuracy", "nll", "ece", "loss"} <= set(result.report["metrics"]["sparse"])
+    assert result.report["task"] == "classification"
+
+
+def test_the_seed_decides_everything_with_a_loader_that_shuffles() -> None:
+    loader = DataLoader(TensorDataset(*data()), batch_size=16, shuffle=True)
+    first, again, other = (tensors(small(train=loader, seed=seed).model) for seed in (0, 0, 1))
+    assert equal(first, again)
+    assert not equal(first, other)
+
+
+def test_the_evaluation_is_that_of_the_models() -> None:
+    x, y = data(5)
+    result = small(val_loader=[(x[:50], y[:50]), (x[50:], y[50:])], epochs=10)
+    with torch.no_grad():
+        right = float((result.model(x).argmax(1) == y).double().mean())
+        average = float((result.posterior.predict(x).argmax(1) == y).double().mean())
+    assert result.evaluation["sparse"]["accuracy"] == right
+    assert result.evaluation["average"]["accuracy"] == average
+    assert result.evaluate([(x, y)])["sparse"]["accuracy"] == right
+    assert [record["epoch"] for record in result.history] == list(range(1, 11))
+    assert result.history[-1]["evaluation"]["accuracy"] == right
+    assert result.history[-1]["sparsity"] == pytest.approx(0.5, abs=0.01)
+    assert result.history[0]["lr"] > result.history[-1]["lr"]
+
+
+def test_save_writes_what_can_be_read_and_refuses_a_folder_with_something(tmp_path: Path) -> None:
+    result = small(val_loader=[data(5)])
+    result.save(tmp_path / "new" / "folder")
+    folder = tmp_path / "new" / "folder"
+    assert sorted(path.name for path in folder.iterdir()) == ["model.safetensors", "posterior", "report.json"]
+    assert equal(load_file(folder / "model.safetensors"), tensors(result.model))
+    posterior = ss.Posterior.load(folder / "posterior", network())
+    x, _ = data(5)
+    assert torch.equal(posterior.predict(x), result.posterior.predict(x))
+    assert json.loads((folder / "report.json").read_text()) == json.loads(json.dumps(result.report))
+    before = {path: path.read_bytes() for path in folder.iterdir() if path.is_file()}
+    with pytest.raises(
+        FileExistsError, match=r"^directory must be a new or an empty folder, but .* holds something\.$"
+    ):
+        result.save(folder)
+    assert {path: path.read_bytes() for path in before} == before
+
+
+class Stop(Callback):
+    """Ends the process, or the run, after a step."""
+
+    def __init__(self, step: int, kill: bool) -> None:
+        self.step, self.kill = step, kill
+
+    def after_step(self, run: Training) -> None:
+        if run.steps == self.step:
+            if self.kill:
+                os.kill(os.getpid(), signal.SIGKILL)
+            raise RuntimeError("a crash")
+
+
+def in_folder(folder: Path, method: str, *callbacks: Callback):
+    return Compression(
+        network(),
+        DataLoader(TensorDataset(*data()), batch_size=16, shuffle=True),
+        [data(5)],
+        sparsity=0.5,
+        epochs=5,
+        method=method,
+        settings=Settings(samples=4, mask_every=3),
+        folder=folder,
+        resume=True,
+        progress=False,
+        callbacks=callbacks,
+        checkpoint_every=Every(steps=4),
+    ).run()
+
+
+@pytest.mark.parametrize("method", ["a-sghmc-sa", "prior-annealing", "dpf"])
+def test_a_run_that_crashed_goes_on_to_the_same_bits(method: str, tmp_path: Path) -> None:
+    whole = in_folder(tmp_path / "whole", method)
+    for step in (3, 17, 27):  # before the first checkpoint, while pruning, while collecting
+        with pytest.raises(RuntimeError, match=r"^a crash$"):
+            in_folder(tmp_path / "broken", method, Stop(step, kill=False))
+    assert _same_results(in_folder(tmp_path / "broken", method), whole)
+    assert _same_results(in_folder(tmp_path / "broken", method), whole), "a finished run has nothing left to do"
+
+
+def test_a_run_that_was_killed_goes_on_to_the_same_bits(tmp_path: Path) -> None:
+    whole = in_folder(tmp_path / "whole", "a-sghmc-sa")
+    process = multiprocessing.get_context("fork").Process(
+        target=in_folder, args=(tmp_path / "killed", "a-sghmc-sa", Stop(26, kill=True))
+    )
+    process.start()
+    process.join()
+    assert process.exitcode == -signal.SIGKILL
+    assert _same_results(in_folder(tmp_path / "killed", "a-sghmc-sa"), whole)
+
+
+def _same_results(a: object, b: object) -> bool:
+    samples = all(equal(a.posterior.tensors(i), b.posterior.tensors(i)) for i in range(4))
+    return equal(tensors(a.model), tensors(b.model)) and samples and a.report == b.report and a.history == b.history
+
+
+def test_a_folder_holds_the_results_and_is_not_begun_twice(tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+    result = small(folder=folder, val_loader=[data(5)])
+    assert {"run.json", "metrics.jsonl", "checkpoints", "posterior", "model.safetensors", "report.json"} <= {
+        path.name for path in folder.iterdir()
+    }
+    assert equal(load_file(folder / "model.safetensors"), tensors(result.model))
+    before = {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+    with pytest.raises(FileExistsError) as caught:
+        small(folder=folder)
+    assert str(caught.value) == (
+        f"folder must not hold a run yet, but {folder} does: continue it with resume=True, or choose another folder."
+    )
+    with pytest.raises(
+        CheckpointError, match=r"^settings must be those .* begun, but target was 0\.5 and is now 0\.4\.$"
+    ):
+        small(folder=folder, resume=True, sparsity=0.4, val_loader=[data(5)])
+    with pytest.raises(CheckpointError, match=r"^settings must be those .*, but samples was 3 and is now 2\.$"):
+        small(folder=folder, resume=True, samples=2, val_loader=[data(5)])
+    assert {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()} == before
+
+
+@pytest.mark.parametrize("resume", [False, True])
+def test_a_folder_with_something_else_is_refused(resume: bool, tmp_path: Path) -> None:
+    (tmp_path / "model.safetensors").write_text("mine")
+    with pytest.raises(FileExistsError, match=r"^folder must be a new or an empty folder, but .* holds something\.$"):
+        small(folder=tmp_path, resume=resume)
+    assert [path.name for path in tmp_path.iterdir()] == ["model.safetensors"]
+
+
+def test_a_loss_that_is_not_finite_stops_the_run() -> None:
+    x, y = data()
+    x[40] = torch.nan
+    with pytest.raises(ss.NonFiniteError, match=r"^the loss must be finite, but got nan at step \d+: the input of the"):
+        small(train=TensorBatches(x, y, batch_size=16))
+
+
+def test_a_network_that_is_not_finite_is_not_returned() -> None:
+    model = network()
+    model[1].running_var[2] = torch.inf
+    with pytest.raises(ss.NonFiniteError, match=r"^1\.running_var must be finite at the end, but got NaN or Inf: try"):
+        check_finite(model)
+
+
+LONE = [torch.randn(8, 4)]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error", "message"),
+    [
+        ({"model": 3}, TypeError, "model must be a torch.nn.Module, but got int."),
+        ({"sparsity": 1.0}, ValueError, "sparsity must be a number in (0, 1), but got 1.0."),
+        ({"sparsity": 0.9}, ValueError, "sparsity must be at most 0.6100, since every sparse layer keeps a weight "
+         "and 162 parameters stay dense, but got 0.9: choose more weights, or count='layers'."),
+        ({"sparsity": 0.9999, "count": "layers"}, ValueError, "sparsity must be at most 0.9961, since every sparse "
+         "layer keeps a weight, but got 0.9999."),
+        ({"epochs": 0}, ValueError, "epochs must be an integer >= 1, but got 0."),
+        ({"method": "magic"}, ValueError, "method must be one of 'a-sghmc-sa', 'sghmc-sa', 'a-sghmc-em', 'a-sghmc', "
+         "'marginal', 'prior-annealing', 'gmp', 'l1' and 3 more, but got 'magic'."),
+        ({"count": "all"}, ValueError, "count must be one of 'network', 'layers', but got 'all'."),
+        ({"train": LONE}, TypeError, "train_loader must yield pairs (x, y) of tensors where no loss is given, but got "
+         "a single tensor of shape (8, 4)."),
+        ({"train": [{"x": 1}]}, TypeError, "train_loader must yield pairs (x, y) of tensors where no loss is given, "
+         "but got a dict."),
+        ({"train": [(1, 2, 3)]}, TypeError, "train_loader must yield pairs (x, y) of tensors where no loss is given, "
+         "but got a tuple of 3 (int, int, int)."),
+        ({"train": []}, ValueError, "train_loader must hold at least one batch, but got none."),
+        ({"train": iter([data()])}, TypeError, "train_loader must be a loader or a list of batches that can be run "
+         "through again, but got a list_iterator."),
+        ({"val_loader": torch.zeros(3)}, TypeError, "val_loader must be a loader or a list of batches that can be run "
+         "through again, but got a single tensor."),
+        ({"weights": ["3.*", "conv*"]}, ValueError, "weights must be globs that each match a parameter, but 'conv*' "
+         "matched none of '0.weight', '0.bias', '1.weight', '1.bias', '3.weight', '3.bias', '5.weight', '5.bias'."),
+        ({"model": nn.Sequential(nn.Linear(4, 3), nn.Linear(3, 2))}, ValueError, "model must have a trained Conv or "
+         "Linear layer between the first and the last, which stay dense where weights is None, but got '0.weight', "
+         "'1.weight': name the weights that shall be sparse."),
+        ({"model": nn.Flatten()}, ValueError, "model must have a trained Conv or Linear layer between the first and "
+         "the last, which stay dense where weights is None, but got none at all: name the weights that shall be "
+         "sparse."),
+        ({"train": {"a": 1}.items(), "loss": lambda m, b: 0}, ValueError, "num_data must be given, the number of "
+         "training examples, where train_loader has no dataset with a length, but got None."),
+    ],
+)  # fmt: skip
+def test_bad_input_is_one_sentence(arguments: dict, error: type, message: str) -> None:
+    with pytest.raises(error) as caught:
+        small(**arguments)
+    assert str(caught.value) == message
+
+
+def test_ninety_percent_of_a_digits_network_can_go() -> None:
+    digits = load_digits()
+    train = TensorBatches(digits.x_train.flatten(1), digits.y_train, batch_size=64)
+    test = [(digits.x_test.flatten(1), digits.y_test)]
+    model = nn.Sequential(nn.Linear(64, 128), nn.ReLU(), nn.Linear(128, 128), nn.ReLU(), nn.Linear(128, 10))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
+    for epoch in range(12):
+        for x, y in train.epoch(epoch):
+            optimizer.zero_grad()
+            F.cross_entropy(model(x), y).backward()
+            optimizer.step()
+    result = compress(
+        model, train, test, sparsity=0.9, count="layers", weights="[02].weight", epochs=15, progress=False
+    )
+    dense, sparse, average = (result.evaluation[name]["accuracy"] for name in ("dense", "sparse", "average"))
+    assert dense > 0.95
+    assert sparse > dense - 0.02
+    assert average > dense - 0.02
+    assert result.report["sparse_layers"]["nonzeros"] == 24_576 - round(0.9 * 24_576)

@@ -1,0 +1,46 @@
+"""Which weights become sparse."""
+
+from __future__ import annotations
+
+import pytest
+from small import network
+from torch import nn
+
+from spikeslab.compression.layers import weight_names
+from spikeslab.models import resnet20
+
+
+def test_all_convolutions_and_linear_layers_but_the_first_and_the_last() -> None:
+    names = weight_names(resnet20())
+    assert len(names) == 20, "18 of 3 x 3, and both shortcuts"
+    assert "conv1.weight" not in names
+    assert "fc.weight" not in names
+    assert all(".bn" not in name for name in names)
+    assert weight_names(network()) == ["3.weight"]
+
+
+def test_globs_names_and_parameters() -> None:
+    model = network()
+    assert weight_names(model, "*weight") == ["0.weight", "1.weight", "3.weight", "5.weight"]
+    assert weight_names(model, ["5.weight", "0.*"]) == ["0.weight", "0.bias", "5.weight"]
+    assert weight_names(model, [model[5].weight, model[3].weight]) == ["3.weight", "5.weight"]
+
+
+def test_a_layer_tied_to_the_first_or_the_last_stays_dense() -> None:
+    model = nn.Sequential(*(nn.Linear(4, 4) for _ in range(5)))
+    model[1].weight = model[0].weight
+    model[3].weight = model[4].weight
+    assert weight_names(model) == ["2.weight"]
+
+
+def test_frozen_layers_are_passed_over_or_refused() -> None:
+    model = nn.Sequential(*(nn.Linear(4, 4) for _ in range(4)))
+    model[1].weight.requires_grad_(False)
+    assert weight_names(model) == ["2.weight"]
+    with pytest.raises(ValueError, match=r"^weights must be trained, but '1\.weight' has requires_grad=False\.$"):
+        weight_names(model, "1.weight")
+
+
+def test_parameters_of_another_model_are_refused() -> None:
+    with pytest.raises(ValueError, match=r"^weights must be globs or parameters of the model, but some are neither\.$"):
+        weight_names(network(), [network()[3].weight])
