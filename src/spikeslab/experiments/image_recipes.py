@@ -58,7 +58,7 @@ class Recipe:
     def thinning(self, steps: int) -> tuple[int, int]:
         """Burn-in and distance of the samples, so that the last one is taken at the last step."""
         thin = max(1, round((1.0 - self.burn_in) * steps) // self.samples)
-        return steps - self.samples * thin, thin
+        return max(0, steps - self.samples * thin), thin
 
 
 def paper_recipe(dataset: str) -> Recipe:

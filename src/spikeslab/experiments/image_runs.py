@@ -8,6 +8,7 @@ for all choices; the test images are predicted once, after the last step.
 from __future__ import annotations
 
 import json
+import warnings
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -19,7 +20,7 @@ from torch.optim import Adam, Optimizer
 
 from spikeslab.datasets.augmentation import PLAIN, Augment, Normalize
 from spikeslab.datasets.images import LOADERS, Images
-from spikeslab.errors import check_choice
+from spikeslab.errors import SpikeSlabWarning, check_choice
 from spikeslab.experiments.image_recipes import Recipe
 from spikeslab.files import write_atomically
 from spikeslab.models import CNN, BatchNormCNN
@@ -103,7 +104,9 @@ def build(run: ImageRun, num_data: int, folder: Path | None) -> Network:
         return Network(model, Adam(model.parameters(), lr=run.recipe.adam_lr), None)
     steps_per_epoch = num_data // run.recipe.batch_size
     weights = select_weights(model, "fc1.weight")
-    prior = SpikeSlab(weights, **run.recipe.prior(adaptive=run.method == "sghmc-sa"))
+    with warnings.catch_warnings():  # the paper's spike is wider than its slab, as the docs say
+        warnings.simplefilter("ignore", SpikeSlabWarning)
+        prior = SpikeSlab(weights, **run.recipe.prior(adaptive=run.method == "sghmc-sa"))
     settings = run.recipe.sampler(num_data, run.epochs * steps_per_epoch)
     sampler = SGHMC(model.parameters(), prior=prior, seed=run.seed, **settings)
     burn_in, thin = run.recipe.thinning(run.epochs * steps_per_epoch)
