@@ -53,3 +53,9 @@ def test_links_lead_somewhere(page):
 def test_the_readme_shows_the_committed_results():
     script = runpy.run_path(str(ROOT / "docs" / "make_readme.py"))
     assert script["readme"]() == (ROOT / "README.md").read_text(encoding="utf-8"), "run python docs/make_readme.py"
+
+
+def test_the_page_on_selection_shows_the_committed_results():
+    script = runpy.run_path(str(ROOT / "docs" / "make_select.py"))
+    text = (ROOT / "docs" / "select.md").read_text(encoding="utf-8")
+    assert script["page"](text) == text, "run python docs/make_select.py"

@@ -11,6 +11,8 @@ import torch
 from torch import Tensor, nn
 
 import spikeslab as ss
+from spikeslab.models import MLP
+from spikeslab.posterior import batched
 
 
 def move(model: nn.Module, seed: int) -> None:
@@ -374,7 +376,7 @@ def test_another_model_is_refused(tmp_path) -> None:
     with pytest.raises(ValueError, match="model must") as error:
         ss.Posterior.load(tmp_path / "saved", nn.Linear(3, 5))
     assert str(error.value) == (
-        f"model must have the tensors that {tmp_path / 'saved'} was saved with, but it differs in 'weight', 'bias'."
+        "model must have the tensors that the samples were saved with, but it differs in 'weight', 'bias'."
     )
     with pytest.raises(ValueError, match=re.escape("differs in 'bias'.")):
         ss.Posterior.load(tmp_path / "saved", nn.Linear(3, 4, bias=False))
@@ -505,3 +507,39 @@ def test_a_loaded_epsilon_posterior_needs_its_sampler_to_go_on(tmp_path) -> None
     loaded = ss.Posterior.load(tmp_path / "posterior", model)
     with pytest.raises(ValueError, match="sampler must be given where weights='epsilon', but got None"):
         loaded.collect()
+
+
+class OneAtATime(nn.Module):
+    """A model whose forward pass depends on its numbers, which vmap cannot batch."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = nn.Linear(3, 2)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.linear(x) if self.linear.bias.sum() > 0 else self.linear(-x)
+
+
+@pytest.mark.parametrize("budget", [1, 2_000, 1 << 26])
+@pytest.mark.parametrize(
+    "build",
+    [
+        lambda: nn.Sequential(nn.Linear(3, 5), nn.BatchNorm1d(5), nn.Dropout(), nn.Linear(5, 2)),
+        lambda: MLP(3, hidden=(5,), outputs=2),
+        OneAtATime,
+    ],
+)
+def test_many_samples_at_once_predict_what_each_does_alone(build, budget, monkeypatch):
+    monkeypatch.setattr(batched, "BUDGET", budget)
+    model = build().double()
+    posterior = ss.Posterior(model)
+    for _ in range(7):
+        for parameter in model.parameters():
+            nn.init.normal_(parameter)
+        posterior.collect()
+    x = torch.randn(9, 3, dtype=torch.float64)
+    alone = torch.stack([posterior.sample(index).eval()(x).softmax(1) for index in range(7)])
+    for batch_size in (None, 4):
+        torch.testing.assert_close(torch.stack(list(posterior.outputs(x, batch_size=batch_size))), alone)
+        torch.testing.assert_close(posterior.predict(x, batch_size=batch_size), alone.mean(0))
+    assert model.training

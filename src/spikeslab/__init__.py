@@ -3,7 +3,7 @@
 from spikeslab import presets
 from spikeslab.errors import NonFiniteError, SpikeSlabWarning
 from spikeslab.likelihoods import GaussianLikelihood
-from spikeslab.posterior import Posterior, Prediction, recalibrate
+from spikeslab.posterior import Chains, Convergence, Posterior, Prediction, recalibrate
 from spikeslab.priors import EM, L1, L2, SA, Fixed, Marginal, Prior, SpikeSlab, SpikeSlabGaussian
 from spikeslab.pruning import Pruner, RhoPruner, Sparsity, measure_sparsity
 from spikeslab.samplers import PSGLD, SGHMC, SGLD, Sampler
@@ -30,6 +30,8 @@ __all__ = [
     "SA",
     "SGHMC",
     "SGLD",
+    "Chains",
+    "Convergence",
     "Fixed",
     "GaussianLikelihood",
     "Marginal",

@@ -2,11 +2,17 @@ r"""The Gaussian likelihood of a regression, which also tells the prior how larg
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import torch
 from torch import Tensor
 
 from spikeslab.errors import check_number
 from spikeslab.priors.spike_slab import SpikeSlab
+from spikeslab.priors.stacked import StackedSpikeSlab
+
+if TYPE_CHECKING:  # torch may be built without it
+    from torch.distributed import ProcessGroup
 
 
 class GaussianLikelihood:
@@ -22,13 +28,16 @@ class GaussianLikelihood:
 
     Args:
         sigma: A ``SpikeSlab`` prior that learns sigma, or a number that stays.
+        group: The processes that share this chain's data, such as ``ranks.data_group``: their squares and counts are
+            added up just before sigma moves, so that it is the same on all of them. ``None`` is this process alone.
     """
 
-    def __init__(self, sigma: SpikeSlab | float) -> None:
+    def __init__(self, sigma: SpikeSlab | float, *, group: ProcessGroup | None = None) -> None:
         self._prior: SpikeSlab | None = None
         if isinstance(sigma, SpikeSlab):
             self._prior = sigma
             sigma.scale.regression = True
+            sigma.scale.group = group
         else:
             self._sigma = check_number("sigma", sigma, "> 0")
 
@@ -58,3 +67,40 @@ class GaussianLikelihood:
         if self._prior is not None and torch.is_grad_enabled() and prediction.requires_grad:
             self._prior.scale.observe(squares.detach(), prediction.numel(), rows)
         return squares / (2.0 * self.sigma**2 * rows)
+
+
+class StackedGaussianLikelihood:
+    r"""The sum over stacked chains of what :class:`GaussianLikelihood` is for each, with :math:`\sigma_k` of its own.
+
+    Its gradient by the weights of a chain is that of the chain's own mean loss.
+
+    Args:
+        prior: The prior that learns the sigma of each chain.
+    """
+
+    def __init__(self, prior: StackedSpikeSlab) -> None:
+        self._prior = prior
+        prior.scale.regression = True
+
+    @property
+    def sigma(self) -> Tensor:
+        """Standard deviation of the noise of each chain, (chains,)."""
+        return self._prior.sigma
+
+    def __call__(self, prediction: Tensor, target: Tensor) -> Tensor:
+        """Sum over the chains of the mean loss of each; both tensors are (chains, examples, ...).
+
+        Raises:
+            ValueError: If the shapes differ or there is not one row of examples for each chain.
+        """
+        chains = self._prior.chains
+        if prediction.shape != target.shape or prediction.ndim < 2 or len(prediction) != chains:
+            raise ValueError(
+                f"prediction and target must both have the shape ({chains}, examples, ...), one row for each chain, "
+                f"but got {tuple(prediction.shape)} and {tuple(target.shape)}."
+            )
+        squares = (prediction - target).square().reshape(chains, -1).sum(1)
+        rows = prediction.shape[1]
+        if torch.is_grad_enabled() and prediction.requires_grad:
+            self._prior.scale.observe(squares.detach(), prediction[0].numel(), rows)
+        return (squares / (2.0 * rows * self.sigma.to(squares.dtype).square())).sum()

@@ -123,9 +123,23 @@ def test_an_altered_download_is_refused(
     url, root = server
     wanted = source(url, folder=root)
     (root / "a-ubyte.gz").write_bytes(gzip.compress(b"another"))
-    with pytest.raises(ValueError, match="hash"):
+    with pytest.raises(
+        DataError, match=r"a-ubyte\.gz must be the known file, but it has another hash: put the files into"
+    ):
         read_published(wanted)
     assert not list((tmp_path / "cache").rglob("a-ubyte.gz"))
+
+
+def test_a_publisher_out_of_reach_is_one_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    import pooch
+
+    monkeypatch.delenv("SPIKESLAB_DATA", raising=False)
+    monkeypatch.setattr(pooch, "os_cache", lambda name: tmp_path / "cache")
+    nowhere = Published("Set/raw", {"a": "0"}, "http://127.0.0.1:9", {"a.gz": "md5:0"})
+    with pytest.raises(
+        DataError, match=r"^http://127\.0\.0\.1:9/a\.gz must be reachable, but got a ConnectionError: put "
+    ):
+        read_published(nowhere)
 
 
 def test_idx_and_cifar_files_are_decoded(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -113,14 +113,14 @@ def test_errors(rng):
     X, y = _binary(rng)
     with pytest.raises(ValueError) as error:
         SpikeSlabClassifier().fit(X, np.zeros(300, dtype=int))
-    assert str(error.value) == "y must hold at least 2 classes, got 1 class: 0."
+    assert str(error.value) == "y must hold at least 2 classes, but got 1 class: 0."
     with pytest.raises(ValueError) as error:
         _quick().partial_fit(X, y)
-    assert str(error.value) == "classes must be given at the first call of partial_fit, got None."
+    assert str(error.value) == "classes must be given at the first call of partial_fit, but got None."
     with pytest.raises(ValueError) as error:
         _quick().partial_fit(X, y, classes=["no", "maybe"])
-    assert str(error.value) == "y must hold only the given classes ['maybe', 'no'], got ['yes']."
+    assert str(error.value) == "y must hold only the given classes ['maybe', 'no'], but got ['yes']."
     model = _quick().partial_fit(X, y, classes=["no", "yes"])
     with pytest.raises(ValueError) as error:
         model.partial_fit(X, y, classes=["a", "b"])
-    assert str(error.value) == "classes must be the same at every call, ['no', 'yes'], got ['a', 'b']."
+    assert str(error.value) == "classes must be the same at every call, ['no', 'yes'], but got ['a', 'b']."

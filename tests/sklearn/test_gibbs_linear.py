@@ -1,7 +1,6 @@
 import numpy as np
 import pytest
 from exact_posteriors import linear_posterior
-from scipy.stats import kstest
 
 from spikeslab.sklearn._chains import run_chains
 from spikeslab.sklearn._gibbs_linear import ColumnChain, GramChain, GramData
@@ -65,39 +64,3 @@ def test_known_noise_stays_where_it_is(rng):
     prior = PRIOR._replace(noise_df=np.inf, noise_scale=0.8)
     (draws,) = run_chains([GramChain(_gram(X, y), prior, 10, rng)], 60, 1)
     assert np.allclose(draws.scalars["sigma"], 0.8)
-
-
-def _ranks(replications, rng, n=20, p=8, kept=63, thin=4):
-    """Normalised ranks of the truth among posterior draws, ties at zero broken at random."""
-    ranks = []
-    for _ in range(replications):
-        X = _standardise(rng.standard_normal((n, p)) + rng.standard_normal((n, 1)))
-        noise = 1.5 * PRIOR.noise_scale**2 / rng.standard_gamma(1.5)
-        slab = 2.0 * PRIOR.slab_scale**2 / rng.standard_gamma(2.0)
-        gamma = rng.random(p) < rng.beta(PRIOR.a, PRIOR.b)
-        beta = gamma * np.sqrt(slab) * rng.standard_normal(p)
-        y = X @ beta + np.sqrt(noise) * rng.standard_normal(n)
-        chain = GramChain(_gram(X, y - y.mean()), PRIOR, 100, rng.spawn(1)[0])
-        (draws,) = run_chains([chain], 100 + kept * thin, 1)
-        coef = draws.coef.toarray()[thin - 1 :: thin]
-        monitored = {
-            "sigma": (draws.scalars["sigma"][thin - 1 :: thin], np.sqrt(noise)),
-            "slab": (draws.scalars["slab_scale"][thin - 1 :: thin], np.sqrt(slab)),
-            "size": (draws.scalars["model_size"][thin - 1 :: thin], float(gamma.sum())),
-            "beta": (coef[:, 0], beta[0]),
-            "fit": (coef @ X[0], X[0] @ beta),
-        }
-        below = [(np.sum(d < t) + rng.random() * (np.sum(d == t) + 1)) for d, t in monitored.values()]
-        ranks.append(np.array(below) / (kept + 1))
-    return np.array(ranks)
-
-
-def test_simulation_based_calibration(rng):
-    for column in _ranks(250, rng).T:
-        assert kstest(column, "uniform").pvalue > 1e-3
-
-
-@pytest.mark.slow
-def test_simulation_based_calibration_in_full(rng):
-    for column in _ranks(5000, rng).T:
-        assert kstest(column, "uniform").pvalue > 1e-3

@@ -79,7 +79,8 @@ def run_in(folder: Path, resume: bool | int = True, delay: float = 0.0, checkpoi
     if delay:
         inner = run.loss
         run.loss = lambda model, batch: (time.sleep(delay), inner(model, batch))[1]
-    run.run(epochs=EPOCHS, folder=RunFolder(folder, resume=resume, checkpoint_every=Every(steps=checkpoint_steps)))
+    place = RunFolder(folder, resume=resume, checkpoint_every=Every(steps=checkpoint_steps), report=False)
+    run.run(epochs=EPOCHS, folder=place)
 
 
 def same(a: object, b: object) -> bool:

@@ -9,6 +9,7 @@ import typer
 
 from spikeslab import __version__
 from spikeslab.cli.demo import demo
+from spikeslab.cli.doctor import doctor, report
 from spikeslab.cli.errors import InputError
 from spikeslab.cli.predict import predict
 from spikeslab.cli.reproduce import app as reproduce
@@ -29,6 +30,8 @@ app = typer.Typer(
 app.command()(demo)
 app.command()(select)
 app.command()(predict)
+app.command()(doctor)
+app.command()(report)
 app.add_typer(reproduce, name="reproduce")
 
 

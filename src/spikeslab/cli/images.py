@@ -9,7 +9,7 @@ import typer
 from rich.console import Console
 
 from spikeslab.cli.errors import InputError
-from spikeslab.cli.options import check_folder, check_names, check_option
+from spikeslab.cli.options import bad_input, check_choices, check_folder, check_option
 from spikeslab.cli.output import print_result
 
 Out = Annotated[Path | None, typer.Option(help="Folder for the runs, the table and the figure.")]
@@ -94,14 +94,15 @@ def _reproduce(
     check_option("--epochs", epochs, minimum=1)
     check_option("--seed", seed, minimum=0)
     check_option("--seeds", seeds, minimum=1)
-    plan = ImagePlan(
-        dataset=dataset,
-        methods=check_names("--methods", methods, METHODS),
-        recipes=check_names("--recipes", recipes, tuple(RECIPES)),
-        epochs=epochs,
-        seeds=tuple(range(seed, seed + seeds)),
-        augment=augment,
-    )
+    with bad_input():
+        plan = ImagePlan(
+            dataset=dataset,
+            methods=check_choices("--methods", methods, METHODS),
+            recipes=check_choices("--recipes", recipes, RECIPES),
+            epochs=epochs,
+            seeds=tuple(range(seed, seed + seeds)),
+            augment=augment,
+        )
     if not resume and any((out / run.name).exists() for run in plan.runs()):
         raise InputError(f"--out must not hold these runs yet, but {out} does: go on with --resume, or choose another.")
     console = Console(highlight=False)

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from spikeslab.cli.errors import InputError
-from spikeslab.errors import check_count, quoted
+from spikeslab.errors import check_choice, check_count
 
 
 def check_folder(out: Path) -> None:
@@ -25,13 +25,9 @@ def check_option(option: str, value: int, minimum: int) -> None:
         check_count(option, value, minimum)
 
 
-def check_names(option: str, value: str, choices: Collection[str]) -> tuple[str, ...]:
-    """The names in a list separated by commas; raise if one is unknown or there is none."""
-    names = tuple(dict.fromkeys(name.strip() for name in value.split(",") if name.strip()))
-    unknown = [name for name in names if name not in choices]
-    if unknown or not names:
-        raise InputError(f"{option} must be among {quoted(choices)}, but got {quoted(unknown) or 'none'}.")
-    return names
+def check_choices(option: str, value: str, choices: Collection[str]) -> tuple[str, ...]:
+    """Return the parts of a list with commas if each is one of ``choices``; what is named twice counts once."""
+    return tuple(dict.fromkeys(check_choice(option, part.strip(), choices) for part in value.split(",")))
 
 
 @contextmanager

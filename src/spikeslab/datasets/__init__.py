@@ -1,10 +1,11 @@
-"""Data: the paper's simulations and image sets, and sets that come with a dependency."""
+"""Data: the paper's simulations, image sets and regressions, and a set that comes with a dependency."""
 
 from spikeslab.datasets.digits import Digits, load_digits
 from spikeslab.datasets.images import Images, load_cifar10, load_fashion, load_mnist
 from spikeslab.datasets.linear import LinearData, simulate_linear
 from spikeslab.datasets.logistic import LogisticData, simulate_logistic
 from spikeslab.datasets.published import DataError
+from spikeslab.datasets.uci import UCIData, load_uci
 
 __all__ = [
     "DataError",
@@ -12,10 +13,12 @@ __all__ = [
     "Images",
     "LinearData",
     "LogisticData",
+    "UCIData",
     "load_cifar10",
     "load_digits",
     "load_fashion",
     "load_mnist",
+    "load_uci",
     "simulate_linear",
     "simulate_logistic",
 ]

@@ -98,18 +98,38 @@ def _check(name: str, content: bytes, expected: str) -> bytes:
     return content
 
 
-def _download(source: Published) -> dict[str, bytes]:
+def fetch(url: str, known_hash: str | None, folder: str) -> Path:
+    """Download a file into a cache, unless it is there.
+
+    Args:
+        url: Where it is.
+        known_hash: Its hash as pooch writes it, or ``None``.
+        folder: Folder of the cache.
+
+    Raises:
+        DataError: If it cannot be reached, or has another hash.
+        ImportError: If pooch is not installed.
+    """
+    way_out = f"put the files into a folder and give it as data_dir (--data-dir, or {VARIABLE})"
     try:
         import pooch
     except ImportError as error:
         raise ImportError(
-            f"Downloading data needs the package 'pooch', which is not installed: pip install 'spikeslab[cli]', or put "
-            f"the files into a folder and give it as data_dir (or {VARIABLE})."
+            f"Downloading data needs the package 'pooch', which is not installed: pip install 'spikeslab[cli]', or "
+            f"{way_out}."
         ) from error
-    cache = Path(pooch.os_cache("spikeslab")) / source.folder
+    try:
+        return Path(pooch.retrieve(url, known_hash, url.rpartition("/")[2], Path(pooch.os_cache("spikeslab")) / folder))
+    except OSError as error:
+        raise DataError(f"{url} must be reachable, but got a {type(error).__name__}: {way_out}.") from error
+    except ValueError as error:
+        raise DataError(f"{url} must be the known file, but it has another hash: {way_out}.") from error
+
+
+def _download(source: Published) -> dict[str, bytes]:
     contents: dict[str, bytes] = {}
     for name, known_hash in source.downloads.items():
-        path = Path(pooch.retrieve(f"{source.url}/{name}", known_hash, fname=name, path=cache))
+        path = fetch(f"{source.url}/{name}", known_hash, source.folder)
         if name.endswith(".tar.gz"):
             contents |= _members(path, source)
         else:

@@ -16,10 +16,10 @@ from spikeslab.experiments.study import DEFAULT, LATENTS, Method, Setting, Study
 from spikeslab.experiments.study_fits import (
     brief,
     compiled,
-    default,
+    estimator,
     latents_along,
+    picture,
     selection_scores,
-    sgld,
     timed,
 )
 from spikeslab.metrics import mean_absolute_error, mean_squared_error
@@ -55,7 +55,7 @@ def fit_linear(cell: Cell, *, steps: int) -> Record:
         (coef, intercept), seconds = timed(fit)
         selected, sigma = coef != 0.0, _residual_sd(data, coef, intercept)
     else:
-        model = compiled(_estimator(cell, steps), x, y)
+        model = compiled(estimator(SpikeSlabRegressor, LINEAR.method(cell.method), steps, cell.seed), x, y)
         try:
             _, seconds = timed(lambda: model.fit(x, y))
         except FloatingPointError as error:
@@ -79,14 +79,8 @@ def picture_linear(cell: Cell, *, steps: int) -> Record:
     if cell.method.startswith(LATENTS):
         setting = next(setting for setting in SETTINGS if latents_key(setting) == cell.method)
         return latents_along(x, y, 0, setting, steps, cell.seed, len(SIGNAL_MEANS))
-    model, _ = timed(lambda: _estimator(cell, steps).fit(x, y))
-    draws = model._posterior.coef[:, : len(SIGNAL_MEANS)].toarray()
-    return {
-        "draws": brief(draws.T),
-        "coef": brief(model.coef_),
-        "fitted": brief(model.predict(x)),
-        "predicted": brief(model.predict(data.x_test.numpy())),
-    }
+    model = estimator(SpikeSlabRegressor, LINEAR.method(cell.method), steps, cell.seed)
+    return picture(model, x, y, data.x_test.numpy(), len(SIGNAL_MEANS), lambda fitted, rows: fitted.predict(rows))
 
 
 def truth_linear(seed: int) -> Truth:
@@ -102,13 +96,6 @@ def truth_linear(seed: int) -> Truth:
         limits=(-limit, limit),
         sigma=data.noise_variance**0.5,
     )
-
-
-def _estimator(cell: Cell, steps: int) -> SpikeSlabRegressor:
-    method = LINEAR.method(cell.method)
-    if method.setting is None:
-        return default(SpikeSlabRegressor, cell.seed)
-    return sgld(SpikeSlabRegressor, method.label, method.setting, steps, cell.seed)
 
 
 def _residual_sd(data: LinearData, coef: NDArray[np.float64], intercept: float) -> float | None:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from functools import lru_cache, partial
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from spikeslab.datasets import simulate_logistic
@@ -15,10 +17,10 @@ from spikeslab.experiments.study import DEFAULT, LATENTS, Method, Setting, Study
 from spikeslab.experiments.study_fits import (
     brief,
     compiled,
-    default,
+    estimator,
     latents_along,
+    picture,
     selection_scores,
-    sgld,
     timed,
 )
 from spikeslab.metrics import mean_absolute_error, mean_squared_error, negative_log_likelihood
@@ -58,15 +60,13 @@ def fit_logistic(cell: Cell, *, steps: int) -> Record:
         beta, selected = torch.from_numpy(coef), coef != 0.0
         test, score = (torch.sigmoid(rows.double() @ beta + intercept) for rows in (data.x_test, data.x_score))
     else:
-        model = compiled(_estimator(cell, steps), x, y)
+        model = compiled(estimator(SpikeSlabClassifier, LOGISTIC.method(cell.method), steps, cell.seed), x, y)
         try:
             _, seconds = timed(lambda: model.fit(x, y))
         except FloatingPointError as error:
             return {"failed": str(error)}
         selected = model.pip_ > 0.5
-        test, score = (
-            torch.from_numpy(model.predict_proba(rows.numpy())[:, 1]) for rows in (data.x_test, data.x_score)
-        )
+        test, score = (torch.from_numpy(_probability(model, rows.numpy())) for rows in (data.x_test, data.x_score))
     return {
         "mae": brief(mean_absolute_error(test, data.y_test)),
         "mse": brief(mean_squared_error(test, data.y_test)),
@@ -85,14 +85,8 @@ def picture_logistic(cell: Cell, *, steps: int) -> Record:
     if cell.method.startswith(LATENTS):
         setting = next(setting for setting in SETTINGS if latents_key(setting) == cell.method)
         return latents_along(x, y, 2, setting, steps, cell.seed, len(SIGNAL_MEANS))
-    model, _ = timed(lambda: _estimator(cell, steps).fit(x, y))
-    draws = model._posterior.coef[:, : len(SIGNAL_MEANS)].toarray()
-    return {
-        "draws": brief(draws.T),
-        "coef": brief(model.coef_[0]),
-        "fitted": brief(model.predict_proba(x)[:, 1]),
-        "predicted": brief(model.predict_proba(data.x_test.numpy())[:, 1]),
-    }
+    model = estimator(SpikeSlabClassifier, LOGISTIC.method(cell.method), steps, cell.seed)
+    return picture(model, x, y, data.x_test.numpy(), len(SIGNAL_MEANS), _probability)
 
 
 def truth_logistic(seed: int) -> Truth:
@@ -109,11 +103,8 @@ def truth_logistic(seed: int) -> Truth:
     )
 
 
-def _estimator(cell: Cell, steps: int) -> SpikeSlabClassifier:
-    method = LOGISTIC.method(cell.method)
-    if method.setting is None:
-        return default(SpikeSlabClassifier, cell.seed)
-    return sgld(SpikeSlabClassifier, method.label, method.setting, steps, cell.seed)
+def _probability(model: SpikeSlabClassifier, x: NDArray[np.floating]) -> NDArray[np.float64]:
+    return model.predict_proba(x)[:, 1]
 
 
 def _log_loss(probabilities: Tensor, labels: Tensor) -> float:

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from sklearn.exceptions import ConvergenceWarning
 
 from spikeslab.experiments.cells import Record
-from spikeslab.experiments.study import Setting
+from spikeslab.experiments.study import Method, Setting
 from spikeslab.sklearn import SGLDSettings, SpikeSlabClassifier, SpikeSlabRegressor
 from spikeslab.sklearn._scaling import standardise
 from spikeslab.sklearn._sgld import SGLDChain
@@ -20,22 +20,26 @@ from spikeslab.sklearn._sgld_kernel import sgld_steps
 
 E = TypeVar("E", SpikeSlabRegressor, SpikeSlabClassifier)
 Array = NDArray[np.floating]
+Predict = Callable[[Any, Array], NDArray[np.float64]]
 
 DRAWS = 400  # about as many are kept of a chain: more say nothing new, and predictions take as long as the chain
 POINTS = 300  # of a curve
 
 
-def default(kind: type[E], seed: int) -> E:
-    """The estimator as it comes, on one core."""
-    return kind(n_jobs=1, random_state=seed)
-
-
-def sgld(kind: type[E], label: str, setting: Setting, steps: int, seed: int) -> E:
-    """One of the paper's methods with its settings: one chain, whose first fifth is burn-in."""
+def estimator(kind: type[E], method: Method, steps: int, seed: int) -> E:
+    """The estimator as it comes, or one of the paper's methods with its settings: one chain, a fifth of it burn-in."""
+    setting = method.setting
+    if setting is None:
+        return kind(n_jobs=1, random_state=seed)
     burn_in = steps // 5
-    settings = SGLDSettings(v0=setting.v0, sigma=setting.sigma, thin=max(100, (steps - burn_in) // DRAWS))
     return kind(
-        label.lower(), n_chains=1, n_iter=steps - burn_in, warmup=burn_in, sgld=settings, n_jobs=1, random_state=seed
+        method.label.lower(),
+        n_chains=1,
+        n_iter=steps - burn_in,
+        warmup=burn_in,
+        sgld=SGLDSettings(v0=setting.v0, sigma=setting.sigma, thin=max(100, (steps - burn_in) // DRAWS)),
+        n_jobs=1,
+        random_state=seed,
     )
 
 
@@ -73,6 +77,28 @@ def selection_scores(selected: NDArray[np.bool_], truth: NDArray[np.bool_]) -> R
         "recall": right / int(truth.sum()),
         "exact": int((selected == truth).all()),
         "selected": size,
+    }
+
+
+def picture(
+    model: SpikeSlabRegressor | SpikeSlabClassifier, x: Array, y: Array, x_test: Array, signals: int, predict: Predict
+) -> Record:
+    """What the figures show of a fit: draws of the first coefficients, all means, and predictions.
+
+    Args:
+        model: The estimator to fit.
+        x: Training inputs.
+        y: Training targets, or labels.
+        x_test: Inputs to predict.
+        signals: The first so many variables are real.
+        predict: From a fitted model and inputs to one number for each row.
+    """
+    fitted, _ = timed(lambda: model.fit(x, y))
+    return {
+        "draws": brief(fitted._posterior.coef[:, :signals].toarray().T),
+        "coef": brief(np.ravel(fitted.coef_)),
+        "fitted": brief(predict(fitted, x)),
+        "predicted": brief(predict(fitted, x_test)),
     }
 
 

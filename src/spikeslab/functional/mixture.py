@@ -24,10 +24,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 import torch
 from torch import Tensor
+
+# One number for one chain, or a tensor with one for each of many.
+Scalar = TypeVar("Scalar", float, Tensor)
 
 TINY = 1e-12  # keeps logit(delta) finite where the layer is all spike or all slab
 
@@ -96,7 +99,7 @@ def rho(
     odds = log_odds(v0=v0, v1=v1, sigma=sigma, deltas=deltas, spike=spike, slab=slab)
     if foreach and odds:
         return _multi_tensor_rho(betas, odds[0].linear, odds[0].quadratic, [o.offset for o in odds])
-    return [_single_tensor_rho(beta, *o) for beta, o in zip(betas, odds, strict=True)]
+    return [slab_probability(beta, *o) for beta, o in zip(betas, odds, strict=True)]
 
 
 class LogOdds(NamedTuple):
@@ -131,7 +134,8 @@ def logit(delta: float) -> float:
 
 
 # |b| (linear + quadratic |b|) rather than a completed square: v1 / v0 may be 1e5, and the square would cancel.
-def _single_tensor_rho(beta: Tensor, linear: float, quadratic: float, offset: float) -> Tensor:
+def slab_probability(beta: Tensor, linear: float, quadratic: float, offset: float | Tensor) -> Tensor:
+    """Eq. 12 for one tensor, given its log odds; ``offset`` may differ along its dimensions."""
     magnitude = beta.abs()
     log_odds = magnitude.mul(quadratic).add_(linear).mul_(magnitude).add_(offset)
     return log_odds.sigmoid_()
@@ -232,7 +236,7 @@ def _sums(beta: Tensor, s: Tensor | None) -> Tensor:
     return torch.stack([plain1, plain2, smoothed1, smoothed2])
 
 
-def sigma_classification(*, b: float, j: float, num_weights: int, nu: float, lam: float) -> float:
+def sigma_classification(*, b: Scalar, j: Scalar, num_weights: int, nu: float, lam: float) -> Scalar:
     r"""The sigma that maximises Q1 for classification (eq. 14): the positive root of
 
     .. math:: (p + \nu + 2)\,\sigma^2 - B\,\sigma - (J + \nu\lambda) = 0.
@@ -241,8 +245,8 @@ def sigma_classification(*, b: float, j: float, num_weights: int, nu: float, lam
 
 
 def sigma_regression(
-    *, b: float, j: float, squares: float, num_targets: float, num_weights: int, nu: float, lam: float
-) -> float:
+    *, b: Scalar, j: Scalar, squares: Scalar, num_targets: float, num_weights: int, nu: float, lam: float
+) -> Scalar:
     r"""The sigma that maximises Q1 for regression (eq. 14): the positive root of
 
     .. math:: (N + p + \nu + 2)\,\sigma^2 - B\,\sigma - (I + J + \nu\lambda) = 0,
@@ -253,24 +257,26 @@ def sigma_regression(
     return _positive_root(num_targets + num_weights + nu + 2.0, b, squares + j + nu * lam)
 
 
-def sigma_independent(*, squares: float, num_targets: float, nu: float, lam: float) -> float:
+def sigma_independent(*, squares: Scalar, num_targets: float, nu: float, lam: float) -> Scalar:
     r"""The noise sigma where the prior of the weights does not scale with it: B = J = 0 and no p in R_a.
 
     Moran, Rockova and George (2018) show that the conjugate version underestimates the noise when p >> n.
     """
-    return _positive_root(num_targets + nu + 2.0, 0.0, squares + nu * lam)
+    return _positive_root(num_targets + nu + 2.0, 0.0 * squares, squares + nu * lam)
 
 
-def _positive_root(a: float, b: float, c: float) -> float:
-    return (b + math.sqrt(b * b + 4.0 * a * c)) / (2.0 * a)
+def _positive_root(a: float, b: Scalar, c: Scalar) -> Scalar:
+    square = b * b + 4.0 * a * c
+    return (b + (square.sqrt() if isinstance(square, Tensor) else math.sqrt(square))) / (2.0 * a)
 
 
-def delta(*, rho_sum: float, num_weights: int, a: float, b: float) -> float:
+def delta(*, rho_sum: Scalar, num_weights: int, a: float, b: float) -> Scalar:
     r"""The inclusion probability of a layer that maximises Q2 (eq. 15): :math:`(\sum\rho + a - 1)/(a + b + p_l - 2)`.
 
     With a and b of at least 1, Q2 is concave and the root lies in [0, 1]; it is kept off the ends.
     """
-    return min(max((rho_sum + a - 1.0) / (a + b + num_weights - 2.0), TINY), 1.0 - TINY)
+    root = (rho_sum + a - 1.0) / (a + b + num_weights - 2.0)
+    return root.clamp(TINY, 1.0 - TINY) if isinstance(root, Tensor) else min(max(root, TINY), 1.0 - TINY)
 
 
 def log_marginal(

@@ -1,4 +1,4 @@
-"""How good a prediction is: tensors in, numbers out."""
+"""How good a prediction is, tensors in, numbers out; and how warm a chain is."""
 
 from spikeslab.metrics.classification import (
     Reliability,
@@ -16,11 +16,14 @@ from spikeslab.metrics.regression import (
     mean_squared_error,
     root_mean_squared_error,
 )
+from spikeslab.metrics.temperature import ConfigurationalTemperature, Temperature, kinetic_temperature
 from spikeslab.metrics.uncertainty import entropy, mutual_information
 
 __all__ = [
+    "ConfigurationalTemperature",
     "Detection",
     "Reliability",
+    "Temperature",
     "accuracy",
     "brier_score",
     "detection",
@@ -28,6 +31,7 @@ __all__ = [
     "expected_calibration_error",
     "gaussian_log_score",
     "interval_coverage",
+    "kinetic_temperature",
     "mean_absolute_error",
     "mean_squared_error",
     "mutual_information",

@@ -5,10 +5,11 @@ from __future__ import annotations
 import copy
 import os
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
@@ -16,8 +17,12 @@ from torch import Tensor, nn
 from spikeslab.errors import SpikeSlabWarning, check_choice, check_count, quoted
 from spikeslab.likelihoods import GaussianLikelihood
 from spikeslab.posterior.batch_norm import recalibrate
+from spikeslab.posterior.batched import BatchedForward
+from spikeslab.posterior.convergence import Convergence, converged
+from spikeslab.posterior.inference_data import inference_data
 from spikeslab.posterior.prediction import Average, Prediction, probabilities
 from spikeslab.posterior.samples import DiskSamples, MemorySamples, Samples, Tensors, named_tensors, snapshot
+from spikeslab.priors.spike_slab import SpikeSlab
 from spikeslab.samplers.base import Sampler
 
 NEEDS_SAMPLER = "sampler must be given where weights='epsilon', but got None."
@@ -25,11 +30,12 @@ NEEDS_SAMPLER = "sampler must be given where weights='epsilon', but got None."
 
 @dataclass(frozen=True)
 class Record:
-    """What is known of a sample besides its tensors: its step, its weight and the sigma of a regression."""
+    """What is known of a sample besides its tensors: its step and weight, the sigma of a regression, each delta."""
 
     step: int
     weight: float
     sigma: float | None = None
+    delta: dict[str, float] | None = None
 
 
 class Posterior:
@@ -87,13 +93,14 @@ class Posterior:
         self._regression = likelihood is not None
         self._link = link or (probabilities if likelihood is None else _identity)
         self._sampler = sampler
+        self._batched = BatchedForward(model)
         self._samples: Samples = MemorySamples()
         if directory is not None:
             samples = DiskSamples.create(Path(directory), exist_ok)
             if samples.exists():
-                self._continue(samples.read_index(), samples)
+                self._take_over(samples.read_index(), samples)
             self._samples = samples
-            self._samples.write_index(self._index)
+            self._samples.write_index(self.index)
 
     def __len__(self) -> int:
         return len(self.records)
@@ -123,9 +130,9 @@ class Posterior:
         self._samples.write(step, snapshot(self.model))
         # A sampler that was set back, after a crash, repeats steps whose samples are there: one stays of each step.
         self.records = [record for record in self.records if record.step != step]
-        self.records.append(Record(step, weight, sigma))
+        self.records.append(Record(step, weight, sigma, self._delta()))
         dropped = self.records.pop(0) if self.max_samples and len(self) > self.max_samples else None
-        self._samples.write_index(self._index)
+        self._samples.write_index(self.index)
         if dropped is not None:
             self._samples.remove(dropped.step)
         return True
@@ -136,6 +143,10 @@ class Posterior:
         if self._sampler is None:
             raise ValueError(NEEDS_SAMPLER)
         return float(self._sampler.param_groups[0]["lr"])
+
+    def _delta(self) -> dict[str, float] | None:
+        prior = None if self._sampler is None else self._sampler.prior
+        return prior.delta if isinstance(prior, SpikeSlab) else None
 
     def tensors(self, index: int) -> Tensors:
         """Parameters and buffers of sample ``index``, by name."""
@@ -193,10 +204,13 @@ class Posterior:
             *inputs: Arguments of the model, batched along their first dimension.
             batch_size: Where given, tensors are split into batches of this size to bound memory.
         """
-        average = Average()
-        for record, value in zip(self.records, self.outputs(*inputs, batch_size=batch_size), strict=True):
-            average.add(value, torch.zeros_like(value), record.weight)
-        return average.result().mean
+        weights, done = self.weights, 0
+        total: Tensor | None = None
+        for values in self._chunks(inputs, batch_size):
+            part = torch.tensordot(weights[done : done + len(values)].to(values), values, dims=1)
+            total = part if total is None else total + part
+            done += len(values)
+        return cast(Tensor, total)
 
     def predictive(self, *inputs: Any, batch_size: int | None = None) -> Prediction:
         """Mean and variance of the prediction, split into aleatoric and epistemic; arguments as in :meth:`predict`.
@@ -205,29 +219,83 @@ class Posterior:
         the link gives other values than probabilities and there is no likelihood, the aleatoric part is unknown: NaN.
         """
         average = Average()
-        for record, value in zip(self.records, self.outputs(*inputs, batch_size=batch_size), strict=True):
-            average.add(value, _noise(value, record.sigma), record.weight)
+        for term in self.terms(*inputs, batch_size=batch_size):
+            average.add(*term)
         return average.result()
+
+    def terms(self, *inputs: Any, batch_size: int | None = None) -> Iterator[tuple[Tensor, Tensor, float]]:
+        """What each sample predicts, the variance of the data around it, and its weight, one sample at a time."""
+        for record, value in zip(self.records, self.outputs(*inputs, batch_size=batch_size), strict=True):
+            yield value, _noise(value, record.sigma), record.weight
+
+    def to_arviz(
+        self,
+        *inputs: Any,
+        weights: str | Sequence[str] = "*",
+        limit: int | None = 1000,
+        thin: int = 1,
+        batch_size: int | None = None,
+        seed: int = 0,
+    ) -> Any:
+        """The samples as ArviZ InferenceData: parameters and latents, predictions, steps and weights (needs arviz).
+
+        ArviZ has no weights: with ``weights="epsilon"`` its means differ from those of :meth:`predict`.
+
+        Args:
+            *inputs: Where given, predictions on these arguments of the model are in it too.
+            weights: Globs of the names of the parameters in it.
+            limit: Of a parameter with more numbers than this, that many are chosen at random; ``None`` keeps all.
+            thin: Every ``thin``-th sample is in it, counted back from the last.
+            batch_size: As in :meth:`predict`.
+            seed: Chooses the numbers that are kept.
+        """
+        return inference_data([self], inputs, weights=weights, limit=limit, thin=thin, batch_size=batch_size, seed=seed)
+
+    def convergence(self, *inputs: Any, batch_size: int | None = None, seed: int = 0) -> list[Convergence]:
+        """R-hat and effective sample sizes of the two halves of this one chain, in predictions, norms and weights.
+
+        Agreement of the halves is necessary, not enough: :class:`Chains` compares chains that started apart.
+
+        Args:
+            *inputs: Where given, predictions on these arguments of the model are assessed too.
+            batch_size: As in :meth:`predict`.
+            seed: Chooses the predictions and the weights where there are many.
+        """
+        return converged([self], inputs, batch_size, seed)
 
     def outputs(self, *inputs: Any, batch_size: int | None = None) -> Iterator[Tensor]:
         """What each sample predicts, after the link, one at a time; arguments as in :meth:`predict`."""
-        self._check_not_empty()
-        for index in range(len(self)):
-            with torch.no_grad():
-                value = self._link(self._forward(self.tensors(index), inputs, batch_size))
-            yield value
+        for values in self._chunks(inputs, batch_size):
+            yield from values
 
-    def _forward(self, tensors: Tensors, inputs: tuple[Any, ...], batch_size: int | None) -> Tensor:
-        own = dict(named_tensors(self.model))
-        placed = {name: tensor.to(own[name].device) for name, tensor in tensors.items()}
-        modes = {module: module.training for module in self.model.modules()}
-        self.model.eval()
+    def _chunks(self, inputs: tuple[Any, ...], batch_size: int | None) -> Iterator[Tensor]:
+        """What the samples predict, (samples, batch, ...): as many at once as the memory allows."""
+        self._check_not_empty()
+        batches = list(_batches(inputs, batch_size))
+        start = 0
+        while start < len(self):
+            with torch.no_grad(), _evaluating(self.model):
+                first = self.tensors(start)
+                count = min(self._batched.together(first, batches[0]), len(self) - start)
+                samples = [first, *(self.tensors(index) for index in range(start + 1, start + count))]
+                values = self._together(samples, batches)
+                if values is None:
+                    outputs = [self._batched.run_one(first, batch) for batch in batches]
+                    values = self._link(torch.cat(outputs)).unsqueeze(0)
+            yield values
+            start += len(values)
+
+    def _together(self, samples: list[Tensors], batches: list[tuple[Any, ...]]) -> Tensor | None:
+        """The samples in one pass, or ``None`` where there is one or the model cannot do it."""
+        if len(samples) == 1:
+            return None
         try:
-            outputs = [torch.func.functional_call(self.model, placed, batch) for batch in _batches(inputs, batch_size)]
-        finally:
-            for module, mode in modes.items():
-                module.training = mode
-        return torch.cat(outputs)
+            outputs = [self._batched.run(samples, batch) for batch in batches]
+            values = outputs[0] if len(outputs) == 1 else torch.cat(outputs, dim=1)
+            return values if self._link is _identity else torch.vmap(self._link)(values)
+        except (RuntimeError, ValueError, TypeError, NotImplementedError):  # what vmap raises where it cannot
+            self._batched.possible = False
+            return None
 
     def recalibrate(self, batches: Iterable[Any]) -> None:
         """Replace each sample's batch-normalisation statistics by averages over ``batches`` of inputs.
@@ -249,7 +317,7 @@ class Posterior:
         target = DiskSamples.create(Path(directory))
         for index, record in enumerate(self.records):
             target.write(record.step, self.tensors(index))
-        target.write_index(self._index)
+        target.write_index(self.index)
 
     @classmethod
     def load(
@@ -283,22 +351,30 @@ class Posterior:
             sampler=sampler,
             max_samples=index["max_samples"],
         )
-        posterior._regression = index["regression"]
-        posterior.weighting = index["weights"]
-        posterior._continue(index, samples)
-        posterior._samples = samples
+        posterior._take_over(index, samples)
+        posterior._regression, posterior.weighting = index["regression"], index["weights"]
         return posterior
 
-    def _continue(self, index: dict[str, Any], samples: DiskSamples) -> None:
-        """Take over the steps and records of an index of this model."""
+    def sibling(self, index: Mapping[str, Any], samples: Samples) -> Posterior:
+        """The posterior of another chain of the same model, from its :meth:`index` and its samples."""
+        posterior = Posterior(
+            self.model, index["burn_in"], index["thin"], link=self._link, max_samples=index["max_samples"]
+        )
+        posterior._take_over(index, samples)
+        posterior._regression, posterior.weighting = index["regression"], index["weights"]
+        return posterior
+
+    def _take_over(self, index: Mapping[str, Any], samples: Samples) -> None:
+        """Continue with the samples that an index of this model describes."""
         own = {name: list(tensor.shape) for name, tensor in named_tensors(self.model)}
         if index["shapes"] != own:
             odd = [name for name in {**index["shapes"], **own} if index["shapes"].get(name) != own.get(name)]
             raise ValueError(
-                f"model must have the tensors that {samples.directory} was saved with, but it differs in {quoted(odd)}."
+                f"model must have the tensors that the samples were saved with, but it differs in {quoted(odd)}."
             )
         self.steps = index["steps"]
         self.records = [Record(**record) for record in index["samples"]]
+        self._samples = samples
 
     def state_dict(self) -> dict[str, Any]:
         """Steps, records and samples; samples on disk are the paths of their files."""
@@ -316,11 +392,12 @@ class Posterior:
         kept = {record.step for record in records}
         dropped = [record.step for record in self.records if record.step not in kept]
         self.steps, self.records = int(state["steps"]), records
-        self._samples.write_index(self._index)
+        self._samples.write_index(self.index)
         for step in dropped:
             self._samples.remove(step)
 
-    def _index(self) -> dict[str, Any]:
+    def index(self) -> dict[str, Any]:
+        """What describes the samples, as it is written to JSON."""
         return {
             "burn_in": self.burn_in,
             "thin": self.thin,
@@ -347,6 +424,18 @@ def _noise(value: Tensor, sigma: float | None) -> Tensor:
     if bool(((value < 0.0) | (value > 1.0)).any()):  # no probabilities, and no likelihood that would know
         return torch.full_like(value, torch.nan)
     return value * (1.0 - value)
+
+
+@contextmanager
+def _evaluating(model: nn.Module) -> Iterator[None]:
+    """Evaluation mode, and afterwards for every module the mode it was in."""
+    modes = {module: module.training for module in model.modules()}
+    model.eval()
+    try:
+        yield
+    finally:
+        for module, mode in modes.items():
+            module.training = mode
 
 
 def _identity(outputs: Tensor) -> Tensor:

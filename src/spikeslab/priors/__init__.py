@@ -6,6 +6,7 @@ from spikeslab.priors.diagnostics import Diagnostics
 from spikeslab.priors.penalties import L1, L2
 from spikeslab.priors.spike_slab import SpikeSlab
 from spikeslab.priors.spike_slab_gaussian import SpikeSlabGaussian
+from spikeslab.priors.stacked import StackedSpikeSlab
 
 __all__ = [
     "EM",
@@ -19,4 +20,5 @@ __all__ = [
     "Prior",
     "SpikeSlab",
     "SpikeSlabGaussian",
+    "StackedSpikeSlab",
 ]

@@ -3,11 +3,16 @@ r"""The scale sigma that a spike-and-slab prior shares with the noise of a regre
 from __future__ import annotations
 
 import math
+from typing import TYPE_CHECKING
 
+import torch
 from torch import Tensor
 
 from spikeslab.errors import check_choice, check_number
 from spikeslab.functional import mixture
+
+if TYPE_CHECKING:  # torch may be built without it
+    from torch.distributed import ProcessGroup
 
 COUPLINGS = ("conjugate", "independent", "fixed")
 SMALLEST = 1e-12
@@ -25,6 +30,7 @@ class Scale:
 
     Attributes:
         regression: Whether a ``GaussianLikelihood`` reports residuals.
+        group: The processes whose residuals belong together, or ``None`` for this one alone.
     """
 
     def __init__(self, sigma: float, nu: float, lam: float, coupling: str | None, average: str) -> None:
@@ -34,6 +40,7 @@ class Scale:
         self._coupling = None if coupling is None else check_choice("sigma_coupling", coupling, COUPLINGS)
         self.average = check_choice("sigma_average", average, ("sigma", "variance"))
         self.regression = False
+        self.group: ProcessGroup | None = None
         self._squares: Tensor | None = None
         self._targets = 0
         self._rows = 0
@@ -86,10 +93,20 @@ class Scale:
     def _maximum(self, b: float, j: float, num_weights: int, num_data: int) -> float:
         if self._squares is None:
             return mixture.sigma_classification(b=b, j=j, num_weights=num_weights, nu=self.nu, lam=self.lam)
-        squares = float(self._squares) * num_data / self._rows
-        num_targets = self._targets * num_data / self._rows
+        total_squares, targets, rows = self._totals(self._squares)
+        squares = total_squares * num_data / rows
+        num_targets = targets * num_data / rows
         if self.coupling == "independent":
             return mixture.sigma_independent(squares=squares, num_targets=num_targets, nu=self.nu, lam=self.lam)
         return mixture.sigma_regression(
             b=b, j=j, squares=squares, num_targets=num_targets, num_weights=num_weights, nu=self.nu, lam=self.lam
         )
+
+    def _totals(self, squares: Tensor) -> list[float]:
+        """Sum of squares, numbers and examples, over all processes of the group: one reduction a step."""
+        totals = [float(squares), float(self._targets), float(self._rows)]
+        if self.group is None:
+            return totals
+        shared = torch.tensor(totals, dtype=torch.float64, device=squares.device)
+        torch.distributed.all_reduce(shared, group=self.group)
+        return [float(total) for total in shared]

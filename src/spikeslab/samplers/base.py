@@ -164,6 +164,32 @@ class Sampler(Optimizer):
         """The same for the fused update, of a sampler that has one (``_can_fuse``)."""
         raise NotImplementedError
 
+    def retemper(self, temperature: float) -> None:
+        """Move the chain to another temperature, as a swap of replicas does.
+
+        Raises:
+            ValueError: If a schedule sets the temperature, which would undo it.
+        """
+        temperature = check_number("temperature", temperature, ">= 0")
+        if any("temperature" in schedules for schedules in self._schedules):
+            raise ValueError("temperature must be a number where it is changed from outside, but got a schedule.")
+        for group in self.param_groups:
+            self._retemper_state(group, temperature)
+            group["temperature"] = temperature
+
+    def _retemper_state(self, group: Group, temperature: float) -> None:
+        """Bring a group's state to its law at another temperature, for a sampler whose state has one."""
+
+    @torch.no_grad()
+    def penalty(self) -> float:
+        """What the prior and weight decay add to the mean loss: together they are U/N, up to a constant."""
+        total = 0.0
+        for group in self.param_groups:
+            plain = [param for param in group["params"] if self.prior is None or param not in self.prior]
+            if group["weight_decay"] and plain:
+                total += 0.5 * group["weight_decay"] * sum(float(param.double().square().sum()) for param in plain)
+        return total if self.prior is None else total + self.prior.penalty(int(self.param_groups[0]["num_data"]))
+
     def zero_grad(self, set_to_none: bool = True) -> None:
         """Clear the gradients, and the residuals that a likelihood has gathered with them."""
         super().zero_grad(set_to_none)
@@ -200,6 +226,16 @@ class Sampler(Optimizer):
             for i, grad in zip(plain, decayed, strict=True):
                 grads[i] = grad
         return grads
+
+    @torch.no_grad()
+    def energy_gradients(self) -> list[tuple[Group, Tensor, Tensor]]:
+        """Group, parameter and gradient of U/N, prior and weight decay included, of all that the next step moves."""
+        return [
+            (group, param, gradient)
+            for index, group in enumerate(self.param_groups)
+            for bucket in _by_device_and_dtype(self._active(index))
+            for param, gradient in zip(bucket, self._gradients(group, bucket), strict=True)
+        ]
 
     def _streams(self) -> dict[int, int]:
         """The number of each parameter, which its noise depends on, by id."""

@@ -109,7 +109,7 @@ def step_seed(seed: int, step: int) -> int:
     torch's CPU generator uses 32 bits of its seed. For every ``seed`` this is a permutation of the 32-bit numbers,
     so no two of the first 2**32 steps share their noise; a random 32-bit hash would repeat one after about 80,000.
     """
-    key = _mix64(seed)
+    key = mix64(seed)
     word = (step ^ key) & MASK32
     for rotation in (0, 16, 32):
         word ^= (key >> rotation) & MASK32
@@ -119,7 +119,8 @@ def step_seed(seed: int, step: int) -> int:
     return word
 
 
-def _mix64(value: int) -> int:
+def mix64(value: int) -> int:
+    """A permutation of the 64-bit numbers that leaves no trace of their order (the finaliser of SplitMix64)."""
     mask = (1 << 64) - 1
     value = (value + 0x9E3779B97F4A7C15) & mask
     value = (value ^ (value >> 30)) * 0xBF58476D1CE4E5B9 & mask

@@ -2,6 +2,7 @@ r"""SGHMC as a torch optimizer."""
 
 from __future__ import annotations
 
+import math
 from typing import ClassVar
 
 from torch import Tensor
@@ -99,6 +100,14 @@ class SGHMC(Sampler):
             num_data=group["num_data"],
             gradient_noise=group["gradient_noise"],
         )
+
+    def _retemper_state(self, group: Group, temperature: float) -> None:
+        """The buffer's variance is proportional to the temperature, whatever the lr."""
+        if group["temperature"] > 0.0:
+            factor = math.sqrt(temperature / group["temperature"])
+            for param in group["params"]:
+                if "momentum_buffer" in self.state.get(param, {}):
+                    self.state[param]["momentum_buffer"].mul_(factor)
 
     def _move(self, group: Group) -> Move:
         return Move(group["lr"], self._noise_std(group), group["momentum"], "momentum_buffer")

@@ -6,7 +6,7 @@ import functools
 import os
 import warnings
 from abc import abstractmethod
-from numbers import Integral, Real
+from numbers import Integral
 from typing import TYPE_CHECKING, Any, ClassVar, ParamSpec, Self, TypeVar
 
 import numpy as np
@@ -14,6 +14,7 @@ from sklearn.base import BaseEstimator
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.validation import check_is_fitted, validate_data
 
+from spikeslab.errors import check_choice, check_count, check_number
 from spikeslab.sklearn._chains import run_chains
 from spikeslab.sklearn._diagnostics import ess, rhat
 from spikeslab.sklearn._prior import Prior
@@ -41,24 +42,6 @@ RHAT_LIMIT = 1.1
 
 P = ParamSpec("P")
 T = TypeVar("T")
-
-
-def check_number(name: str, value: object, low: float, high: float = np.inf, integer: bool = False) -> None:
-    """Raise a sentence that names the argument unless it is a finite number with low < value < high.
-
-    For integers the bounds are included.
-    """
-    kind: type = Integral if integer else Real
-    fits = isinstance(value, kind) and not isinstance(value, bool)
-    if fits and integer and low <= value <= high:  # type: ignore[operator]
-        return
-    if fits and not integer and low < value < high:  # type: ignore[operator]
-        return
-    if integer:
-        allowed = f"an integer of at least {low}" if high == np.inf else f"an integer from {low} to {high}"
-    else:
-        allowed = f"a number above {low}" if high == np.inf else f"a number between {low} and {high}"
-    raise ValueError(f"{name} must be {allowed}, got {value!r}.")
 
 
 def all_or_nothing(fit: Callable[P, T]) -> Callable[P, T]:
@@ -125,23 +108,24 @@ class SpikeSlabBase(BaseEstimator):  # type: ignore[misc]
         """Draw from the posterior."""
 
     def _check_params(self) -> None:
-        if self.method not in self._methods:
-            raise ValueError(f"method must be one of {', '.join(map(repr, self._methods))}, got {self.method!r}.")
-        check_number("n_chains", self.n_chains, 1, integer=True)
+        check_choice("method", self.method, self._methods)
+        check_count("n_chains", self.n_chains)
         if self.n_iter is not None:
-            check_number("n_iter", self.n_iter, 1, integer=True)
+            check_count("n_iter", self.n_iter)
         if self.warmup is not None:
-            check_number("warmup", self.warmup, 0, integer=True)
+            check_count("warmup", self.warmup, minimum=0)
         if self.slab_scale is not None:
-            check_number("slab_scale", self.slab_scale, 0)
+            check_number("slab_scale", self.slab_scale, "> 0")
         if self.slab_df is not None:
-            check_number("slab_df", self.slab_df, 0)
+            check_number("slab_df", self.slab_df, "> 0")
+        if self.n_jobs == 0 or not isinstance(self.n_jobs, Integral | None):
+            raise ValueError(f"n_jobs must be None or an integer other than 0, but got {self.n_jobs!r}.")
         prior = self.inclusion_prior
         if not (isinstance(prior, tuple | list) and len(prior) == 2):
-            raise ValueError(f"inclusion_prior must be a pair (a, b) of a Beta law, got {prior!r}.")
-        check_number("inclusion_prior[0]", prior[0], 0)
+            raise ValueError(f"inclusion_prior must be a pair (a, b) of a Beta law, but got {prior!r}.")
+        check_number("inclusion_prior[0]", prior[0], "> 0")
         if prior[1] is not None:
-            check_number("inclusion_prior[1]", prior[1], 0)
+            check_number("inclusion_prior[1]", prior[1], "> 0")
 
     def _prior(self, n_features: int, noise_scale: float = 1.0) -> Prior:
         a, b = self.inclusion_prior
@@ -181,10 +165,10 @@ class SpikeSlabBase(BaseEstimator):  # type: ignore[misc]
         """Run the paper's method on standardised X and return (draws, scaling, steps)."""
         settings = SGLDSettings() if self.sgld is None else self.sgld
         if not isinstance(settings, SGLDSettings):
-            raise TypeError(f"sgld must be an SGLDSettings or None, got {settings!r}.")
+            raise TypeError(f"sgld must be an SGLDSettings or None, but got {settings!r}.")
         columns, scaling = standardise(X)
         if not scaling.kept.size:
-            raise ValueError(f"X must have a column that varies, got {X.shape[1]} constant ones.")
+            raise ValueError(f"X must have a column that varies, but got {X.shape[1]} constant ones.")
         kind = np.dtype(np.float32 if X.dtype == np.float32 else np.float64)
         rows: NDArray[np.floating] = np.ascontiguousarray(columns.T).astype(kind)
         warmup, steps = self._steps(12_000, 48_000)
@@ -229,7 +213,7 @@ class SpikeSlabBase(BaseEstimator):  # type: ignore[misc]
         if fdr is None:
             mask = self.pip_ > threshold
         else:
-            check_number("fdr", fdr, 0, 1)
+            check_number("fdr", fdr, "(0, 1)")
             order = np.argsort(-self.pip_, kind="stable")
             share = np.cumsum(1.0 - self.pip_[order]) / np.arange(1, order.size + 1)
             mask = np.zeros(order.size, dtype=bool)
@@ -247,7 +231,7 @@ class SpikeSlabBase(BaseEstimator):  # type: ignore[misc]
             `coef_` has a row per class.
         """
         check_is_fitted(self)
-        check_number("level", level, 0, 1)
+        check_number("level", level, "(0, 1)")
         interval = self._posterior.interval(level)
         return interval[0] if interval.shape[0] == 1 else interval
 
@@ -273,7 +257,7 @@ class SpikeSlabBase(BaseEstimator):  # type: ignore[misc]
         import pandas as pd
 
         check_is_fitted(self)
-        check_number("level", level, 0, 1)
+        check_number("level", level, "(0, 1)")
         post = self._posterior
         order = np.argsort(-post.pip, kind="stable")
         order = order[post.pip[order] >= threshold]

@@ -10,8 +10,9 @@ move of `_class_patterns` then redraws a feature's coefficients in all classes t
 not depend on a common shift of the intercepts, whose normal prior makes it independent of their differences
 and of everything else: it is drawn afresh before every sweep and taken out after it, which changes no
 probability and leaves one dimension less. The Metropolis step on the common scale is that of
-`_gibbs_logistic`, with and without the intercepts in turn. A sweep leaves p(b0, beta, gamma, s2 | y) invariant
-and costs O(n p) per class.
+`_gibbs_logistic`, with and without the intercepts in turn, and the move of `_hamiltonian` takes all included
+coefficients further than draws given the Polya-Gamma variables do. A sweep leaves p(b0, beta, gamma, s2 | y)
+invariant and costs O(n p) per class.
 
 A feature is included when any of its coefficients is: its inclusion probability is P(some gamma_cj = 1).
 
@@ -33,6 +34,7 @@ from spikeslab.sklearn._chains import GibbsChain
 from spikeslab.sklearn._class_patterns import class_patterns, move_pattern
 from spikeslab.sklearn._draws import ChainDraws, any_class, has_room, record
 from spikeslab.sklearn._gibbs_logistic import SCALE_STEPS, draw_factor, linear_predictor, log_scale_prior
+from spikeslab.sklearn._hamiltonian import LEARNING, hamiltonian_move
 from spikeslab.sklearn._polya_gamma import draw_polya_gamma
 from spikeslab.sklearn._sweep import coordinate_sweep, count_nonzero, draw_slab, joint_draw, swap
 
@@ -102,6 +104,8 @@ def multinomial_sweeps(
     slab: Floats,
     prior: Prior,
     patterns: Ints,
+    pace: Floats,
+    learning: float,
     swaps: int,
     sweeps: int,
     rng: Generator,
@@ -110,7 +114,7 @@ def multinomial_sweeps(
 ) -> int:
     """Run up to `sweeps` sweeps, recording each; return how many fitted in the buffer.
 
-    `psi`, `beta`, `intercepts` and `slab` (the variance, one number) are updated in place.
+    `psi`, `beta`, `intercepts`, `slab` (the variance, one number) and `pace` are updated in place.
     """
     classes, p = beta.shape
     n = labels.shape[0]
@@ -146,6 +150,7 @@ def multinomial_sweeps(
             move_pattern(columns[j], labels, psi, b, slab[0], prior, others, classes * p, patterns, rng)
             beta[:, j] = b
             size = others + count_nonzero(b)
+        hamiltonian_move(columns, labels, psi, beta, intercepts, slab[0], level_precision, pace, learning, rng)
         shift = intercepts.mean()
         intercepts -= shift
         psi -= shift
@@ -209,6 +214,7 @@ class MultinomialChain(GibbsChain):
         self.slab = np.array([prior.slab_scale**2])
         self.prior = prior
         self.patterns = class_patterns(n_classes)
+        self.pace = np.array([1.0])
         self.swaps = swaps
 
     def _run(self, sweeps: int) -> int:
@@ -221,6 +227,8 @@ class MultinomialChain(GibbsChain):
             self.slab,
             self.prior,
             self.patterns,
+            self.pace,
+            LEARNING if self.done < self.warmup else 0.0,
             self.swaps,
             sweeps,
             self.rng,

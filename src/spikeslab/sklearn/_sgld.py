@@ -107,14 +107,22 @@ class SGLDChain(Chain):
         self.done += ran
         beta, latent = self.state.beta, self.state.latent
         if not (np.isfinite(beta).all() and np.isfinite(latent).all()):
-            raise FloatingPointError(
-                f"The chain diverged before step {self.done}; the step size is too large for these data, "
-                f"lower the first number of sgld.step, now {self.rule.step[0]}."
-            )
+            raise FloatingPointError(self._divergence())
         if self.done > self.warmup:
             self.kept.append((beta.copy(), self.state.intercept.copy(), latent.copy()))
             self.inclusion += responsibilities(beta, latent[0], latent[1], self.rule.v0, self.rule.v1)
         return ran
+
+    def _divergence(self) -> str:
+        """What to do when the steps were too large; the curvature grows with the number of rows."""
+        n, p = self.rows.shape
+        first, offset, power = self.rule.step
+        smaller = float(f"{0.1 * first * min(1.0, 100 / n):.1g}")
+        return (
+            f"The chain diverged before step {self.done}: steps of sgld.step = {first:g} are too large for {n:,} rows "
+            f"of {p:,} variables; use method='auto', or smaller steps, such as "
+            f"sgld=SGLDSettings(step=({smaller:g}, {offset:g}, {power:.3g}))."
+        )
 
     def collect(self) -> ChainDraws:
         """Return the kept draws; inclusion probabilities average the responsibilities of equation (12)."""

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from spikeslab.errors import check_count, check_number
+
 
 @dataclass(frozen=True)
 class SGLDSettings:
@@ -45,3 +47,20 @@ class SGLDSettings:
     kappa: float = 1.0
     init_scale: float = 0.0
     thin: int = 100
+
+    def __post_init__(self) -> None:
+        for name in ("v0", "v1", "sigma", "a", "nu", "lam"):
+            check_number(name, getattr(self, name), "> 0")
+        for name in ("temperature", "kappa", "init_scale"):
+            check_number(name, getattr(self, name), ">= 0")
+        check_number("delta", self.delta, "(0, 1)")
+        if self.b is not None:
+            check_number("b", self.b, "> 0")
+        check_count("batch_size", self.batch_size)
+        check_count("thin", self.thin)
+        for name in ("step", "omega"):
+            numbers = getattr(self, name)
+            if not (isinstance(numbers, tuple | list) and len(numbers) == 3):
+                raise ValueError(f"{name} must be three numbers (A, B, alpha), but got {numbers!r}.")
+            for index, allowed in enumerate(("> 0", ">= 0", ">= 0")):
+                check_number(f"{name}[{index}]", numbers[index], allowed)

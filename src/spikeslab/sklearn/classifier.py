@@ -10,7 +10,8 @@ from sklearn.base import ClassifierMixin
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import validate_data
 
-from spikeslab.sklearn._base import SpikeSlabBase, all_or_nothing, check_number
+from spikeslab.errors import check_count
+from spikeslab.sklearn._base import SpikeSlabBase, all_or_nothing
 from spikeslab.sklearn._chains import spawn
 from spikeslab.sklearn._gibbs_logistic import LogisticChain
 from spikeslab.sklearn._gibbs_multinomial import MultinomialChain
@@ -45,7 +46,8 @@ class SpikeSlabClassifier(ClassifierMixin, SpikeSlabBase):  # type: ignore[misc]
 
     The intercepts, at the mean of X, are not penalised but by "gibbs", where they have a normal prior of
     standard deviation 10 in log odds: under a flat one the posterior has no finite integral if the classes
-    are separable and their number is `slab_df` + 1 or more.
+    are separable and their number is `slab_df` + 1 or more. The other methods have flat intercepts: if
+    hyperplanes separate the classes, use "gibbs".
 
     Args:
         method: how to draw from the posterior.
@@ -122,7 +124,7 @@ class SpikeSlabClassifier(ClassifierMixin, SpikeSlabBase):  # type: ignore[misc]
         check_classification_targets(y)
         classes, labels = np.unique(y, return_inverse=True)
         if classes.size < 2:
-            raise ValueError(f"y must hold at least 2 classes, got 1 class: {classes.tolist()[0]!r}.")
+            raise ValueError(f"y must hold at least 2 classes, but got 1 class: {classes.tolist()[0]!r}.")
         method = self._resolve(X.shape, classes.size)
         rngs = spawn(self.random_state, self.n_chains)
         if method.startswith("sgld"):
@@ -174,7 +176,7 @@ class SpikeSlabClassifier(ClassifierMixin, SpikeSlabBase):  # type: ignore[misc]
         if n_features * vectors > QUADRATIC_LIMIT:
             raise ValueError(
                 f"X must have at most {QUADRATIC_LIMIT // vectors} features for mini-batches of "
-                f"{vectors} coefficient vector(s), got {n_features}."
+                f"{vectors} coefficient vector(s), but got {n_features}."
             )
 
     @all_or_nothing
@@ -197,7 +199,7 @@ class SpikeSlabClassifier(ClassifierMixin, SpikeSlabBase):  # type: ignore[misc]
         """
         self._check_params()
         if num_data is not None:
-            check_number("num_data", num_data, 1, integer=True)
+            check_count("num_data", num_data)
         stream = getattr(self, "_stream", None)
         X, y = validate_data(self, X, y, reset=stream is None, accept_sparse="csr", dtype=(np.float64, np.float32))
         known = self._known_classes(y, classes)
@@ -230,13 +232,13 @@ class SpikeSlabClassifier(ClassifierMixin, SpikeSlabBase):  # type: ignore[misc]
         if classes is None:
             classes = getattr(self, "classes_", None)
         if classes is None:
-            raise ValueError("classes must be given at the first call of partial_fit, got None.")
+            raise ValueError("classes must be given at the first call of partial_fit, but got None.")
         known = np.asarray(self.classes_ if started else np.unique(classes))
         if not np.array_equal(np.unique(classes), known):
-            raise ValueError(f"classes must be the same at every call, {known.tolist()}, got {list(classes)}.")
+            raise ValueError(f"classes must be the same at every call, {known.tolist()}, but got {list(classes)}.")
         unknown = np.setdiff1d(y, known)
         if unknown.size:
-            raise ValueError(f"y must hold only the given classes {known.tolist()}, got {unknown.tolist()}.")
+            raise ValueError(f"y must hold only the given classes {known.tolist()}, but got {unknown.tolist()}.")
         return known
 
     def _finish(

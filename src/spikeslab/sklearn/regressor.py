@@ -10,7 +10,8 @@ from scipy.special import ndtri
 from sklearn.base import RegressorMixin
 from sklearn.utils.validation import validate_data
 
-from spikeslab.sklearn._base import SpikeSlabBase, all_or_nothing, check_number
+from spikeslab.errors import check_count, check_number
+from spikeslab.sklearn._base import SpikeSlabBase, all_or_nothing
 from spikeslab.sklearn._chains import spawn
 from spikeslab.sklearn._gibbs_linear import ColumnChain, GramChain
 from spikeslab.sklearn._moments import Moments
@@ -135,9 +136,11 @@ class SpikeSlabRegressor(RegressorMixin, SpikeSlabBase):  # type: ignore[misc]
         first = past is None
         X, y = self._validate(X, y, reset=first, min_samples=1)
         if X.shape[1] > GRAM_LIMIT:
-            raise ValueError(f"X must have at most {GRAM_LIMIT} features for partial_fit, got {X.shape[1]}; use fit.")
+            raise ValueError(
+                f"X must have at most {GRAM_LIMIT} features for partial_fit, but got {X.shape[1]}; use fit."
+            )
         if num_data is not None:
-            check_number("num_data", num_data, 1, integer=True)
+            check_count("num_data", num_data)
         moments = Moments.of(X, y) if past is None else past.merge(Moments.of(X, y))
         self._fit_moments(moments if num_data is None else moments.rescaled(num_data))
         self._moments = moments
@@ -227,7 +230,7 @@ class SpikeSlabRegressor(RegressorMixin, SpikeSlabBase):  # type: ignore[misc]
             Lower and upper ends, shape (n_samples, 2).
         """
         X = self._check_rows(X)
-        check_number("level", level, 0, 1)
+        check_number("level", level, "(0, 1)")
         sigma = self._posterior.scalars["sigma"].ravel()
         grid = (np.arange(sigma.size) + 0.5) / sigma.size
         noise = sigma * ndtri(np.random.default_rng(0).permutation(grid))

@@ -14,22 +14,19 @@ import torch
 from torch import Tensor
 
 from spikeslab.errors import check_count
+from spikeslab.samplers.noise import mix64
 from spikeslab.training.randomness import randomness, restore_randomness
+
+MASK64 = (1 << 64) - 1
 
 Transform: TypeAlias = Callable[[Tensor, torch.Generator], Tensor]
 
-# The finaliser of a 64-bit hash: neighbouring seeds and epochs must not give related shuffles.
-MASK, ODD1, ODD2, ODD3 = (1 << 64) - 1, 0x9E3779B97F4A7C15, 0xBF58476D1CE4E5B9, 0x94D049BB133111EB
-
 
 def mix(*numbers: int) -> int:
-    """One seed in [0, 2**63) of several numbers."""
+    """One seed in [0, 2**63) of several numbers: neighbouring seeds and epochs must not give related shuffles."""
     state = 0
     for number in numbers:
-        state = (state + number + ODD1) & MASK
-        state = ((state ^ (state >> 30)) * ODD2) & MASK
-        state = ((state ^ (state >> 27)) * ODD3) & MASK
-        state ^= state >> 31
+        state = mix64((state + number) & MASK64)
     return state >> 1
 
 

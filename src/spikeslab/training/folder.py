@@ -14,12 +14,14 @@ from __future__ import annotations
 import json
 import os
 import platform
+import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from spikeslab.errors import SpikeSlabWarning
 from spikeslab.files import write_atomically
 from spikeslab.training.callbacks import Callback, Evaluate, Every
 from spikeslab.training.checkpoints import CheckpointError, Checkpoints
@@ -54,6 +56,7 @@ class RunFolder:
         log_every: How often a record is written.
         keep: Checkpoints that are kept.
         tensorboard: Whether to write TensorBoard's files too.
+        report: Whether a run that finishes ends in ``report.html``; it needs the extra ``report`` and a few seconds.
     """
 
     def __init__(
@@ -68,12 +71,14 @@ class RunFolder:
         log_every: Every | None = None,
         keep: int = 2,
         tensorboard: bool = False,
+        report: bool = True,
     ) -> None:
         self.path = Path(path)
         self.resume = resume
         self.settings = json.loads(json.dumps(dict(settings or {}), default=str))
         self.seed = seed
         self.command = command
+        self.report = report
         self.checkpoints = Checkpoints(self.path / CHECKPOINTS, keep)
         self.log = MetricsLog(self.path / METRICS)
         self._saving = Save(self.checkpoints, checkpoint_every or Every(seconds=300))
@@ -100,6 +105,8 @@ class RunFolder:
                 raise
             self._write_evaluation(run)
             self._record(run, total_steps, "finished")
+            if self.report:
+                self._write_report()
 
     def stop(self, run: Training) -> str:
         """Save the state of a run that was asked to stop; returns a sentence that says how to go on."""
@@ -166,6 +173,21 @@ class RunFolder:
         for callback in run.callbacks:
             if isinstance(callback, Evaluate) and callback.last:
                 write_atomically(self.path / EVALUATION, json.dumps(finite(callback.last), indent=1).encode())
+
+    def _write_report(self) -> None:
+        """Make the report; whatever hinders that, the run itself has finished."""
+        try:
+            from spikeslab.training.report import write_report
+
+            write_report(self.path)
+        except ModuleNotFoundError:  # the extra is not installed
+            return
+        except Exception as error:
+            warnings.warn(
+                f"the run finished, but its report could not be made ({error}): try spikeslab report {self.path}.",
+                SpikeSlabWarning,
+                stacklevel=2,
+            )
 
 
 class Save(Callback):

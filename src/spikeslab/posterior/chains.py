@@ -1,0 +1,113 @@
+"""Several chains of one model: what all their samples predict together, and whether they agree."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch  # noqa: F401 - the doctest needs it
+from torch import Tensor, nn
+
+from spikeslab.errors import quoted
+from spikeslab.posterior.convergence import Convergence, converged
+from spikeslab.posterior.inference_data import inference_data
+from spikeslab.posterior.posterior import Posterior
+from spikeslab.posterior.prediction import Average, Prediction
+from spikeslab.posterior.samples import INDEX, named_tensors
+
+
+class Chains:
+    """The posteriors of several chains, which started apart.
+
+    >>> models = [nn.Linear(2, 3), nn.Linear(2, 3)]
+    >>> posteriors = [Posterior(model) for model in models]
+    >>> for posterior in posteriors:
+    ...     _ = posterior.collect()
+    >>> chains = Chains(posteriors)
+    >>> len(chains), chains.predict(torch.zeros(4, 2)).shape
+    (2, torch.Size([4, 3]))
+
+    Args:
+        posteriors: One for each chain; their models have the same tensors.
+    """
+
+    def __init__(self, posteriors: Sequence[Posterior]) -> None:
+        if not posteriors:
+            raise ValueError("posteriors must hold at least one chain, but got none.")
+        shapes = [{name: tensor.shape for name, tensor in named_tensors(p.model)} for p in posteriors]
+        for index, other in enumerate(shapes):
+            if other != shapes[0]:
+                odd = [name for name in {**shapes[0], **other} if shapes[0].get(name) != other.get(name)]
+                raise ValueError(
+                    f"posteriors must be of models with the same tensors, but chain {index} differs in {quoted(odd)}."
+                )
+        self.posteriors = list(posteriors)
+
+    @classmethod
+    def load(
+        cls,
+        directory: str | os.PathLike[str],
+        model: nn.Module,
+        *,
+        link: Callable[[Tensor], Tensor] | None = None,
+    ) -> Chains:
+        """Read a folder with ``chain-0``, ``chain-1`` and so on in it, or that of a single posterior.
+
+        Args:
+            directory: The folder.
+            model: A model with the same parameters and buffers.
+            link: As for :class:`Posterior`.
+        """
+        return cls([Posterior.load(folder, model, link=link) for folder in chain_folders(Path(directory))])
+
+    def __len__(self) -> int:
+        """Samples of all chains."""
+        return sum(map(len, self.posteriors))
+
+    def predict(self, *inputs: Any, batch_size: int | None = None) -> Tensor:
+        """Mean over the samples of all chains; arguments as in :meth:`Posterior.predict`."""
+        return self.predictive(*inputs, batch_size=batch_size).mean
+
+    def predictive(self, *inputs: Any, batch_size: int | None = None) -> Prediction:
+        """Mean and split variance over the samples of all chains; arguments as in :meth:`Posterior.predict`."""
+        average = Average()
+        for posterior in self.posteriors:
+            for term in posterior.terms(*inputs, batch_size=batch_size):
+                average.add(*term)
+        return average.result()
+
+    def to_arviz(
+        self,
+        *inputs: Any,
+        weights: str | Sequence[str] = "*",
+        limit: int | None = 1000,
+        thin: int = 1,
+        batch_size: int | None = None,
+        seed: int = 0,
+    ) -> Any:
+        """The samples as ArviZ InferenceData with a dimension for the chain; arguments as in the posterior's.
+
+        Where chains have unequally many samples, the last ones of each are taken.
+        """
+        return inference_data(
+            self.posteriors, inputs, weights=weights, limit=limit, thin=thin, batch_size=batch_size, seed=seed
+        )
+
+    def convergence(self, *inputs: Any, batch_size: int | None = None, seed: int = 0) -> list[Convergence]:
+        """Whether the chains agree in what they predict on ``inputs``, in norms, latents and some weights."""
+        return converged(self.posteriors, inputs, batch_size, seed)
+
+
+def chain_folders(directory: Path) -> list[Path]:
+    """The folders of the chains in a folder of posteriors, in order: itself where it holds one alone."""
+    if (directory / INDEX).is_file():
+        return [directory]
+    folders = sorted(
+        (path for path in directory.glob("chain-*") if (path / INDEX).is_file() and path.name[6:].isdecimal()),
+        key=lambda path: int(path.name[6:]),
+    )
+    if not folders:
+        raise FileNotFoundError(f"directory must hold a posterior or chains of them, but {directory} does not.")
+    return folders

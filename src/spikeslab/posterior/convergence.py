@@ -1,0 +1,235 @@
+r"""Whether chains agree: rank-normalised split R-hat, bulk and tail effective sample size, through ArviZ.
+
+The weights of a network are too many to look at one by one, and those of two chains need not agree: hidden units can
+swap places and scales without a change of the function. So what is looked at, in this order, is what the samples
+predict, the norm of each layer, the latents, and some weights chosen at random.
+
+R-hat compares the spread between chains with the spread within them; ArviZ splits every chain in two. A single chain is
+given to it as two halves, which shows drift but cannot show that another chain would have gone elsewhere.
+
+Reference: Vehtari, Gelman, Simpson, Carpenter and Bürkner, "Rank-normalization, folding, and localization: an improved
+R-hat for assessing convergence of MCMC", Bayesian Analysis 16, 2021.
+"""
+
+from __future__ import annotations
+
+import math
+import warnings
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from statistics import NormalDist
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+
+from spikeslab.posterior.samples import Tensors
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from spikeslab.posterior.posterior import Posterior
+
+    Draws = NDArray[np.float64]
+
+NEEDED_DRAWS = 4
+"""Of each chain, or of each half where there is only one."""
+SCALARS = 200
+WEIGHTS = 100
+PREDICTIONS, NORMS, SIGMA, DELTA, SOME_WEIGHTS = "predictions", "norms of layers", "sigma", "delta", "some weights"
+STATISTICS = ("running_mean", "running_var", "num_batches_tracked")
+
+
+@dataclass(frozen=True)
+class Convergence:
+    """How well chains agree in quantities of one kind: the worst of them counts.
+
+    Attributes:
+        name: What they are.
+        count: How many of them vary and were looked at; the numbers below are NaN where there is none.
+        chains: Chains compared.
+        draws: Samples of each chain.
+        rhat: The largest R-hat: 1 where the chains agree, NaN for too few draws.
+        ess_bulk: The smallest effective sample size of the mean, over all chains.
+        ess_tail: The smallest effective sample size of the 5 % and 95 % quantiles.
+    """
+
+    name: str
+    count: int
+    chains: int
+    draws: int
+    rhat: float
+    ess_bulk: float
+    ess_tail: float
+
+    @property
+    def chance(self) -> float:
+        r"""The R-hat below which independent draws stay in 99 of 100 cases: a larger one is no chance.
+
+        With M split chains of n draws the means of a scalar spread by chance such that
+        :math:`\hat R^2 \approx 1 + (\chi^2_{M-1}/(M-1) - 1)/n`; the largest of ``count`` scalars, each looked at
+        twice (in the bulk and in the tails), is that of the quantile at :math:`1 - 0.01/(2\,\mathrm{count})`.
+        """
+        parts = 4 if self.chains == 1 else 2 * self.chains
+        length = self.draws * self.chains // parts
+        if not length or not self.count:
+            return math.inf
+        return math.sqrt(1.0 + (_chi_square_quantile(1.0 - 0.005 / self.count, parts - 1) / (parts - 1) - 1.0) / length)
+
+
+def _chi_square_quantile(probability: float, freedom: int) -> float:
+    """By the cube root of Wilson and Hilferty, to within a percent or so in the upper tail.
+
+    >>> abs(_chi_square_quantile(0.99, 3) - 11.345) < 0.05
+    True
+    """
+    z = NormalDist().inv_cdf(probability)
+    return freedom * float((1.0 - 2.0 / (9.0 * freedom) + z * math.sqrt(2.0 / (9.0 * freedom))) ** 3)
+
+
+def import_arviz() -> Any:
+    """ArviZ, or one sentence that says how to get it."""
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", FutureWarning)  # the next version will differ; pyproject.toml asks for this
+            import arviz
+    except ImportError as error:
+        raise ImportError("R-hat and effective sample sizes need ArviZ: pip install 'spikeslab[arviz]'.") from error
+    return arviz
+
+
+def assess(name: str, draws: Draws, *, seed: int = 0) -> Convergence:
+    """Compare chains in the scalars of one kind.
+
+    >>> chains = np.random.default_rng(0).normal(size=(4, 100, 3))
+    >>> result = assess("noise", chains)
+    >>> result.rhat < 1.05, result.count
+    (True, 3)
+
+    Args:
+        name: What they are.
+        draws: Of shape (chains, draws) or (chains, draws, scalars).
+        seed: Chooses the scalars to look at where there are more than 200.
+    """
+    arviz = import_arviz()
+    chains, length = draws.shape[:2]
+    scalars = draws.reshape(chains, length, math.prod(draws.shape[2:]))
+    scalars = scalars[:, :, np.ptp(scalars, axis=(0, 1)) > 0] if length else scalars[:, :, :0]
+    if scalars.shape[2] > SCALARS:
+        scalars = scalars[:, :, np.sort(np.random.default_rng(seed).permutation(scalars.shape[2])[:SCALARS])]
+    count = scalars.shape[2]
+    enough = NEEDED_DRAWS * (2 if chains == 1 else 1)
+    if not count or length < enough:
+        return Convergence(name, count, chains, length, math.nan, math.nan, math.nan)
+    data = arviz.convert_to_dataset({"x": scalars})
+    halves = np.stack([scalars[0, : length // 2], scalars[0, -(length // 2) :]]) if chains == 1 else scalars
+    return Convergence(
+        name,
+        count,
+        chains,
+        length,
+        rhat=float(np.nanmax(_values(arviz.rhat(arviz.convert_to_dataset({"x": halves}), method="rank")))),
+        ess_bulk=float(np.nanmin(_values(arviz.ess(data, method="bulk")))),
+        ess_tail=float(np.nanmin(_values(arviz.ess(data, method="tail")))),
+    )
+
+
+def _values(dataset: Any) -> Draws:
+    values: Draws = dataset["x"].values
+    return values if np.isfinite(values).any() else np.full(1, np.nan)
+
+
+def weight_draws(chains: Sequence[Iterable[Tensors]], *, seed: int = 0) -> dict[str, Draws]:
+    """Norms of all layers and values of some random weights, of samples that are read one at a time.
+
+    Args:
+        chains: The samples of each chain, as many of each.
+        seed: Chooses the weights, among those that are not zero in the first sample.
+    """
+    picks: dict[str, torch.Tensor] = {}
+    norms, values = [], []
+    for chain in chains:
+        for tensors in chain:
+            weights = learnt(tensors)
+            picks = picks or _pick(weights, seed)
+            norms.append([float(weight.double().norm()) for weight in weights.values()])
+            values.append([float(x) for name, index in picks.items() for x in weights[name].reshape(-1)[index]])
+    length = len(norms) // len(chains)
+    return {
+        NORMS: np.array(norms, dtype=np.float64).reshape(len(chains), length, -1),
+        SOME_WEIGHTS: np.array(values, dtype=np.float64).reshape(len(chains), length, -1),
+    }
+
+
+def learnt(tensors: Tensors) -> Tensors:
+    """What is learnt: no statistics of batch normalisation, which follow the weights."""
+    return {
+        name: tensor
+        for name, tensor in tensors.items()
+        if tensor.is_floating_point() and name.rpartition(".")[2] not in STATISTICS
+    }
+
+
+def _pick(weights: Tensors, seed: int) -> dict[str, torch.Tensor]:
+    alive = {name: weight.reshape(-1).nonzero().reshape(-1) for name, weight in weights.items()}
+    ends = np.cumsum([len(index) for index in alive.values()])
+    chosen = np.random.default_rng(seed).permutation(int(ends[-1]))[:WEIGHTS]
+    starts = ends - [len(index) for index in alive.values()]
+    return {
+        name: index[torch.from_numpy(np.sort(chosen[(chosen >= start) & (chosen < end)] - start))]
+        for (name, index), start, end in zip(alive.items(), starts, ends, strict=True)
+    }
+
+
+def latent_draws(posteriors: Sequence[Posterior], length: int) -> dict[str, Draws]:
+    """Sigma and delta of the last ``length`` samples of each chain, where they were kept."""
+    records = [posterior.records[-length:] for posterior in posteriors]
+    draws: dict[str, Draws] = {}
+    if all(record.sigma is not None for chain in records for record in chain):
+        draws[SIGMA] = np.array([[record.sigma for record in chain] for chain in records], dtype=np.float64)
+    if all(record.delta is not None for chain in records for record in chain):
+        deltas = [[list((record.delta or {}).values()) for record in chain] for chain in records]
+        draws[DELTA] = np.array(deltas, dtype=np.float64)
+    return draws
+
+
+def common_length(posteriors: Sequence[Posterior]) -> int:
+    """How many samples of each chain are used: as many as the shortest has, its and the others' last ones."""
+    length = min(len(posterior) for posterior in posteriors)
+    if not length:
+        raise RuntimeError("every chain must hold a sample, but got one without.")
+    return length
+
+
+def prediction_draws(
+    posteriors: Sequence[Posterior], inputs: tuple[Any, ...], batch_size: int | None, length: int
+) -> Draws:
+    """What the last ``length`` samples of each chain predict, of shape (chains, draws, rows, ...)."""
+    chains = []
+    for posterior in posteriors:
+        skipped = len(posterior) - length
+        outputs = posterior.outputs(*inputs, batch_size=batch_size)
+        chains.append([value.double().cpu().numpy() for i, value in enumerate(outputs) if i >= skipped])
+    return np.array(chains, dtype=np.float64)
+
+
+def converged(
+    posteriors: Sequence[Posterior], inputs: tuple[Any, ...], batch_size: int | None = None, seed: int = 0
+) -> list[Convergence]:
+    """Assess predictions on ``inputs`` (where given), norms of layers, latents and some weights, in this order."""
+    length = common_length(posteriors)
+    draws: dict[str, Draws] = {}
+    if inputs:
+        draws[PREDICTIONS] = prediction_draws(posteriors, inputs, batch_size, length)
+    weights = weight_draws([_last(posterior, length) for posterior in posteriors], seed=seed)
+    draws |= {NORMS: weights[NORMS], **latent_draws(posteriors, length), SOME_WEIGHTS: weights[SOME_WEIGHTS]}
+    return assess_all(draws, seed=seed)
+
+
+def assess_all(draws: Mapping[str, Draws], *, seed: int = 0) -> list[Convergence]:
+    """:func:`assess` for each kind of quantity."""
+    return [assess(name, values, seed=seed) for name, values in draws.items()]
+
+
+def _last(posterior: Posterior, length: int) -> Iterable[Tensors]:
+    return (posterior.tensors(index) for index in range(len(posterior) - length, len(posterior)))

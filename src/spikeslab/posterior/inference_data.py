@@ -1,0 +1,109 @@
+"""Samples as ArviZ InferenceData, for its plots, summaries and files.
+
+Groups: ``posterior`` holds the parameters by name, and the latents ``sigma`` and ``delta`` (one for each layer) where
+they were kept; ``predictions`` what every sample predicts on given inputs; ``sample_stats`` the step and the weight of
+each sample.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from fnmatch import fnmatchcase
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+
+from spikeslab.errors import check_count, quoted
+from spikeslab.posterior.convergence import (
+    DELTA,
+    common_length,
+    import_arviz,
+    latent_draws,
+    prediction_draws,
+)
+from spikeslab.posterior.samples import Tensors
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from spikeslab.posterior.posterior import Posterior
+
+PREDICTION = "prediction"
+
+
+def inference_data(
+    posteriors: Sequence[Posterior],
+    inputs: tuple[Any, ...],
+    *,
+    weights: str | Sequence[str],
+    limit: int | None,
+    thin: int,
+    batch_size: int | None,
+    seed: int,
+) -> Any:
+    """The samples of one or several chains; arguments as in :meth:`Posterior.to_arviz`."""
+    arviz = import_arviz()
+    check_count("thin", thin)
+    length = common_length(posteriors)
+    # The last sample stays, whatever the thinning: it is the one that everything else was compared to.
+    kept = slice((length - 1) % thin, None, thin)
+    coords: dict[str, Any] = {}
+    dims: dict[str, list[str]] = {}
+    places = _places(posteriors[0], weights, limit, seed)
+    draws: dict[str, NDArray[Any]] = _parameters(posteriors, places, length, kept)
+    for name, index in places.items():
+        if index is not None:
+            dims[name], coords[f"{name}_index"] = [f"{name}_index"], index
+    for name, latents in latent_draws(posteriors, length).items():
+        draws[name] = latents[:, kept]
+        if name == DELTA:
+            dims[DELTA], coords["layer"] = ["layer"], list(posteriors[0].records[-1].delta or {})
+    records = [posterior.records[-length:][kept] for posterior in posteriors]
+    groups: dict[str, Any] = {
+        "posterior": draws,
+        "sample_stats": {
+            "step": np.array([[record.step for record in chain] for chain in records]),
+            "weight": np.array([[record.weight for record in chain] for chain in records]),
+        },
+    }
+    if inputs:
+        groups["predictions"] = {PREDICTION: prediction_draws(posteriors, inputs, batch_size, length)[:, kept]}
+    return arviz.from_dict(**groups, dims=dims, coords=coords)
+
+
+def _places(
+    posterior: Posterior, weights: str | Sequence[str], limit: int | None, seed: int
+) -> dict[str, NDArray[np.int64] | None]:
+    """For each parameter that is asked for, the places in it that are kept; ``None`` is all of them."""
+    patterns = [weights] if isinstance(weights, str) else list(weights)
+    sizes = {name: param.numel() for name, param in posterior.model.named_parameters()}
+    chosen = {name: size for name, size in sizes.items() if any(fnmatchcase(name, p) for p in patterns)}
+    if not chosen:
+        raise ValueError(f"weights must match parameters among {quoted(sizes)}, but got {quoted(patterns)}.")
+    if limit is None:
+        return dict.fromkeys(chosen)
+    check_count("limit", limit)
+    rng = np.random.default_rng(seed)
+    return {
+        name: None if size <= limit else np.sort(rng.choice(size, limit, replace=False))
+        for name, size in chosen.items()
+    }
+
+
+def _parameters(
+    posteriors: Sequence[Posterior], places: dict[str, NDArray[np.int64] | None], length: int, kept: slice
+) -> dict[str, NDArray[Any]]:
+    chains = [
+        [_take(posterior.tensors(i), places) for i in range(len(posterior))[-length:][kept]] for posterior in posteriors
+    ]
+    return {name: np.stack([np.stack([sample[name] for sample in chain]) for chain in chains]) for name in places}
+
+
+def _take(tensors: Tensors, places: dict[str, NDArray[np.int64] | None]) -> dict[str, NDArray[Any]]:
+    taken = {}
+    for name, index in places.items():
+        tensor = tensors[name]
+        array = (tensor if tensor.dtype == torch.float64 else tensor.float()).numpy()
+        taken[name] = array if index is None else array.reshape(-1)[index]
+    return taken

@@ -1,0 +1,268 @@
+r"""The spike-and-slab prior of many chains at once: every chain k has its own latents.
+
+The weights have a leading dimension of chains. :math:`\rho` and :math:`\kappa` are tensors like the weights, and
+:math:`\sigma_k` and :math:`\delta_{lk}` replace the single numbers of :class:`~spikeslab.SpikeSlab`. Nothing is summed
+over chains, so chain k is, given the same noise, the chain that would run alone; a chain that diverges leaves the
+others as they are.
+
+The mixture is a scale family: :math:`\tilde\rho` depends on :math:`\beta/\sigma` alone, and so does the elastic net
+:math:`l_1|\beta|/\sigma_k + l_2\beta^2/(2\sigma_k^2)`. Omega is the same for all chains, hence :math:`l_1` and
+:math:`l_2` are the same affine functions of the smoothed rho for all of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from spikeslab.functional import mixture
+from spikeslab.functional.mixture import Affine
+from spikeslab.priors.adaptation import Marginal
+from spikeslab.priors.base import Prior
+from spikeslab.priors.scale import SMALLEST, Scale
+from spikeslab.priors.spike_slab import SpikeSlab
+from spikeslab.selection import Weights
+
+
+class StackedSpikeSlab(Prior):
+    """:class:`~spikeslab.SpikeSlab` for stacked chains, each with its own rho, kappa, sigma and delta.
+
+    >>> prior = StackedSpikeSlab([torch.zeros(3, 5, 4)], v0=1e-3, v1=1.0)
+    >>> prior.chains, prior.sigma.shape, prior.delta["weights[0]"].shape
+    (3, torch.Size([3]), torch.Size([3]))
+
+    Args:
+        weights: Sparse weights of a ``StackedModel``, with the chains along their first dimension.
+        **settings: Those of ``SpikeSlab``, the same for all chains.
+
+    Attributes:
+        chains: Number of chains.
+        scale: Sigma of each chain.
+    """
+
+    def __init__(self, weights: Weights, **settings: Any) -> None:
+        super().__init__(weights)
+        counts = {len(weight) if weight.ndim else 0 for weight in self.weights.values()}
+        if len(counts) > 1 or counts == {0}:
+            raise ValueError(
+                f"weights must have the same number of chains along their first dimension, but got {sorted(counts)}."
+            )
+        self.chains = counts.pop()
+        # What all chains share, the settings and how far kappa has come, is kept by the prior of one of them.
+        self._each = SpikeSlab({name: weight.detach()[0] for name, weight in self.weights.items()}, **settings)
+        device = next(iter(self.weights.values())).device
+        self.scale = self._each.scale = StackedScale(self._each.scale, self.chains, device)
+        initial = torch.tensor(list(self._each.delta.values()), dtype=torch.float64, device=device)
+        self._deltas = initial.unsqueeze(1).repeat(1, self.chains)
+        sizes = torch.tensor(self._each._sizes, device=device)
+        self._layer_of = torch.arange(len(sizes), device=device).repeat_interleave(sizes)
+        # (chains, weights of all layers): so small that one operation on all costs what one on a layer does.
+        self._rho: Tensor | None = None
+        self._rho_bar: Tensor | None = None
+
+    @property
+    def sigma(self) -> Tensor:
+        """Current sigma of each chain, (chains,)."""
+        return self.scale.sigmas
+
+    @property
+    def delta(self) -> dict[str, Tensor]:
+        """Inclusion probability of each layer and chain, (chains,)."""
+        return dict(zip(self.weights, self._deltas, strict=True))
+
+    @property
+    def rho(self) -> dict[str, Tensor]:
+        """Probability of the slab for every weight of every chain."""
+        beta = self._beta()
+        if isinstance(self._each.adapt, Marginal):
+            rho = self._responsibilities(beta)
+        else:
+            rho = torch.full_like(beta, self._each._initial_rho) if self._rho is None else self._rho
+        return dict(zip(self.weights, self._layers(rho), strict=True))
+
+    @property
+    def kappa(self) -> dict[str, tuple[Tensor, Tensor]]:
+        """The pair (kappa0, kappa1) of every weight of every chain."""
+        beta = self._beta()
+        both = (_strength(kappa, beta, self._smoothed(beta)) for kappa in self._each._kappa())
+        return dict(zip(self.weights, zip(*map(self._layers, both), strict=True), strict=True))
+
+    def penalties(self, num_data: int = 1) -> Tensor:
+        """What the prior adds to the mean loss of each chain, (chains,), as ``SpikeSlab.penalty``."""
+        sigma = self.scale.of_each_prior
+        if isinstance(self._each.adapt, Marginal):
+            logs = [
+                mixture.log_marginal(beta[chain], **densities, delta=float(delta[chain])).sum()
+                for chain, densities in enumerate(self._each._densities() | {"sigma": s} for s in sigma.tolist())
+                for beta, delta in zip(self._betas(), self._deltas, strict=True)
+            ]
+            return -torch.stack(logs).view(self.chains, -1).sum(1).double() / num_data
+        b, j = self._elastic_net_sums(self._beta())
+        return (b / sigma + j / (2.0 * sigma.square())) / num_data
+
+    def penalty(self, num_data: int = 1) -> float:
+        """The sum of :meth:`penalties`, as the loss of stacked chains is the sum of theirs."""
+        return float(self.penalties(num_data).sum())
+
+    def check_ready(self) -> None:
+        """Raise if sigma needs residuals and there are none."""
+        self._each.check_ready()
+
+    def discard(self) -> None:
+        """Forget residuals of a step that will not be taken."""
+        self._each.discard()
+
+    @torch.no_grad()
+    def update(self, step: int, num_data: int) -> None:
+        """Move the latents of every chain by one step of stochastic approximation (eqs. 12-15)."""
+        omega = self._each.adapt.omega(step)
+        if omega > 0.0:
+            beta = self._beta()
+            rho = self._responsibilities(beta)
+            if not isinstance(self._each.adapt, Marginal):
+                if self._rho is None or self._rho_bar is None:
+                    self._rho = torch.full_like(beta, self._each._initial_rho)
+                    self._rho_bar = torch.zeros_like(beta)
+                rho = self._rho.lerp_(rho, omega)
+                self._rho_bar.lerp_(rho, omega)
+            self._each._advance(omega)
+            self._maximise(omega, num_data, beta, rho)
+        self.discard()
+
+    def _maximise(self, omega: float, num_data: int, beta: Tensor, rho: Tensor) -> None:
+        """Move sigma and delta of every chain towards the maxima of Q (eqs. 14 and 15)."""
+        if self.scale.coupling == "conjugate":
+            self.scale.update_each(omega, *self._elastic_net_sums(beta), sum(self._each._sizes), num_data)
+        elif self.scale.coupling == "independent":
+            nothing = torch.zeros_like(self.sigma)
+            self.scale.update_each(omega, nothing, nothing, sum(self._each._sizes), num_data)
+        if self._each.learn_delta:
+            layers = zip(rho.split(self._each._sizes, dim=1), self._each._sizes, self._each._b, strict=True)
+            new = [
+                mixture.delta(rho_sum=of_layer.sum(1), num_weights=size, a=self._each._a, b=b)
+                for of_layer, size, b in layers
+            ]
+            self._deltas = self._deltas.lerp(torch.stack(new).double(), omega)
+
+    def _responsibilities(self, beta: Tensor) -> Tensor:
+        odds = mixture.log_odds(**self._each._densities() | {"sigma": 1.0}, deltas=[0.5])[0]
+        offsets = (self._deltas.logit(eps=mixture.TINY) + odds.offset).to(beta.dtype)
+        if self._each.sigma_in_rho and self.scale.coupling != "independent":
+            beta = beta / self.sigma.to(beta.dtype).unsqueeze(1)
+        return mixture.slab_probability(beta, odds.linear, odds.quadratic, offsets.t()[:, self._layer_of])
+
+    def _smoothed(self, beta: Tensor) -> Tensor | None:
+        """The rho in kappa, or ``None`` where no latent has moved and it is zero."""
+        return self._responsibilities(beta) if isinstance(self._each.adapt, Marginal) else self._rho_bar
+
+    def _elastic_net_sums(self, beta: Tensor) -> tuple[Tensor, Tensor]:
+        """B and J of every chain, (chains,)."""
+        l1, l2 = mixture.elastic_net(*self._each._kappa(), self._each.spike, self._each.slab)
+        smoothed, magnitude = self._smoothed(beta), beta.abs()
+        b = _strength(l1, beta, smoothed).mul_(magnitude).sum(1)
+        j = _strength(l2, beta, smoothed).mul_(magnitude).mul_(magnitude).sum(1)
+        return b.double(), j.double()
+
+    def _add_gradient_(self, indices: list[int], betas: list[Tensor], outs: list[Tensor], num_data: int) -> None:
+        beta = self._beta()
+        l1, l2 = mixture.elastic_net(*self._each._kappa(), self._each.spike, self._each.slab)
+        smoothed = self._smoothed(beta)
+        sigma = self.scale.of_each_prior.to(beta.dtype).unsqueeze(1)
+        gradient = _strength(l2, beta, smoothed).mul_(beta).div_(sigma)
+        gradient.addcmul_(_strength(l1, beta, smoothed), beta.sign()).div_(sigma * num_data)
+        layers = self._layers(gradient)
+        torch._foreach_add_(outs, [layers[index] for index in indices])
+
+    def _beta(self) -> Tensor:
+        """All weights, (chains, weights of all layers)."""
+        return torch.cat([beta.reshape(self.chains, -1) for beta in self._betas()], dim=1)
+
+    def _layers(self, flat: Tensor) -> list[Tensor]:
+        """Cut what :meth:`_beta` joins, in the shapes of the weights."""
+        parts = flat.split(self._each._sizes, dim=1)
+        return [part.reshape(weight.shape) for part, weight in zip(parts, self.weights.values(), strict=True)]
+
+    def state_dict(self) -> dict[str, Any]:
+        """Latents of all chains and counters."""
+        return super().state_dict() | {
+            "sigma": self.sigma,
+            "delta": self._deltas,
+            "omega_sum": self._each._omega_sum,
+            "progress": self._each._progress,
+            "rho": self._rho,
+            "rho_bar": self._rho_bar,
+        }
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Take over latents and counters; a state of other weights is refused and changes nothing."""
+        self.check_state(state)
+        self.discard()
+        self.scale.sigmas = torch.empty_like(self.sigma).copy_(state["sigma"])
+        self._deltas = torch.empty_like(self._deltas).copy_(state["delta"])
+        self._each._omega_sum = float(state["omega_sum"])
+        self._each._progress = float(state["progress"])
+        beta = self._beta()
+        self._rho, self._rho_bar = (
+            None if state[kind] is None else torch.empty_like(beta).copy_(state[kind]) for kind in ("rho", "rho_bar")
+        )
+
+    def check_state(self, state: Mapping[str, Any]) -> None:
+        """Raise if the state is not for these weights and chains."""
+        super().check_state(state)
+        if len(state["sigma"]) != self.chains:
+            raise ValueError(f"state_dict must be of {self.chains} chains, but got {len(state['sigma'])}.")
+        own = self.chains, sum(self._each._sizes)
+        for kind in ("rho", "rho_bar"):
+            if state[kind] is not None and tuple(state[kind].shape) != own:
+                raise ValueError(
+                    f"state_dict must hold a {kind} of the shape {own} or none, but got {tuple(state[kind].shape)}."
+                )
+
+
+class StackedScale(Scale):
+    """Sigma of every chain, learnt from the residuals of that chain.
+
+    Args:
+        scale: Settings and initial sigma.
+        chains: Number of chains.
+        device: Of the weights.
+
+    Attributes:
+        sigmas: Sigma of each chain, (chains,).
+    """
+
+    def __init__(self, scale: Scale, chains: int, device: torch.device) -> None:
+        super().__init__(scale.sigma, scale.nu, scale.lam, scale._coupling, scale.average)
+        self.sigmas = torch.full((chains,), scale.sigma, dtype=torch.float64, device=device)
+
+    @property
+    def of_each_prior(self) -> Tensor:
+        """The sigmas in the densities of the weights: 1 where they are independent of the noise."""
+        return torch.ones_like(self.sigmas) if self.coupling == "independent" else self.sigmas
+
+    def update_each(self, omega: float, b: Tensor, j: Tensor, num_weights: int, num_data: int) -> None:
+        """Move every sigma towards the maximum of its Q1 by ``omega``, given B and J of each chain."""
+        new = self._maxima(b, j, num_weights, num_data).clamp_min(SMALLEST)
+        if self.average == "sigma":
+            self.sigmas = self.sigmas + omega * (new - self.sigmas)
+        else:
+            self.sigmas = ((1.0 - omega) * self.sigmas.square() + omega * new.square()).sqrt()
+
+    def _maxima(self, b: Tensor, j: Tensor, num_weights: int, num_data: int) -> Tensor:
+        if self._squares is None:
+            return mixture.sigma_classification(b=b, j=j, num_weights=num_weights, nu=self.nu, lam=self.lam)
+        squares = self._squares.double() * num_data / self._rows
+        num_targets = self._targets * num_data / self._rows
+        if self.coupling == "independent":
+            return mixture.sigma_independent(squares=squares, num_targets=num_targets, nu=self.nu, lam=self.lam)
+        return mixture.sigma_regression(
+            b=b, j=j, squares=squares, num_targets=num_targets, num_weights=num_weights, nu=self.nu, lam=self.lam
+        )
+
+
+def _strength(weight: Affine, beta: Tensor, smoothed: Tensor | None) -> Tensor:
+    """``base + slope * smoothed`` for every weight, in new memory."""
+    return torch.full_like(beta, weight.base) if smoothed is None else (smoothed * weight.slope).add_(weight.base)
