@@ -2,9 +2,9 @@
 
 from spikeslab import presets
 from spikeslab.errors import NonFiniteError, SpikeSlabWarning
-from spikeslab.likelihoods import GaussianLikelihood
+from spikeslab.likelihoods import GaussianLikelihood, StackedGaussianLikelihood
 from spikeslab.posterior import Chains, Convergence, Posterior, Prediction, recalibrate
-from spikeslab.priors import EM, L1, L2, SA, Fixed, Marginal, Prior, SpikeSlab, SpikeSlabGaussian
+from spikeslab.priors import EM, L1, L2, SA, Fixed, Marginal, Prior, SpikeSlab, SpikeSlabGaussian, StackedSpikeSlab
 from spikeslab.pruning import Pruner, RhoPruner, Sparsity, measure_sparsity
 from spikeslab.samplers import PSGLD, SGHMC, SGLD, Sampler
 from spikeslab.schedules import (
@@ -47,6 +47,8 @@ __all__ = [
     "SpikeSlab",
     "SpikeSlabGaussian",
     "SpikeSlabWarning",
+    "StackedGaussianLikelihood",
+    "StackedSpikeSlab",
     "constant",
     "cosine",
     "cubic_sparsity",

@@ -26,6 +26,7 @@ from torch import Tensor, nn
 
 from spikeslab.errors import check_count, check_number
 from spikeslab.posterior import Posterior
+from spikeslab.posterior.modes import evaluating
 
 LogProbabilities: TypeAlias = Callable[[Tensor], Tensor]
 
@@ -34,13 +35,8 @@ def of_model(model: nn.Module) -> LogProbabilities:
     """Log-probabilities of one network that returns logits, in evaluation mode."""
 
     def log_probabilities(x: Tensor) -> Tensor:
-        modes = {module: module.training for module in model.modules()}
-        model.eval()
-        try:
+        with evaluating(model):
             logits: Tensor = model(x)
-        finally:
-            for module, mode in modes.items():
-                module.training = mode
         return logits.log_softmax(dim=1)
 
     return log_probabilities

@@ -68,7 +68,7 @@ def test_other_settings_are_refused(tmp_path: Path) -> None:
     assert str(caught.value) == f"{path} was made with --steps 1 instead of --steps 2"
 
 
-@pytest.mark.parametrize("text", ["something else\n", "", '{"--steps": 1}\n{"seed": 0}\n', "[1]\n[2]\n"])
+@pytest.mark.parametrize("text", ["something else\n", '{"--steps": 1}\n{"seed": 0}\n', "[1]\n[2]\n"])
 def test_other_files_are_refused(tmp_path: Path, text: str) -> None:
     path = tmp_path / "cells.jsonl"
     path.write_text(text)

@@ -109,6 +109,17 @@ def test_summary_support_and_false_discovery_rate(rng):
     assert np.mean(1 - model.pip_[order]) > 0.2
 
 
+def test_copies_of_a_column_share_its_probability(rng):
+    X = rng.standard_normal((80, 10))
+    X = np.column_stack([X, X[:, 3], X[:, 3]])
+    y = 2.0 * X[:, 3] + rng.standard_normal(80)
+    model = SpikeSlabRegressor(n_chains=2, n_jobs=1, random_state=0).fit(X, y)
+    copies = [3, 10, 11]
+    assert model.pip_[copies].max() - model.pip_[copies].min() < 0.1
+    assert model.coef_[copies].sum() == pytest.approx(2.0, abs=0.4)
+    assert np.delete(model.pip_, copies).max() < 0.3
+
+
 def test_prediction_intervals_cover(rng):
     X, y, beta = _data(rng, n=200)
     model = _quick(n_iter=1000).fit(X[:80], y[:80])

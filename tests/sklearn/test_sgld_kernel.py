@@ -123,6 +123,20 @@ def test_divergence_says_what_to_do(rng):
     )
 
 
+@pytest.mark.parametrize(("classes", "step"), [(0, 0.001), (2, 1.0), (3, 1.0)])
+def test_a_chain_that_is_thrown_about_for_ever_has_diverged(classes, step, rng):
+    """The paper's steps on 200 times as many rows: sigma grows with the coefficients, and all numbers stay finite."""
+    X = rng.standard_normal((20_000, 4))
+    score = X[:, 0] + rng.standard_normal(20_000)
+    y = np.digitize(score, [-0.5, 0.5][: classes - 1]).astype(float) if classes else score - score.mean()
+    chain = SGLDChain(X, y, classes, "sgld-sa", SGLDSettings(step=(step, 0.0, 1 / 3)), 500, 2500, rng)
+    while chain.done < 2500:
+        chain.advance(500)
+    assert all(np.isfinite(draw[0]).all() for draw in chain.kept)
+    with pytest.raises(FloatingPointError, match=r"too large for 20,000 rows of 4 variables; use method='auto'"):
+        chain.collect()
+
+
 @pytest.mark.parametrize(
     ("settings", "message"),
     [

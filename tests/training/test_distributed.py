@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import os
 import runpy
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -267,3 +268,41 @@ def test_the_example_runs_with_and_without_torchrun(
     assert chains[1].startswith("chain 1: accuracy ")
     assert chains[1].removeprefix("chain 1") != alone[0].removeprefix("chain 0")
     assert [lines[-1] for lines in (alone, chains)] == ["sparsity 0.900, 8 samples", "sparsity 0.900, 16 samples"]
+
+
+def launch(out: Path, mode: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
+    environment = os.environ | {"OMP_NUM_THREADS": "1", "PYTHONPATH": str(SOURCE)}
+    return subprocess.run(
+        [*command, str(WORKERS / "loop_ranks.py"), str(out), mode],
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=600,
+        check=False,
+    )
+
+
+def continued(out: Path, first: str) -> None:
+    """Begin a run that ends early, continue it, and compare it with one that nothing disturbed."""
+    whole = launch(out / "whole", "whole")
+    assert whole.returncode == 0, whole.stderr
+    begun = launch(out / "begun", first)
+    if first == "stop":  # the signal reaches one of them
+        assert begun.stdout.count("Stopped after step 32 of 60.") == 2, begun.stdout + begun.stderr
+    else:  # as if the second rank had been killed while it wrote its last checkpoint
+        assert begun.returncode != 0
+        shutil.rmtree(out / "begun" / "rank-1" / "checkpoints" / "step-000000030")
+    resumed = launch(out / "begun", "resume")
+    assert resumed.returncode == 0, resumed.stderr
+    end = load_file(out / "whole" / "0.st")
+    assert all(identical(load_file(out / "begun" / f"{rank}.st"), end) for rank in range(2))
+
+
+def test_ranks_that_share_a_chain_stop_and_continue_at_the_same_step(tmp_path: Path) -> None:
+    continued(tmp_path, "stop")
+
+
+@pytest.mark.slow
+def test_ranks_that_share_a_chain_continue_after_a_kill_at_the_same_step(tmp_path: Path) -> None:
+    continued(tmp_path, "kill")

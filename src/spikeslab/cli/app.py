@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import signal
 import sys
+import threading
+from types import FrameType
 from typing import Annotated
 
 import typer
@@ -50,8 +53,15 @@ def _options(
     """Sparse Bayesian deep learning for PyTorch: an adaptive spike-and-slab prior and SG-MCMC samplers."""
 
 
+def _terminate(number: int, frame: FrameType | None) -> None:
+    raise Interrupted("Terminated.", number)
+
+
 def run(arguments: list[str] | None = None) -> int:
     """Run a command and return its exit code: 2 for bad input, 128 + n for signal n, each with one sentence."""
+    before = (
+        signal.signal(signal.SIGTERM, _terminate) if threading.current_thread() is threading.main_thread() else None
+    )
     try:
         code = typer.main.get_command(app).main(arguments, prog_name="spikeslab", standalone_mode=False)
     except InputError as error:
@@ -67,6 +77,9 @@ def run(arguments: list[str] | None = None) -> int:
         return error.exit_code
     except (KeyboardInterrupt, typer.Abort):
         code = INTERRUPTED
+    finally:
+        if before is not None:
+            signal.signal(signal.SIGTERM, before)
     if code == INTERRUPTED:
         print("Interrupted.", file=sys.stderr)
     return code if isinstance(code, int) else 0

@@ -15,6 +15,7 @@ from typing import Any, NamedTuple, TypeAlias
 import torch
 
 from spikeslab.experiments.threads import one_thread
+from spikeslab.training.lock import lock_file
 
 Record: TypeAlias = dict[str, Any]
 
@@ -47,9 +48,13 @@ class CellFile:
         self.path = path
         self.settings = dict(settings)
         self.records: dict[Cell, Record] = {}
-        if not path.exists():
+        self._read()
+
+    def _read(self) -> None:
+        path = self.path
+        text = path.read_text(encoding="utf-8") if path.exists() else ""
+        if not text:
             return
-        text = path.read_text(encoding="utf-8")
         whole, _, torn = text.rpartition("\n")
         try:
             head, *lines = (json.loads(line) for line in whole.splitlines())
@@ -63,6 +68,22 @@ class CellFile:
         if torn:
             path.write_text(f"{whole}\n", encoding="utf-8")
 
+    @contextmanager
+    def locked(self) -> Iterator[None]:
+        """Keep other processes from adding cells.
+
+        Raises:
+            SettingsError: If another process does.
+        """
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        with self.path.open("ab") as handle:
+            try:
+                lock_file(handle)
+            except OSError as error:
+                raise SettingsError(f"{self.path} is in use by another run") from error
+            self._read()  # what another run may have added since
+            yield
+
     def __contains__(self, cell: Cell) -> bool:
         return cell in self.records
 
@@ -71,10 +92,9 @@ class CellFile:
 
     def add(self, cell: Cell, record: Record) -> None:
         """Append a finished cell; what it holds survives a crash of this process."""
-        new = not self.path.exists()
         self.path.parent.mkdir(parents=True, exist_ok=True)
         with self.path.open("a", encoding="utf-8") as file:
-            if new:
+            if not file.tell():
                 file.write(json.dumps(self.settings) + "\n")
             file.write(json.dumps({**cell._asdict(), **record}, allow_nan=False) + "\n")
         self.records[cell] = record
@@ -97,7 +117,17 @@ def run_cells(
         workers: Processes; 1 works in this one.
         on_done: Called after each new cell.
     """
-    todo = [cell for cell in cells if cell not in file]
+    with file.locked():
+        _run_missing(file, [cell for cell in cells if cell not in file], work, workers, on_done)
+
+
+def _run_missing(
+    file: CellFile,
+    todo: Sequence[Cell],
+    work: Callable[[Cell], Record],
+    workers: int,
+    on_done: Callable[[Cell], None],
+) -> None:
     if workers == 1 or len(todo) == 1:
         with one_thread():
             for cell in todo:

@@ -8,6 +8,8 @@ from typing import Any
 import torch
 from torch import nn
 
+from spikeslab.posterior.modes import evaluating
+
 
 @torch.no_grad()
 def recalibrate(model: nn.Module, batches: Iterable[Any]) -> None:
@@ -24,18 +26,15 @@ def recalibrate(model: nn.Module, batches: Iterable[Any]) -> None:
         for module in model.modules()
         if isinstance(module, nn.modules.batchnorm._BatchNorm) and module.track_running_stats
     ]
-    modes = {module: module.training for module in model.modules()}
     momenta = [norm.momentum for norm in norms]
-    model.eval()
-    for norm in norms:
-        norm.reset_running_stats()
-        norm.momentum = None  # None is a cumulative average in torch
-        norm.train()
-    try:
-        for batch in batches:
-            model(batch[0] if isinstance(batch, (tuple, list)) else batch)
-    finally:
-        for norm, momentum in zip(norms, momenta, strict=True):
-            norm.momentum = momentum
-        for module, mode in modes.items():
-            module.training = mode
+    with evaluating(model):
+        for norm in norms:
+            norm.reset_running_stats()
+            norm.momentum = None  # None is a cumulative average in torch
+            norm.train()
+        try:
+            for batch in batches:
+                model(batch[0] if isinstance(batch, (tuple, list)) else batch)
+        finally:
+            for norm, momentum in zip(norms, momenta, strict=True):
+                norm.momentum = momentum

@@ -6,7 +6,6 @@ import copy
 import os
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
@@ -20,6 +19,7 @@ from spikeslab.posterior.batch_norm import recalibrate
 from spikeslab.posterior.batched import BatchedForward
 from spikeslab.posterior.convergence import Convergence, converged
 from spikeslab.posterior.inference_data import inference_data
+from spikeslab.posterior.modes import evaluating
 from spikeslab.posterior.prediction import Average, Prediction, probabilities
 from spikeslab.posterior.samples import DiskSamples, MemorySamples, Samples, Tensors, named_tensors, snapshot
 from spikeslab.priors.spike_slab import SpikeSlab
@@ -274,7 +274,7 @@ class Posterior:
         batches = list(_batches(inputs, batch_size))
         start = 0
         while start < len(self):
-            with torch.no_grad(), _evaluating(self.model):
+            with torch.no_grad(), evaluating(self.model):
                 first = self.tensors(start)
                 count = min(self._batched.together(first, batches[0]), len(self) - start)
                 samples = [first, *(self.tensors(index) for index in range(start + 1, start + count))]
@@ -424,18 +424,6 @@ def _noise(value: Tensor, sigma: float | None) -> Tensor:
     if bool(((value < 0.0) | (value > 1.0)).any()):  # no probabilities, and no likelihood that would know
         return torch.full_like(value, torch.nan)
     return value * (1.0 - value)
-
-
-@contextmanager
-def _evaluating(model: nn.Module) -> Iterator[None]:
-    """Evaluation mode, and afterwards for every module the mode it was in."""
-    modes = {module: module.training for module in model.modules()}
-    model.eval()
-    try:
-        yield
-    finally:
-        for module, mode in modes.items():
-            module.training = mode
 
 
 def _identity(outputs: Tensor) -> Tensor:

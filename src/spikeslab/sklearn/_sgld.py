@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 from scipy import sparse
+from scipy.special import log_expit, log_softmax
 
 from spikeslab.sklearn._chains import Chain
 from spikeslab.sklearn._draws import ChainDraws
@@ -32,6 +33,8 @@ if TYPE_CHECKING:
     Floats = NDArray[np.float64]
 
 ADAPTATIONS = {"sgld-sa": SA, "sgld-em": EM, "sgld": FIXED}
+CHECKED = 1000  # rows on which a kept draw is compared with no model
+WORSE = 4.0  # times the loss of a model without variables: the chain has diverged
 MAX_KEPT = 20_000_000  # numbers kept per chain; thinning grows beyond
 
 
@@ -97,6 +100,10 @@ class SGLDChain(Chain):
             grad=np.empty((vectors, p + 1), kind),
         )
         self.kept: list[tuple[Array, Array, Floats]] = []
+        self.excess: list[float] = []
+        self.null_loss = self._loss(np.arange(n), np.zeros(shape), self._null_intercept())
+        if family == GAUSSIAN:
+            self.null_loss += settings.sigma**2  # a response that does not vary is no reason to call noise divergence
         self.inclusion = np.zeros(shape)
 
     def advance(self, steps: int) -> int:
@@ -110,8 +117,26 @@ class SGLDChain(Chain):
             raise FloatingPointError(self._divergence())
         if self.done > self.warmup:
             self.kept.append((beta.copy(), self.state.intercept.copy(), latent.copy()))
+            self.excess.append(self._loss(self.state.order[:CHECKED], beta, self.state.intercept) / self.null_loss)
             self.inclusion += responsibilities(beta, latent[0], latent[1], self.rule.v0, self.rule.v1)
         return ran
+
+    def _null_intercept(self) -> Floats:
+        """The intercepts of a model without variables."""
+        if self.rule.family == GAUSSIAN:
+            return np.zeros(1)
+        shares = np.bincount(self.y.astype(np.int64), minlength=2) / self.y.size
+        return np.log(shares[1:] / shares[0]) if self.rule.family == BINARY else np.log(shares)
+
+    def _loss(self, chosen: NDArray[np.int64], beta: Array, intercept: Array) -> float:
+        """Mean squared error, or mean log loss, on the chosen rows."""
+        psi = self.rows[chosen] @ beta.T.astype(np.float64) + intercept
+        y = self.y[chosen]
+        if self.rule.family == GAUSSIAN:
+            return float(np.square(y - psi[:, 0]).mean())
+        if self.rule.family == BINARY:
+            return float(-log_expit(np.where(y == 1, psi[:, 0], -psi[:, 0])).mean())
+        return float(-log_softmax(psi, axis=1)[np.arange(y.size), y.astype(np.int64)].mean())
 
     def _divergence(self) -> str:
         """What to do when the steps were too large; the curvature grows with the number of rows."""
@@ -125,7 +150,14 @@ class SGLDChain(Chain):
         )
 
     def collect(self) -> ChainDraws:
-        """Return the kept draws; inclusion probabilities average the responsibilities of equation (12)."""
+        """Return the kept draws; inclusion probabilities average the responsibilities of equation (12).
+
+        Raises:
+            FloatingPointError: If the draws fit far worse than a model without variables: steps that are too large
+                can throw a chain about for ever, its sigma growing with it, without any number becoming infinite.
+        """
+        if np.median(self.excess) > WORSE:
+            raise FloatingPointError(self._divergence())
         vectors = self.inclusion.shape[0]
         coef = np.array([draw[0] for draw in self.kept], dtype=np.float64)
         inclusion = self.inclusion / len(self.kept)

@@ -13,6 +13,8 @@ from spikeslab.training.loop import Training, cross_entropy
 from spikeslab.training.posterior_evaluation import PosteriorEvaluation
 from spikeslab.training.progress import ShowProgress
 from spikeslab.training.replica_exchange import ReplicaExchange
+from spikeslab.training.stacked import StackedModel
+from spikeslab.training.swaps import temperature_ladder
 from spikeslab.training.thermometer import Thermometer
 
 __all__ = [
@@ -33,10 +35,12 @@ __all__ = [
     "ReplicaExchange",
     "RunFolder",
     "ShowProgress",
+    "StackedModel",
     "TensorBatches",
     "Thermometer",
     "Training",
     "cross_entropy",
     "describe_classifier",
     "gather_chains",
+    "temperature_ladder",
 ]

@@ -158,11 +158,21 @@ class DataOrder:
             "epoch": self.epoch,
             "position": self.position,
             "begin": self._begin,
+            "tensors": self._tensors(),
             "generator": None if own is None else own.get_state(),
         }
 
+    def _tensors(self) -> dict[str, int] | None:
+        """What the order of batches in memory depends on."""
+        data = self.data
+        if not isinstance(data, TensorBatches):
+            return None
+        return {"rows": data.rows, "batch_size": data.batch_size, "seed": data.seed, "drop_last": int(data.drop_last)}
+
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Continue from a state."""
+        """Continue from a state; one of other ``TensorBatches`` is refused and changes nothing."""
+        if state["tensors"] != self._tensors():
+            raise ValueError(f"data must be those of the state, {state['tensors']}, but got {self._tensors()}.")
         self.epoch, self.position = int(state["epoch"]), int(state["position"])
         self._begin = state["begin"]
         self._iterator = None

@@ -19,6 +19,9 @@ if TYPE_CHECKING:
     from spikeslab.training.loop import Training
 
 
+EVALUATED = "evaluation"
+
+
 @dataclass(frozen=True)
 class Every:
     """How often something happens: every so many steps, epochs or seconds; one of the three.
@@ -149,24 +152,31 @@ class Evaluate(Callback):
     Args:
         function: Returns names and numbers, such as :class:`~spikeslab.training.ClassifierEvaluation`.
         every: How often; the last step is always followed by one.
+        name: Its key in the log and in a checkpoint; a second evaluation of a run needs another.
     """
 
-    name = "evaluation"
-
-    def __init__(self, function: Callable[[], Mapping[str, Any]], every: Every | None = None) -> None:
+    def __init__(
+        self, function: Callable[[], Mapping[str, Any]], every: Every | None = None, *, name: str = EVALUATED
+    ) -> None:
+        self.name = name
         self.function = function
         self.every = every or Every(epochs=1)
         self.last: dict[str, Any] = {}
         self._evaluated = -1
+        self._time = 0.0
 
     def __call__(self) -> dict[str, Any]:
         """Evaluate now."""
         self.last = dict(self.function())
         return self.last
 
+    def begin(self, run: Training) -> None:
+        """Count the time from here."""
+        self._time = run.seconds
+
     def after_step(self, run: Training) -> None:
         """Evaluate, if it is this step's turn."""
-        if self.every.due(run, run.seconds):
+        if self.every.due(run, run.seconds - self._time):
             self._evaluate(run)
 
     def end(self, run: Training) -> None:
@@ -176,12 +186,12 @@ class Evaluate(Callback):
 
     def _evaluate(self, run: Training) -> None:
         self()
-        self._evaluated = run.steps
+        self._evaluated, self._time = run.steps, run.seconds
 
     def metrics(self) -> dict[str, Any]:
         """The numbers among what the last evaluation found."""
         numbers = {name: value for name, value in self.last.items() if isinstance(value, (int, float))}
-        return {"evaluation": numbers} if numbers else {}
+        return {self.name: numbers} if numbers else {}
 
     def state_dict(self) -> dict[str, State]:
         """What was found last, and when."""

@@ -1,6 +1,6 @@
 """Checkpoints: folders that hold a whole state, or are recognised as damaged.
 
-A checkpoint is the folder ``step-000000500`` with ``state.json``, ``tensors.safetensors``, ``files/`` (second names of
+A checkpoint is the folder ``step-000000500`` with ``state.json``, ``tensors.safetensors``, ``files/`` (copies of
 files in the state, such as the samples of a posterior on disk) and ``SHA256SUMS``, which ``sha256sum --check`` reads
 too. It is written under another name, flushed to the disk and renamed, so it is there in full or not at all.
 
@@ -142,7 +142,7 @@ class Checkpoints:
                 self.load(step)
             except CheckpointError:
                 continue
-            return f"The one of step {step} is good: continue from it with resume={step} (--from-step {step})."
+            return f"The one of step {step} is good: continue from it with resume={step}."
         return "No other checkpoint is good."
 
 
@@ -153,7 +153,7 @@ def _write(folder: Path, step: int, state: dict[str, State]) -> None:
     names = {}
     for index, (name, source) in enumerate(parts.files.items()):
         names[name] = f"{index:06d}-{source.name}"
-        _link(source, folder / FILES / names[name])
+        shutil.copyfile(source, folder / FILES / names[name])
     record = {"format": FORMAT, "version": VERSION, "step": step, "files": names, "state": parts.text}
     (folder / STATE).write_text(json.dumps(record, indent=1, allow_nan=False), encoding="utf-8")
     (folder / SUMS).write_text(_sums(folder), encoding="utf-8")
@@ -161,14 +161,6 @@ def _write(folder: Path, step: int, state: dict[str, State]) -> None:
         flush(path)
     for path in (folder / SUMS, folder / FILES, folder):
         flush(path)
-
-
-def _link(source: Path, target: Path) -> None:
-    """Give a file a second name, which costs nothing and keeps its content; copy it where that cannot be."""
-    try:
-        target.hardlink_to(source)
-    except OSError:
-        shutil.copyfile(source, target)
 
 
 def _contents(folder: Path) -> list[Path]:
@@ -208,6 +200,11 @@ def _difference(folder: Path, expected: bytes) -> str:
         sums = {name: value for value, name in lines}
     except ValueError:
         return f"{SUMS} is unreadable"
+    extra = [
+        str(path.relative_to(folder)) for path in _contents(folder) if path.relative_to(folder).as_posix() not in sums
+    ]
+    if extra:
+        return f"{extra[0]} was added"
     for name, value in sums.items():
         if not (folder / name).is_file():
             return f"{name} is missing"

@@ -4,17 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from hashlib import sha256
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-
-class Stateful(Protocol):
-    """A sampler, a prior, a pruner: whatever has a state."""
-
-    def state_dict(self) -> Mapping[str, Any]:
-        """All state."""
+from spikeslab.training.state_tree import Stateful
 
 
 def digests(part: nn.Module | Stateful) -> Iterator[tuple[str, int]]:

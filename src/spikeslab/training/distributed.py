@@ -25,7 +25,8 @@ from torch.nn.parallel import DistributedDataParallel
 
 from spikeslab.errors import check_count
 from spikeslab.samplers.noise import mix64
-from spikeslab.training.digests import Stateful, digests
+from spikeslab.training.digests import digests
+from spikeslab.training.state_tree import Stateful
 
 if TYPE_CHECKING:  # torch may be built without it
     from torch.distributed import ProcessGroup
@@ -145,6 +146,19 @@ class Ranks:
         total = values.clone()
         dist.all_reduce(total, group=self.data_group)
         return total / self.data_size
+
+    def highest(self, value: int) -> int:
+        """The highest of the numbers that the ranks of this chain have; all of them must call it."""
+        if self.data_size == 1:
+            return value
+        device = "cuda" if dist.get_backend(self.data_group) == "nccl" else "cpu"
+        shared = torch.tensor(value, dtype=torch.int64, device=device)
+        dist.all_reduce(shared, op=dist.ReduceOp.MAX, group=self.data_group)
+        return int(shared)
+
+    def lowest(self, value: int) -> int:
+        """The lowest of the numbers that the ranks of this chain have; all of them must call it."""
+        return -self.highest(-value)
 
     def check_same(self, *parts: nn.Module | Stateful) -> None:
         """Raise on all ranks of a chain if they differ in a bit; all of them must call it.

@@ -15,6 +15,7 @@ from spikeslab.metrics import (
     negative_log_likelihood,
     reliability_curve,
 )
+from spikeslab.posterior.modes import evaluating
 
 
 def describe_classifier(probabilities: Tensor, labels: Tensor) -> dict[str, Any]:
@@ -49,11 +50,6 @@ class ClassifierEvaluation:
     @torch.no_grad()
     def __call__(self) -> dict[str, Any]:
         """What :func:`describe_classifier` says."""
-        modes = {module: module.training for module in self.model.modules()}
-        self.model.eval()
-        try:
+        with evaluating(self.model):
             parts = [self.model(batch).softmax(dim=1) for batch in self.x.split(self.batch_size)]
-        finally:
-            for module, mode in modes.items():
-                module.training = mode
         return describe_classifier(torch.cat(parts), self.y)

@@ -23,8 +23,8 @@ from typing import TYPE_CHECKING, Any
 
 from spikeslab.errors import SpikeSlabWarning
 from spikeslab.files import write_atomically
-from spikeslab.training.callbacks import Callback, Evaluate, Every
-from spikeslab.training.checkpoints import CheckpointError, Checkpoints
+from spikeslab.training.callbacks import EVALUATED, Callback, Evaluate, Every
+from spikeslab.training.checkpoints import Checkpoint, CheckpointError, Checkpoints
 from spikeslab.training.interruption import Interrupted
 from spikeslab.training.lock import FolderLock
 from spikeslab.training.log import Log, MetricsLog, finite
@@ -73,7 +73,14 @@ class RunFolder:
         tensorboard: bool = False,
         report: bool = True,
     ) -> None:
+        if not isinstance(resume, int) or resume < 0:
+            raise ValueError(f"resume must be True, False or the step of a checkpoint, but got {resume!r}.")
+        for name, every in (("checkpoint_every", checkpoint_every), ("log_every", log_every)):
+            if every is not None and not isinstance(every, Every):
+                raise TypeError(f"{name} must be Every(steps=...), Every(epochs=...) or the like, but got {every!r}.")
         self.path = Path(path)
+        if self.path.exists() and not self.path.is_dir():
+            raise NotADirectoryError(f"path must be a folder, but {self.path} is a file.")
         self.resume = resume
         self.settings = json.loads(json.dumps(dict(settings or {}), default=str))
         self.seed = seed
@@ -96,6 +103,11 @@ class RunFolder:
         """
         with FolderLock(self.path):
             self._restore(run)
+            if run.steps > total_steps:
+                raise ValueError(
+                    f"epochs or steps must not be fewer than the run in {self.path} has, {run.steps} steps, but got "
+                    f"{total_steps} steps."
+                )
             self._record(run, total_steps, "running")
             try:
                 yield
@@ -103,7 +115,8 @@ class RunFolder:
                 status = "interrupted" if isinstance(error, Interrupted) else "failed"
                 self._record(run, total_steps, status, f"{error}" or type(error).__name__)
                 raise
-            self._write_evaluation(run)
+            finally:
+                self._write_evaluation(run)
             self._record(run, total_steps, "finished")
             if self.report:
                 self._write_report()
@@ -111,16 +124,27 @@ class RunFolder:
     def stop(self, run: Training) -> str:
         """Save the state of a run that was asked to stop; returns a sentence that says how to go on."""
         self._saving.save(run)
-        return f"The state is saved in {self.path}: continue with resume=True (--resume)."
+        return f"The state is saved in {self.path}: continue with resume=True."
 
     def _restore(self, run: Training) -> None:
         before = self._read_record()
-        if before is None:
+        if before is not None:
+            self._check_continuable(before)
+        checkpoint = self._checkpoint(run)
+        if checkpoint is None:
+            # A run that is killed before its first checkpoint begins anew, with what it had collected forgotten.
+            self._saving.save(run)
             return
+        try:
+            run.load_state_dict(checkpoint.state)
+        except (ValueError, KeyError) as error:
+            raise CheckpointError(f"{checkpoint.path} must fit this run, but got: {error}") from error
+
+    def _check_continuable(self, before: Mapping[str, Any]) -> None:
         if self.resume is False:
             raise FileExistsError(
-                f"folder must not hold a run yet, but {self.path} does: continue it with resume=True (--resume), or "
-                "choose another folder."
+                f"folder must not hold a run yet, but {self.path} does: continue it with resume=True, or choose "
+                "another folder."
             )
         names = {**before["settings"], **self.settings}
         changes = [
@@ -130,13 +154,16 @@ class RunFolder:
         ]
         if changes:
             raise CheckpointError(f"settings must be those with which {self.path} was begun, but {', '.join(changes)}.")
-        checkpoint = self.checkpoints.latest() if self.resume is True else self.checkpoints.load(int(self.resume))
-        if checkpoint is None:
-            return
-        try:
-            run.load_state_dict(checkpoint.state)
-        except (ValueError, KeyError) as error:
-            raise CheckpointError(f"{checkpoint.path} must fit this run, but got: {error}") from error
+
+    def _checkpoint(self, run: Training) -> Checkpoint | None:
+        """The checkpoint to go on from: the newest, or the one asked for, or the newest that all ranks have."""
+        if self.resume is not True and self.resume is not False:
+            return self.checkpoints.load(int(self.resume))
+        if run.ranks.data_size == 1:
+            return self.checkpoints.latest()
+        steps = self.checkpoints.steps()
+        common = run.ranks.lowest(steps[-1] if steps else -1)
+        return None if common < 0 else self.checkpoints.load(common)
 
     def _read_record(self) -> dict[str, Any] | None:
         path = self.path / RECORD
@@ -171,7 +198,7 @@ class RunFolder:
 
     def _write_evaluation(self, run: Training) -> None:
         for callback in run.callbacks:
-            if isinstance(callback, Evaluate) and callback.last:
+            if callback.name == EVALUATED and isinstance(callback, Evaluate) and callback.last:
                 write_atomically(self.path / EVALUATION, json.dumps(finite(callback.last), indent=1).encode())
 
     def _write_report(self) -> None:
@@ -209,8 +236,11 @@ class Save(Callback):
         self._time = run.seconds
 
     def after_step(self, run: Training) -> None:
-        """Save, if it is this step's turn."""
-        if self.every.due(run, run.seconds - self._time):
+        """Save, if it is this step's turn; where a clock decides, ranks that share a chain follow the first."""
+        due = self.every.due(run, run.seconds - self._time)
+        if self.every.seconds is not None:
+            due = bool(run.ranks.highest(due))
+        if due:
             self.save(run)
 
     def end(self, run: Training) -> None:

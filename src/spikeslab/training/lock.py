@@ -31,7 +31,7 @@ class FolderLock:
         self.folder.mkdir(parents=True, exist_ok=True)
         file = (self.folder / NAME).open("a+b")
         try:
-            _lock(file)
+            lock_file(file)
         except OSError as error:
             file.seek(0)
             owner = file.read(20).decode("ascii", "replace").strip()
@@ -57,11 +57,13 @@ class FolderLock:
 if sys.platform == "win32":
     import msvcrt
 
-    def _lock(file: BinaryIO) -> None:
+    def lock_file(file: BinaryIO) -> None:
+        """Lock an open file until it is closed; an ``OSError`` if another process has."""
         file.seek(1 << 20)  # far beyond the content, which stays readable
         msvcrt.locking(file.fileno(), msvcrt.LK_NBLCK, 1)
 else:
     import fcntl
 
-    def _lock(file: BinaryIO) -> None:
+    def lock_file(file: BinaryIO) -> None:
+        """Lock an open file until it is closed; an ``OSError`` if another process has."""
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)

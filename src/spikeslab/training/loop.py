@@ -10,7 +10,7 @@ import os
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack
-from typing import Any, Protocol, TypeAlias
+from typing import Any, TypeAlias
 
 import torch
 from torch import Tensor, nn
@@ -18,27 +18,17 @@ from torch.nn import functional as F
 from torch.optim import Optimizer
 
 from spikeslab.errors import NonFiniteError, check_count, quoted
+from spikeslab.samplers.base import Sampler
 from spikeslab.training.batches import DataOrder, TensorBatches
 from spikeslab.training.callbacks import Callback
+from spikeslab.training.distributed import Ranks
 from spikeslab.training.folder import RunFolder
 from spikeslab.training.interruption import Interrupted, Interruption
 from spikeslab.training.nonfinite import first_nonfinite
 from spikeslab.training.randomness import randomness, restore_randomness
-from spikeslab.training.state_tree import State
+from spikeslab.training.state_tree import State, Stateful
 
 Loss: TypeAlias = Callable[[nn.Module, Any], Tensor]
-
-
-class Stateful(Protocol):
-    """Anything with a state that a checkpoint should hold, such as torch's lr schedulers."""
-
-    def state_dict(self) -> dict[str, State]:
-        """Its state."""
-        ...
-
-    def load_state_dict(self, state: Any, /) -> object:
-        """Continue from a state."""
-        ...
 
 
 def cross_entropy(model: nn.Module, batch: tuple[Tensor, Tensor]) -> Tensor:
@@ -67,6 +57,8 @@ class Training:
         loss: From (model, batch) to the mean loss of the batch; by default the cross-entropy of (x, y).
         callbacks: What happens after each step, in this order.
         parts: Other objects with a state, by name, such as torch's lr schedulers.
+        ranks: The ranks that share this chain, under torchrun: they stop, save and continue at the same step. Each has
+            a folder of its own.
 
     Attributes:
         steps: Steps taken.
@@ -83,6 +75,7 @@ class Training:
         *,
         callbacks: Sequence[Callback] = (),
         parts: Mapping[str, Stateful] | None = None,
+        ranks: Ranks | None = None,
     ) -> None:
         self.model = model
         self.sampler = sampler
@@ -90,12 +83,16 @@ class Training:
         self.order = DataOrder(data)
         self.callbacks = list(callbacks)
         self.parts = dict(parts or {})
+        self.ranks = ranks or Ranks()
         self.steps = 0
         self.total_steps = 0
         self.last_loss = float("nan")
         self._seconds = 0.0
         self._clock = time.monotonic()
         self._loss_sum, self._loss_count = 0.0, 0
+        for callback in self.callbacks:
+            if not isinstance(callback, Callback):
+                raise TypeError(f"callbacks must be callbacks such as Collect(posterior), but got {callback!r}.")
         names = [callback.name for callback in self.callbacks if callback.name]
         if len(set(names)) < len(names):
             raise ValueError(f"callbacks must have different names, but got {quoted(names)}.")
@@ -145,14 +142,15 @@ class Training:
             for callback in callbacks:
                 stack.callback(callback.close)
                 callback.begin(self)
-            interruption = stack.enter_context(Interruption())
-            while self.steps < target:
-                self._step()
-                for callback in callbacks:
-                    callback.after_step(self)
-                if interruption.signal is not None:
-                    where = "" if place is None else f" {place.stop(self)}"
-                    raise Interrupted(f"Stopped after step {self.steps:,} of {target:,}.{where}", interruption.signal)
+            with Interruption() as interruption:
+                while self.steps < target:
+                    self._step()
+                    for callback in callbacks:
+                        callback.after_step(self)
+                    stop = self.ranks.highest(interruption.signal or 0)
+                    if stop:
+                        where = "" if place is None else f" {place.stop(self)}"
+                        raise Interrupted(f"Stopped after step {self.steps:,} of {target:,}.{where}", stop)
             for callback in callbacks:
                 callback.end(self)
         self._seconds, self._clock = self.seconds, time.monotonic()
@@ -164,24 +162,40 @@ class Training:
             return check_count("steps", steps, minimum=0)
         if self.order.length is None:
             raise TypeError("data must have a length where epochs are given, but got a stream: give steps instead.")
+        if not self.order.length:
+            raise ValueError("data must hold at least one batch, but got none.")
         return check_count("epochs", epochs, minimum=0) * self.order.length
 
     def _step(self) -> None:
         batch = self.order.next()
         self.sampler.zero_grad()
         loss = self.loss(self.model, batch)
+        if loss.numel() != 1:
+            raise ValueError(f"loss must return one number, the mean of the batch, but got {tuple(loss.shape)}.")
         value = float(loss.detach())
         if not value - value == 0.0:  # NaN or infinite
             raise NonFiniteError(
                 f"the loss must be finite, but got {value} at step {self.steps + 1}: "
-                f"{first_nonfinite(self.model, lambda: self.loss(self.model, batch))}; try a lower lr."
+                f"{first_nonfinite(self.model, lambda: self.loss(self.model, batch))}."
             )
         loss.backward()
+        self._check_gradients()
         self.sampler.step()
         self.steps += 1
         self.last_loss = value
         self._loss_sum += value
         self._loss_count += 1
+
+    def _check_gradients(self) -> None:
+        """Raise if a gradient is not finite and the optimizer is one that does not look."""
+        if isinstance(self.sampler, Sampler):
+            return
+        for name, parameter in self.model.named_parameters():
+            if parameter.grad is not None and not bool(parameter.grad.isfinite().all()):
+                raise NonFiniteError(
+                    f"the gradient of {name} must be finite, but got NaN or Inf at step {self.steps + 1}: try a lower "
+                    "lr."
+                )
 
     def take_loss(self) -> float | None:
         """Mean loss of the steps since the last call."""
@@ -194,6 +208,7 @@ class Training:
         return {
             "model": dict(self.model.state_dict()),
             "buffers": dict(_transient_buffers(self.model)),
+            "optimizer": type(self.sampler).__name__,
             "sampler": self.sampler.state_dict(),
             "callbacks": {c.name: c.state_dict() for c in self.callbacks if c.name},
             "parts": {name: part.state_dict() for name, part in self.parts.items()},
@@ -233,6 +248,10 @@ class Training:
         odd = [name for name in {**own, **saved} if own.get(name) != saved.get(name)]
         if odd:
             raise ValueError(f"the state must be of the same model, but it differs in {quoted(odd)}.")
+        if state["optimizer"] != type(self.sampler).__name__:
+            raise ValueError(
+                f"the state must be of a run with {type(self.sampler).__name__}, but got {state['optimizer']}."
+            )
         for what, names in (
             ("callbacks", {callback.name for callback in self.callbacks if callback.name}),
             ("parts", set(self.parts)),

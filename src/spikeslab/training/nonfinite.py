@@ -17,28 +17,37 @@ def first_nonfinite(model: nn.Module, forward: Callable[[], object]) -> str:
         model: The model.
         forward: Runs it as it was run when the loss was not finite.
     """
-    for kind, named in (("weight", model.named_parameters()), ("buffer", model.named_buffers())):
-        for name, tensor in named:
-            if _bad(tensor):
-                return f"the {kind} {name} is not finite"
+    for name, parameter in model.named_parameters():
+        if _bad(parameter):
+            return f"the weight {name} is not finite; try a lower lr"
+    buffers = [name for name, buffer in model.named_buffers() if _bad(buffer)]
     found: list[str] = []
+    inputs_finite = True
+
+    def look(module: nn.Module, inputs: Any) -> None:
+        nonlocal inputs_finite
+        inputs_finite = all(not _bad(item) for item in inputs if isinstance(item, Tensor))
 
     def watch(name: str) -> Callable[[nn.Module, Any, Any], None]:
         def hook(module: nn.Module, inputs: Any, output: Any) -> None:
             if not found and isinstance(output, Tensor) and _bad(output):
-                finite = all(not _bad(item) for item in inputs if isinstance(item, Tensor))
-                found.append(f"{type(module).__name__} {name or 'itself'}" + ("" if finite else ", whose input is not"))
+                found.append(f"{type(module).__name__} {name}".strip())
 
         return hook
 
     handles = [module.register_forward_hook(watch(name)) for name, module in model.named_modules()]
+    handles.append(model.register_forward_pre_hook(look))
     try:
         forward()
     finally:
         for handle in handles:
             handle.remove()
+    if not inputs_finite:
+        return "the input of the model is not finite, so look at the data"
+    if buffers:
+        return f"the buffer {buffers[0]} is not finite; try a lower lr"
     if found:
-        return f"all weights are finite, and the first output that is not is that of {found[0]}"
+        return f"all weights are finite, and the first output that is not is that of {found[0]}; try a lower lr"
     return "all weights and all outputs are finite, so look at the loss and at the targets"
 
 

@@ -85,13 +85,15 @@ def _bar() -> Progress | None:
     try:
         from rich.console import Console
         from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+        from rich.table import Column
     except ImportError:
         return None
     columns = (
         TextColumn("{task.description}"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TextColumn("{task.fields[numbers]}"),
-        TimeRemainingColumn(),
+        BarColumn(bar_width=None, table_column=Column(ratio=1, min_width=4)),
+        MofNCompleteColumn(table_column=Column(no_wrap=True)),
+        # On a narrow terminal the last numbers go first, never the count or the time that is left.
+        TextColumn("{task.fields[numbers]}", table_column=Column(ratio=3, no_wrap=True, overflow="ellipsis")),
+        TimeRemainingColumn(table_column=Column(no_wrap=True)),
     )
-    return Progress(*columns, console=Console(stderr=True))
+    return Progress(*columns, console=Console(stderr=True), expand=True)

@@ -223,7 +223,9 @@ def _snapshot(checkpoint: Checkpoint | None) -> Snapshot | None:
     weights = learnt(state["model"])
     prior = mapping(mapping(state.get("sampler")).get("prior"))
     names = list(prior.get("names") or [])
-    rho = dict(zip(names, prior.get("rho") or [], strict=False))
+    found = prior.get("rho")
+    # Stacked chains have the latents of all layers in one tensor, which no layer's histogram can show.
+    rho = dict(zip(names, found, strict=False)) if isinstance(found, list) else {}
     pruned = mapping(mapping(state.get("callbacks")).get("pruner")).get("names") or []
     sparse = [name for name in weights if name in {*names, *pruned}]
     return Snapshot(weights, rho, sparse, checkpoint.path.name)

@@ -17,12 +17,24 @@ from __future__ import annotations
 import math
 from collections.abc import Container, Mapping
 from pathlib import Path
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, NamedTuple, Protocol, TypeAlias
 
 import torch  # noqa: F401 - the doctest needs it
 from torch import Tensor
 
 State: TypeAlias = Any
+
+
+class Stateful(Protocol):
+    """Anything with a state that a checkpoint should hold, such as torch's lr schedulers."""
+
+    def state_dict(self) -> dict[str, State]:
+        """Its state."""
+        ...
+
+    def load_state_dict(self, state: Any, /) -> object:
+        """Continue from a state."""
+        ...
 
 
 class Parts(NamedTuple):
