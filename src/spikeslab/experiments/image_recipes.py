@@ -23,6 +23,8 @@ class Recipe:
         v0: Scale of the spike.
         v1: Variance of the slab.
         weight_decay: Weight decay of what the prior does not cover.
+        rho: Initial probability of the slab.
+        sigma_coupling: Whether sigma is learnt (``"conjugate"``) or stays (``"fixed"``).
         burn_in: Share of the steps before the first sample.
         samples: Samples of the posterior.
         adam_lr: Learning rate of Adam, for Vanilla and Dropout.
@@ -35,8 +37,10 @@ class Recipe:
     v0: float
     v1: float
     weight_decay: float = 0.0
+    rho: float = 0.5
+    sigma_coupling: str = "conjugate"
     burn_in: float = 0.5
-    samples: int = 15
+    samples: int = 20
     adam_lr: float = 1e-3
 
     def sampler(self, num_data: int, steps: int) -> dict[str, Any]:
@@ -53,7 +57,8 @@ class Recipe:
         """Arguments of the prior; the baseline keeps its initial values."""
         given = paper_mnist().prior
         adapt = SA(polynomial(1.0, power=0.75, offset=1000)) if adaptive else Fixed()
-        return {**given, "v0": self.v0, "v1": self.v1, "adapt": adapt}
+        scales = {"v0": self.v0, "v1": self.v1, "rho": self.rho, "sigma_coupling": self.sigma_coupling}
+        return {**given, **scales, "adapt": adapt}
 
     def thinning(self, steps: int) -> tuple[int, int]:
         """Burn-in and distance of the samples, so that the last one is taken at the last step."""
