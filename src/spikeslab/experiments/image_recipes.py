@@ -8,7 +8,7 @@ from typing import Any
 from spikeslab.errors import check_choice
 from spikeslab.presets import paper_mnist
 from spikeslab.priors import SA, Fixed
-from spikeslab.schedules import polynomial
+from spikeslab.schedules import Schedule, cosine, polynomial
 
 
 @dataclass(frozen=True)
@@ -18,7 +18,8 @@ class Recipe:
     Attributes:
         name: Its name.
         batch_size: Images in a batch.
-        lr: Learning rate of the samplers, in the units of SGD.
+        lr: Learning rate of the samplers at the start, in the units of SGD.
+        sampling_lr: Learning rate that it falls to, and at which samples are taken; ``None`` keeps ``lr``.
         temperature: Temperature of the samplers.
         v0: Scale of the spike.
         v1: Variance of the slab.
@@ -37,6 +38,7 @@ class Recipe:
     v0: float
     v1: float
     weight_decay: float = 0.0
+    sampling_lr: float | None = None
     rho: float = 0.5
     sigma_coupling: str = "conjugate"
     burn_in: float = 0.5
@@ -46,12 +48,18 @@ class Recipe:
     def sampler(self, num_data: int, steps: int) -> dict[str, Any]:
         """Arguments of SGHMC."""
         return {
-            "lr": self.lr,
+            "lr": self.learning_rate(steps),
             "momentum": 0.9,
             "num_data": num_data,
             "temperature": self.temperature,
             "weight_decay": self.weight_decay,
         }
+
+    def learning_rate(self, steps: int) -> float | Schedule:
+        """The learning rate of a run: it falls along a cosine until the first sample is taken, and stays."""
+        if self.sampling_lr is None:
+            return self.lr
+        return cosine(self.lr, total=max(1, round(self.burn_in * steps)), final=self.sampling_lr)
 
     def prior(self, adaptive: bool) -> dict[str, Any]:
         """Arguments of the prior; the baseline keeps its initial values."""

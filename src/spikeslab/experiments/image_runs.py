@@ -2,13 +2,15 @@
 
 The four methods of section 5.2: Vanilla and Dropout, trained with Adam; SGHMC, with the spike-and-slab prior of the
 first fully connected layer frozen at its initial values; SGHMC-SA, which adapts it. 5,000 training images are held out
-for all choices; the test images are predicted once, after the last step.
+for all choices; the test images are predicted once, after the last step, and so are those of the other data set, which
+the network should be unsure of.
 """
 
 from __future__ import annotations
 
 import json
 import warnings
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -23,8 +25,10 @@ from spikeslab.datasets.images import LOADERS, Images
 from spikeslab.errors import SpikeSlabWarning, check_choice
 from spikeslab.experiments.image_recipes import Recipe
 from spikeslab.files import write_atomically
+from spikeslab.metrics import detection, entropy, mutual_information
 from spikeslab.models import CNN, BatchNormCNN
 from spikeslab.posterior import Posterior
+from spikeslab.posterior.modes import evaluating
 from spikeslab.priors import SpikeSlab
 from spikeslab.samplers import SGHMC
 from spikeslab.selection import select_weights
@@ -40,10 +44,13 @@ from spikeslab.training import (
     cross_entropy,
     describe_classifier,
 )
+from spikeslab.training.folder import RECORD
 
 METHODS = ("vanilla", "dropout", "sghmc", "sghmc-sa")
 HELD_OUT = 5000
-PREDICTIONS, RESULT = "predictions.safetensors", "result.json"
+FOREIGN = "foreign"
+OTHER = {"mnist": "fashion", "fashion": "mnist"}
+NETWORK, PREDICTIONS, RESULT = "network.safetensors", "predictions.safetensors", "result.json"
 
 
 @dataclass(frozen=True)
@@ -82,7 +89,15 @@ class ImageRun:
 
     def settings(self) -> dict[str, Any]:
         """What decides the result, for the record of the run."""
-        return {**asdict(self), "held_out": HELD_OUT}
+        return asdict(self)
+
+
+@dataclass(frozen=True)
+class Part:
+    """Images in bytes that are predicted after the last step, with their labels where these mean something."""
+
+    images: Tensor
+    labels: Tensor | None = None
 
 
 @dataclass(frozen=True)
@@ -119,7 +134,9 @@ def run_images(
     run: ImageRun,
     out: Path,
     data: Images,
+    foreign: Tensor,
     *,
+    held_out: int = HELD_OUT,
     command: str = "",
     progress: bool = True,
     checkpoint_every: Every | None = None,
@@ -127,14 +144,14 @@ def run_images(
     """Do a run in its folder below ``out``, or go on with it; a run that is done is read.
 
     Returns:
-        What ``result.json`` holds: the metrics of the last weights and of the posterior average, on the held-out images
-        and on the test images.
+        What ``result.json`` holds: the metrics of the last weights and of the posterior average on the held-out and
+        the test images, and how well they tell the ``foreign`` images from the test images.
     """
     folder = out / run.name
     if (folder / RESULT).exists():
         result: dict[str, Any] = json.loads((folder / RESULT).read_text(encoding="utf-8"))
         return result
-    x, y, x_held, y_held = data.hold_out(HELD_OUT)
+    x, y, x_held, y_held = data.hold_out(held_out)
     network = build(run, len(y), folder)
     transform = Augment(run.dataset) if run.augment else run.normalize
     batches = TensorBatches(x, y, batch_size=run.recipe.batch_size, seed=run.seed, transform=transform)
@@ -157,7 +174,12 @@ def run_images(
         checkpoint_every=checkpoint_every or Every(seconds=60),
     )
     training.run(epochs=run.epochs, folder=place)
-    return _finish(run, folder, network, data, x_held, y_held)
+    parts = {
+        "held_out": Part(x_held, y_held),
+        "test": Part(data.x_test, data.y_test),
+        FOREIGN: Part(foreign),
+    }
+    return _finish(run, folder, network, parts)
 
 
 def _loss(model: nn.Module, batch: tuple[Tensor, Tensor]) -> Tensor:
@@ -168,49 +190,67 @@ def _loss(model: nn.Module, batch: tuple[Tensor, Tensor]) -> Tensor:
 @torch.no_grad()
 def predict(model: nn.Module, normalize: Normalize, images: Tensor, batch_size: int = 1000) -> Tensor:
     """Probabilities of images in bytes, in evaluation mode."""
-    training = model.training
-    model.eval()
-    try:
+    with evaluating(model):
         parts = [
             model(normalize(batch).contiguous(memory_format=torch.channels_last)).softmax(dim=1)
             for batch in images.split(batch_size)
         ]
-    finally:
-        model.train(training)
     return torch.cat(parts)
 
 
-def _finish(
-    run: ImageRun, folder: Path, network: Network, data: Images, x_held: Tensor, y_held: Tensor
-) -> dict[str, Any]:
-    """Predict the held-out and the test images, once."""
-    result: dict[str, Any] = {"settings": run.settings()}
+def _finish(run: ImageRun, folder: Path, network: Network, parts: Mapping[str, Part]) -> dict[str, Any]:
+    """Predict the images of every part, once, and write what was found."""
     tensors = {}
-    for part, images, labels in (("held_out", x_held, y_held), ("test", data.x_test, data.y_test)):
-        point = predict(network.model, run.normalize, images)
-        tensors[f"{part}.point"] = point
-        result[part] = {"point": describe_classifier(point, labels)}
+    for name, part in parts.items():
+        tensors[f"{name}.point"] = predict(network.model, run.normalize, part.images)
         if network.posterior is not None:
-            members = torch.stack(
-                [
-                    predict(network.posterior.sample(index), run.normalize, images)
-                    for index in range(len(network.posterior))
-                ]
-            )
-            tensors[f"{part}.samples"] = members
-            average = members.mean(dim=0)
-            result[part]["average"] = describe_classifier(average, labels)
-    result["samples"] = 0 if network.posterior is None else len(network.posterior)
+            samples = [network.posterior.sample(index) for index in range(len(network.posterior))]
+            tensors[f"{name}.samples"] = torch.stack([predict(each, run.normalize, part.images) for each in samples])
+    result = {
+        "settings": run.settings(),
+        "samples": 0 if network.posterior is None else len(network.posterior),
+        "seconds": json.loads((folder / RECORD).read_text(encoding="utf-8"))["seconds"],
+        **describe(tensors, parts),
+    }
+    write_atomically(folder / NETWORK, save({name: t.contiguous() for name, t in network.model.state_dict().items()}))
     write_atomically(folder / PREDICTIONS, save(tensors))
     write_atomically(folder / RESULT, json.dumps(result, indent=1).encode())
     return result
 
 
+def describe(predictions: Mapping[str, Tensor], parts: Mapping[str, Part]) -> dict[str, Any]:
+    """Metrics of the last weights (``point``) and of the posterior average on every part."""
+    found: dict[str, Any] = {}
+    for name, part in parts.items():
+        if part.labels is not None:
+            found[name] = {
+                kind: describe_classifier(each, part.labels) for kind, each in kinds_of(predictions, name).items()
+            }
+    foreign = kinds_of(predictions, FOREIGN)
+    found[FOREIGN] = {
+        kind: {"entropy": asdict(detection(entropy(own), entropy(foreign[kind])))}
+        for kind, own in kinds_of(predictions, "test").items()
+    }
+    if "test.samples" in predictions:
+        spread = [mutual_information(predictions[f"{name}.samples"]) for name in ("test", FOREIGN)]
+        found[FOREIGN]["average"]["mutual_information"] = asdict(detection(*spread))
+    return found
+
+
+def kinds_of(predictions: Mapping[str, Tensor], part: str) -> dict[str, Tensor]:
+    """Probabilities of the images of a part: of the last weights and, where there are samples, of their average."""
+    kinds = {"point": predictions[f"{part}.point"]}
+    if f"{part}.samples" in predictions:
+        kinds["average"] = predictions[f"{part}.samples"].mean(dim=0)
+    return kinds
+
+
 def read_predictions(folder: Path) -> dict[str, Tensor]:
-    """Probabilities of the held-out and test images: ``part.point`` and ``part.samples``."""
+    """Probabilities of all parts: ``part.point`` and ``part.samples``."""
     return load_file(folder / PREDICTIONS)
 
 
-def load_images(dataset: str, data_dir: Path | None) -> Images:
-    """The images of a data set by name."""
-    return LOADERS[dataset](data_dir)
+def load_images(dataset: str, data_dir: Path | None) -> tuple[Images, Tensor]:
+    """The images of a data set by name, and the test images of the other one, which are foreign to it."""
+    other = LOADERS[OTHER[dataset]](data_dir)
+    return LOADERS[dataset](data_dir), other.x_test
