@@ -21,6 +21,7 @@ Seeds = Annotated[int, typer.Option(help="Runs of each method.")]
 AugmentOption = Annotated[
     bool, typer.Option("--augment", help="Change the images at random, and use the network with batch normalisation.")
 ]
+HeldOut = Annotated[int, typer.Option(help="Training images that are held out for all choices.")]
 Resume = Annotated[
     bool, typer.Option("--resume", help="Go on with runs that are in --out; those that are done are read.")
 ]
@@ -38,6 +39,7 @@ def mnist(
     seed: Seed = 0,
     seeds: Seeds = 1,
     augment: AugmentOption = False,
+    held_out: HeldOut = 5000,
     resume: Resume = False,
     data_dir: DataDir = None,
 ) -> None:
@@ -50,7 +52,7 @@ def mnist(
     Examples: `spikeslab reproduce mnist --data-dir data --out out/mnist`, and
     `spikeslab reproduce mnist --methods sghmc-sa --recipes tuned --epochs 2` takes a quick look.
     """
-    _reproduce("mnist", out, methods, recipes, epochs, seed, seeds, augment, resume, data_dir)
+    _reproduce("mnist", out, methods, recipes, epochs, seed, seeds, augment, held_out, resume, data_dir)
 
 
 def fashion(
@@ -61,6 +63,7 @@ def fashion(
     seed: Seed = 0,
     seeds: Seeds = 1,
     augment: AugmentOption = False,
+    held_out: HeldOut = 5000,
     resume: Resume = False,
     data_dir: DataDir = None,
 ) -> None:
@@ -68,7 +71,7 @@ def fashion(
 
     Example: `spikeslab reproduce fashion --data-dir data --out out/fashion --resume`
     """
-    _reproduce("fashion", out, methods, recipes, epochs, seed, seeds, augment, resume, data_dir)
+    _reproduce("fashion", out, methods, recipes, epochs, seed, seeds, augment, held_out, resume, data_dir)
 
 
 def _reproduce(
@@ -80,6 +83,7 @@ def _reproduce(
     seed: int,
     seeds: int,
     augment: bool,
+    held_out: int,
     resume: bool,
     data_dir: Path | None,
 ) -> None:
@@ -94,6 +98,7 @@ def _reproduce(
     check_option("--epochs", epochs, minimum=1)
     check_option("--seed", seed, minimum=0)
     check_option("--seeds", seeds, minimum=1)
+    check_option("--held-out", held_out, minimum=1)
     with bad_input():
         plan = ImagePlan(
             dataset=dataset,
@@ -102,13 +107,14 @@ def _reproduce(
             epochs=epochs,
             seeds=tuple(range(seed, seed + seeds)),
             augment=augment,
+            held_out=held_out,
         )
     if not resume and any((out / run.name).exists() for run in plan.runs()):
         raise InputError(f"--out must not hold these runs yet, but {out} does: go on with --resume, or choose another.")
     console = Console(highlight=False)
     try:
-        results = run_plan(plan, out, load_images(dataset, data_dir))
-        tables, files = write_plan(plan, results, out)
+        data, foreign = load_images(dataset, data_dir)
+        tables, files = write_plan(plan, run_plan(plan, out, data, foreign), data.y_test, out)
     except (DataError, CheckpointError, BlockingIOError) as error:
         raise InputError(str(error)) from error
     except OSError as error:

@@ -64,6 +64,7 @@ class ImageRun:
         epochs: Epochs.
         augment: Whether images are changed at random, and the network is the one with batch normalisation.
         seed: Seed of the start, the order of the images, dropout and the noise.
+        held_out: Training images that are held out.
     """
 
     dataset: str
@@ -72,6 +73,7 @@ class ImageRun:
     epochs: int
     augment: bool = False
     seed: int = 0
+    held_out: int = HELD_OUT
 
     def __post_init__(self) -> None:
         check_choice("dataset", self.dataset, ("mnist", "fashion"))
@@ -136,7 +138,6 @@ def run_images(
     data: Images,
     foreign: Tensor,
     *,
-    held_out: int = HELD_OUT,
     command: str = "",
     progress: bool = True,
     checkpoint_every: Every | None = None,
@@ -151,7 +152,7 @@ def run_images(
     if (folder / RESULT).exists():
         result: dict[str, Any] = json.loads((folder / RESULT).read_text(encoding="utf-8"))
         return result
-    x, y, x_held, y_held = data.hold_out(held_out)
+    x, y, x_held, y_held = data.hold_out(run.held_out)
     network = build(run, len(y), folder)
     transform = Augment(run.dataset) if run.augment else run.normalize
     batches = TensorBatches(x, y, batch_size=run.recipe.batch_size, seed=run.seed, transform=transform)

@@ -5,15 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeAlias
+
+from torch import Tensor
 
 from spikeslab.datasets.images import Images
 from spikeslab.experiments.image_recipes import RECIPES
-from spikeslab.experiments.image_runs import ImageRun, run_images
-from spikeslab.experiments.image_tables import image_table
+from spikeslab.experiments.image_runs import HELD_OUT, ImageRun, read_predictions, run_images
+from spikeslab.experiments.image_tables import Trained, accuracy_table, difference_table, uncertainty_table
 from spikeslab.report.tables import Run, Table
-
-Results: TypeAlias = dict[tuple[str, str], list[dict[str, Any]]]
 
 
 @dataclass(frozen=True)
@@ -27,6 +26,7 @@ class ImagePlan:
         epochs: Epochs of each run.
         seeds: Seeds.
         augment: Whether images are changed at random.
+        held_out: Training images that are held out.
     """
 
     dataset: str
@@ -35,35 +35,56 @@ class ImagePlan:
     epochs: int
     seeds: tuple[int, ...]
     augment: bool
+    held_out: int = HELD_OUT
+
+    def groups(self) -> Iterator[tuple[str, str, list[ImageRun]]]:
+        """The runs of each method and recipe, over seeds."""
+        for recipe in self.recipes:
+            for method in self.methods:
+                made = RECIPES[recipe](self.dataset)
+                yield (
+                    method,
+                    recipe,
+                    [
+                        ImageRun(self.dataset, method, made, self.epochs, self.augment, seed, self.held_out)
+                        for seed in self.seeds
+                    ],
+                )
 
     def runs(self) -> Iterator[ImageRun]:
-        """All runs; those with Adam are the same in all settings but for the batch size."""
-        for seed in self.seeds:
-            for recipe in self.recipes:
-                for method in self.methods:
-                    made = RECIPES[recipe](self.dataset)
-                    yield ImageRun(self.dataset, method, made, self.epochs, self.augment, seed)
+        """All runs."""
+        for _, _, runs in self.groups():
+            yield from runs
 
     @property
     def command(self) -> str:
         """What to type to get the same numbers."""
-        augment = " --augment" if self.augment else ""
+        others = " --augment" if self.augment else ""
+        others += "" if self.held_out == HELD_OUT else f" --held-out {self.held_out}"
         return (
             f"spikeslab reproduce {self.dataset} --methods {','.join(self.methods)} --recipes {','.join(self.recipes)} "
-            f"--epochs {self.epochs} --seed {self.seeds[0]} --seeds {len(self.seeds)}{augment}"
+            f"--epochs {self.epochs} --seed {self.seeds[0]} --seeds {len(self.seeds)}{others}"
         )
 
 
-def run_plan(plan: ImagePlan, out: Path, data: Images) -> Results:
+def run_plan(plan: ImagePlan, out: Path, data: Images, foreign: Tensor) -> list[Trained]:
     """Do all runs, or go on with them."""
-    results: Results = {}
-    for run in plan.runs():
-        results.setdefault((run.method, run.recipe.name), []).append(run_images(run, out, data, command=plan.command))
-    return results
+    found = []
+    for method, recipe, runs in plan.groups():
+        results = [run_images(run, out, data, foreign, command=plan.command) for run in runs]
+        found.append(Trained(method, recipe, results, [read_predictions(out / run.name) for run in runs]))
+    return found
 
 
-def write_plan(plan: ImagePlan, results: Results, out: Path) -> tuple[list[Table], list[Path]]:
-    """Write the table; returns it and the paths of its files."""
-    table = image_table(plan.dataset, results, plan.epochs, plan.augment)
-    stem = "augmented" if plan.augment else "table2"
-    return [table], table.write(out / stem, Run(plan.command, plan.seeds[0]))
+def write_plan(plan: ImagePlan, runs: list[Trained], labels: Tensor, out: Path) -> tuple[list[Table], list[Path]]:
+    """Write the tables; returns them and the paths of their files."""
+    stem = "augmented-" if plan.augment else ""
+    tables = {
+        "accuracy": accuracy_table(plan.dataset, runs, plan.epochs, plan.augment),
+        "differences": difference_table(plan.dataset, runs, labels),
+        "uncertainty": uncertainty_table(plan.dataset, runs, labels),
+    }
+    made = {name: table for name, table in tables.items() if table is not None}
+    origin = Run(plan.command, plan.seeds[0])
+    files = [path for name, table in made.items() for path in table.write(out / f"{stem}{name}", origin)]
+    return list(made.values()), files
