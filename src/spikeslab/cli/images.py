@@ -114,6 +114,10 @@ def _reproduce(
     console = Console(highlight=False)
     try:
         data, foreign = load_images(dataset, data_dir)
+        if held_out >= len(data.y_train):
+            raise InputError(
+                f"--held-out must leave images to train on: fewer than {len(data.y_train)}, but got {held_out}."
+            )
         tables, files = write_plan(plan, run_plan(plan, out, data, foreign), data.y_test, out)
     except (DataError, CheckpointError, BlockingIOError) as error:
         raise InputError(str(error)) from error

@@ -45,6 +45,7 @@ from spikeslab.training import (
     describe_classifier,
 )
 from spikeslab.training.folder import RECORD
+from spikeslab.training.log import finite
 
 METHODS = ("vanilla", "dropout", "sghmc", "sghmc-sa")
 HELD_OUT = 5000
@@ -207,12 +208,14 @@ def _finish(run: ImageRun, folder: Path, network: Network, parts: Mapping[str, P
         if network.posterior is not None:
             samples = [network.posterior.sample(index) for index in range(len(network.posterior))]
             tensors[f"{name}.samples"] = torch.stack([predict(each, run.normalize, part.images) for each in samples])
-    result = {
-        "settings": run.settings(),
-        "samples": 0 if network.posterior is None else len(network.posterior),
-        "seconds": json.loads((folder / RECORD).read_text(encoding="utf-8"))["seconds"],
-        **describe(tensors, parts),
-    }
+    result: dict[str, Any] = finite(
+        {
+            "settings": run.settings(),
+            "samples": 0 if network.posterior is None else len(network.posterior),
+            "seconds": json.loads((folder / RECORD).read_text(encoding="utf-8"))["seconds"],
+            **describe(tensors, parts),
+        }
+    )
     write_atomically(folder / NETWORK, save({name: t.contiguous() for name, t in network.model.state_dict().items()}))
     write_atomically(folder / PREDICTIONS, save(tensors))
     write_atomically(folder / RESULT, json.dumps(result, indent=1).encode())
