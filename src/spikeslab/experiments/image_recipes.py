@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from spikeslab.errors import check_choice
@@ -44,6 +44,11 @@ class Recipe:
     burn_in: float = 0.5
     samples: int = 20
     adam_lr: float = 1e-3
+
+    def settings(self, *, sampled: bool) -> dict[str, Any]:
+        """What the samplers use, or what Adam does."""
+        of_adam = {"name": self.name, "batch_size": self.batch_size, "adam_lr": self.adam_lr}
+        return {**asdict(self), "adam_lr": None} if sampled else of_adam
 
     def sampler(self, num_data: int, steps: int) -> dict[str, Any]:
         """Arguments of SGHMC."""

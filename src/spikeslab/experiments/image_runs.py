@@ -47,7 +47,8 @@ from spikeslab.training import (
 from spikeslab.training.folder import RECORD
 from spikeslab.training.log import finite
 
-METHODS = ("vanilla", "dropout", "sghmc", "sghmc-sa")
+ADAM = ("vanilla", "dropout")
+METHODS = (*ADAM, "sghmc", "sghmc-sa")
 HELD_OUT = 5000
 FOREIGN = "foreign"
 OTHER = {"mnist": "fashion", "fashion": "mnist"}
@@ -91,8 +92,8 @@ class ImageRun:
         return Augment(self.dataset).normalize if self.augment else PLAIN
 
     def settings(self) -> dict[str, Any]:
-        """What decides the result, for the record of the run."""
-        return asdict(self)
+        """What decides the result, for the record of the run: of the recipe, what this method uses."""
+        return {**asdict(self), "recipe": self.recipe.settings(sampled=self.method not in ADAM)}
 
 
 @dataclass(frozen=True)
@@ -118,7 +119,7 @@ def build(run: ImageRun, num_data: int, folder: Path | None) -> Network:
     dropout = 0.5 if run.method == "dropout" else 0.0
     model: nn.Module = BatchNormCNN(hidden_dropout=dropout) if run.augment else CNN(dropout)
     model = model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
-    if run.method in ("vanilla", "dropout"):
+    if run.method in ADAM:
         return Network(model, Adam(model.parameters(), lr=run.recipe.adam_lr), None)
     steps_per_epoch = num_data // run.recipe.batch_size
     weights = select_weights(model, "fc1.weight")
