@@ -1,13 +1,17 @@
-"""Checks of options before any work is done."""
+"""Defaults of options, and checks of them before any work is done."""
 
 from __future__ import annotations
 
+import os
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 from spikeslab.cli.errors import InputError
 from spikeslab.errors import check_choice, check_count
+
+CORES = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+"""Cores that this process may use."""
 
 
 def check_folder(out: Path) -> None:

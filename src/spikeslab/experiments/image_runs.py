@@ -116,9 +116,7 @@ class Network:
 def build(run: ImageRun, num_data: int, folder: Path | None) -> Network:
     """The network of a run at its start."""
     torch.manual_seed(run.seed)
-    dropout = 0.5 if run.method == "dropout" else 0.0
-    model: nn.Module = BatchNormCNN(hidden_dropout=dropout) if run.augment else CNN(dropout)
-    model = model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+    model = _model(run)
     if run.method in ADAM:
         return Network(model, Adam(model.parameters(), lr=run.recipe.adam_lr), None)
     steps_per_epoch = num_data // run.recipe.batch_size
@@ -132,6 +130,21 @@ def build(run: ImageRun, num_data: int, folder: Path | None) -> Network:
     directory = None if folder is None else folder / "posterior"
     posterior = Posterior(model, burn_in, thin, sampler=sampler, directory=directory, exist_ok=True)
     return Network(model, sampler, posterior)
+
+
+def _model(run: ImageRun) -> nn.Module:
+    dropout = 0.5 if run.method == "dropout" else 0.0
+    model: nn.Module = BatchNormCNN(hidden_dropout=dropout) if run.augment else CNN(dropout)
+    return model.to(memory_format=torch.channels_last)  # type: ignore[call-overload, no-any-return]
+
+
+def read_network(run: ImageRun, folder: Path) -> tuple[nn.Module, Posterior | None]:
+    """The last weights of a finished run in its folder, and its posterior where it has one; nothing is written."""
+    model = _model(run)
+    model.load_state_dict(load_file(folder / NETWORK))
+    if run.method in ADAM:
+        return model, None
+    return model, Posterior.load(folder / "posterior", model)
 
 
 def run_images(
