@@ -100,10 +100,10 @@ def tuned_recipe(dataset: str) -> Recipe:
         batch_size=100,
         lr=0.05,
         sampling_lr=0.02,
-        temperature=3e-3,
-        v0=1.0,
+        temperature=1e-2,
+        v0=0.5,
         v1=10.0,
-        weight_decay=2e-4,
+        weight_decay=3e-4,
         sigma_coupling="fixed",
     )
 
