@@ -38,6 +38,7 @@ def uncertainty_figure(scores: Mapping[str, tuple[Tensor, Tensor]], own: str, fo
                 axes.stairs(share, edges, color=colour, label=label)
             axes.set_xlim(0.0, float(edges[-1]))
             axes.set_xlabel(f"{name}, nats")
+        panels[0].set_ylabel("share of the inputs")
         figure.legend(*panels[0].get_legend_handles_labels(), loc="outside upper center", ncols=2)
     return figure
 
