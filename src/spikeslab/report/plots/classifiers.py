@@ -19,8 +19,6 @@ from spikeslab.metrics import Reliability
 from spikeslab.report.figures import COLOURS, GREY, INK, WIDTH, style, without_y_axis
 from spikeslab.report.tables import Estimate
 
-CONFIDENCE = "confidence: probability of the predicted class"
-
 Result = TypeVar("Result")
 
 
@@ -68,8 +66,8 @@ def reliability_figure(curves: Mapping[str, Reliability]) -> Figure:
         right.set_title("share of the rows, log scale")
         right.set_yscale("log")  # nearly all rows of a good model are in one bin
         right.set_ylim(0.5 / max(int(curve.count.sum()) for curve in curves.values()), 1.0)
-        right.yaxis.set_major_formatter(PercentFormatter(1.0))
-        figure.supxlabel(CONFIDENCE, fontsize=10)
+        right.yaxis.set_major_formatter(lambda share, _: f"{100 * share:g}%")
+        figure.supxlabel("confidence: probability of the predicted class", fontsize=10)
         figure.legend(*left.get_legend_handles_labels(), loc="outside upper center", ncols=3)
     return figure
 
