@@ -1,7 +1,7 @@
 """How far do attacks get? FGSM and PGD against a network trained with SGD, one posterior sample, and their average.
 
-The last row attacks the average through one of its samples, as is often done: it misses its target, and makes the
-average look more robust than it is.
+The last row attacks the average through one of its samples, as is often done: such an attack does not aim at what is
+defended, and can make it look more robust than it is.
 
 python examples/adversarial_test.py --data-dir data                           # MNIST, 10 epochs
 python examples/adversarial_test.py --data-dir data --limit 5000 --epochs 2   # a quick look
