@@ -32,9 +32,7 @@ def train(x: Tensor, y: Tensor, epochs: int, seed: int, temperature: float) -> s
     """Ten samples of the second half of a run; at temperature 0 it is SGD with momentum, without a prior."""
     torch.manual_seed(seed)
     model = CNN().to(memory_format=torch.channels_last)
-    # The weight of the prior against the loss is about 1 / (v0 N): few images need a wider spike.
-    v0, v1 = (0.05, 0.04) if len(x) > 20_000 else (0.5, 1.0)
-    prior = ss.SpikeSlab(ss.select_weights(model, "fc1.weight"), v0=v0, v1=v1) if temperature else None
+    prior = ss.SpikeSlab(ss.select_weights(model, "fc1.weight"), v0=0.5, v1=10.0) if temperature else None
     sampler = ss.SGHMC(
         model.parameters(), lr=0.05, num_data=len(x), temperature=temperature, weight_decay=5e-4, prior=prior, seed=seed
     )

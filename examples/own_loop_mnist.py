@@ -34,9 +34,7 @@ def main() -> None:
     model = CNN().to(memory_format=torch.channels_last)  # any network; this format is the fast one on a CPU
 
     # Before: optimizer = torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9, weight_decay=5e-4)
-    # The weight of the prior against the loss is about 1 / (v0 N): few images need a wider spike.
-    v0, v1 = (0.05, 0.04) if len(x) > 20_000 else (0.5, 1.0)
-    prior = ss.SpikeSlab(ss.select_weights(model, "fc1.weight"), v0=v0, v1=v1)
+    prior = ss.SpikeSlab(ss.select_weights(model, "fc1.weight"), v0=0.5, v1=10.0)
     optimizer = ss.SGHMC(
         model.parameters(), lr=0.05, momentum=0.9, weight_decay=5e-4, num_data=len(x), temperature=0.001, prior=prior
     )

@@ -42,9 +42,7 @@ def sample(x: Tensor, y: Tensor, epochs: int, seed: int) -> ss.Posterior:
     """Ten samples of the second half of a run."""
     torch.manual_seed(seed)
     model = CNN().to(memory_format=torch.channels_last)
-    # The weight of the prior against the loss is about 1 / (v0 N): few images need a wider spike.
-    v0, v1 = (0.05, 0.04) if len(x) > 20_000 else (0.5, 1.0)
-    prior = ss.SpikeSlab(ss.select_weights(model, "fc1.weight"), v0=v0, v1=v1)
+    prior = ss.SpikeSlab(ss.select_weights(model, "fc1.weight"), v0=0.5, v1=10.0)
     sampler = ss.SGHMC(
         model.parameters(), lr=0.05, num_data=len(x), temperature=0.001, weight_decay=5e-4, prior=prior, seed=seed
     )

@@ -30,7 +30,6 @@ from spikeslab.experiments.cells import SettingsError
 from spikeslab.experiments.image_recipes import RECIPES, Recipe
 from spikeslab.experiments.image_runs import METHODS, ImageRun, read_network, read_predictions, run_images
 from spikeslab.report.tables import Estimate
-from spikeslab.training import report
 
 TINY = Recipe("tuned", batch_size=20, lr=0.1, temperature=1.0, v0=0.05, v1=0.1, samples=3)
 
@@ -53,12 +52,11 @@ def plan(tmp_path_factory: pytest.TempPathFactory) -> Iterator[AdversarialPlan]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(adversarial, "PIECE", 10)
         patch.setitem(RECIPES, "tuned", lambda dataset: TINY)
-        patch.setattr(report, "write_report", lambda folder: None)  # seconds of figures that no test here reads
         for dataset in adversarial.DATASETS:
             patch.setitem(LOADERS, dataset, lambda data_dir: data)
         for method in METHODS:
             run = ImageRun("mnist", method, TINY, 2, held_out=40)
-            run_images(run, runs / "mnist", data, data.x_test, progress=False)
+            run_images(run, runs / "mnist", data, data.x_test, progress=False, report=False)
         shutil.copytree(runs / "mnist", runs / "fashion")
         yield AdversarialPlan(adversarial.DATASETS, METHODS, "tuned", 2, images=24, runs=runs)
 

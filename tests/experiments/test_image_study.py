@@ -6,6 +6,7 @@ import json
 import math
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -41,10 +42,14 @@ def small_run(method: str = "sghmc-sa", **changes: object) -> ImageRun:
     return ImageRun(**settings)  # type: ignore[arg-type]
 
 
+def run_small(run: ImageRun, out: Path, **more: Any) -> dict[str, Any]:
+    return run_images(run, out, DATA, FOREIGN, progress=False, report=False, **more)
+
+
 @pytest.mark.parametrize("method", image_runs.METHODS)
 def test_a_run_ends_in_metrics_predictions_and_the_network(tmp_path: Path, method: str) -> None:
     run = small_run(method)
-    result = run_images(run, tmp_path, DATA, FOREIGN, progress=False)
+    result = run_small(run, tmp_path)
     folder = tmp_path / run.name
     predictions = read_predictions(folder)
     sampled = method.startswith("sghmc")
@@ -64,14 +69,14 @@ def test_a_run_ends_in_metrics_predictions_and_the_network(tmp_path: Path, metho
 
 
 def test_a_run_that_is_done_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    first = run_images(small_run(), tmp_path, DATA, FOREIGN, progress=False)
+    first = run_small(small_run(), tmp_path)
     monkeypatch.setattr(image_runs, "build", lambda *_: pytest.fail("trained again"))
-    assert run_images(small_run(), tmp_path, DATA, FOREIGN, progress=False) == json.loads(json.dumps(first))
+    assert run_small(small_run(), tmp_path) == json.loads(json.dumps(first))
 
 
 def test_a_run_that_was_stopped_ends_in_the_same_bits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     run = small_run(augment=True)
-    run_images(run, tmp_path / "whole", DATA, FOREIGN, progress=False)
+    run_small(run, tmp_path / "whole")
 
     calls = iter(range(99))
 
@@ -83,9 +88,11 @@ def test_a_run_that_was_stopped_ends_in_the_same_bits(tmp_path: Path, monkeypatc
     original = image_runs._loss
     monkeypatch.setattr(image_runs, "_loss", stop_at_third)
     with pytest.raises(KeyboardInterrupt):
-        run_images(run, tmp_path / "halves", DATA, FOREIGN, progress=False, checkpoint_every=Every(steps=1))
+        run_images(
+            run, tmp_path / "halves", DATA, FOREIGN, progress=False, report=False, checkpoint_every=Every(steps=1)
+        )
     monkeypatch.setattr(image_runs, "_loss", original)
-    run_images(run, tmp_path / "halves", DATA, FOREIGN, progress=False)
+    run_small(run, tmp_path / "halves")
     whole, halves = (read_predictions(tmp_path / name / run.name) for name in ("whole", "halves"))
     assert whole.keys() == halves.keys()
     for name, tensor in whole.items():
@@ -199,7 +206,10 @@ def test_the_command_writes_its_tables_and_goes_on(
     tmp_path: Path, loaders: None, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert run_cli(command(tmp_path, "--methods", "vanilla,sghmc-sa")) == 0
-    assert {"accuracy.md", "differences.md", "uncertainty.md"} <= {path.name for path in tmp_path.iterdir()}
+    written = {path.name for path in tmp_path.iterdir()}
+    assert {"accuracy.md", "differences.md", "uncertainty.md"} <= written
+    figures = ("scores", "reliability", "selective", "detection", "uncertainty")
+    assert {f"tuned-{name}.png" for name in figures} <= written
     first = (tmp_path / "accuracy.json").read_text()
     assert json.loads(first)["run"]["command"] == (
         "spikeslab reproduce mnist --methods vanilla,sghmc-sa --recipes tuned --epochs 1 --seed 0 --seeds 1 "

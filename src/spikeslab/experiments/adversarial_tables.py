@@ -12,7 +12,7 @@ from spikeslab.report.tables import Cell, Column, Table
 SHOWN = (0.0, 0.1, 0.2, 0.3, 0.4, 0.5)
 KIND_NAMES = {"itself": "its own gradient", "single": "one sample's gradient", "averaged": "the average's gradient"}
 # Accuracy in per cent at the zetas above 0, read off figure 2 of the paper: good to about 0.7 points.
-READ_OFF = {
+READ_OFF: dict[str, dict[str, tuple[float, ...]]] = {
     "mnist": {
         "vanilla": (97.4, 92.9, 82.2, 64.3, 43.7, 28.1, 19.1, 14.2, 11.7, 10.3),
         "dropout": (98.1, 94.5, 87.0, 74.3, 57.9, 43.0, 30.3, 21.1, 15.5, 12.7),

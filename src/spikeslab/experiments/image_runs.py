@@ -156,6 +156,7 @@ def run_images(
     command: str = "",
     progress: bool = True,
     checkpoint_every: Every | None = None,
+    report: bool = True,
 ) -> dict[str, Any]:
     """Do a run in its folder below ``out``, or go on with it; a run that is done is read.
 
@@ -188,6 +189,7 @@ def run_images(
         seed=run.seed,
         command=command,
         checkpoint_every=checkpoint_every or Every(seconds=60),
+        report=report,
     )
     training.run(epochs=run.epochs, folder=place)
     parts = {

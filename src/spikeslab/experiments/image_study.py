@@ -9,9 +9,11 @@ from pathlib import Path
 from torch import Tensor
 
 from spikeslab.datasets.images import Images
+from spikeslab.experiments.image_figures import image_figures
 from spikeslab.experiments.image_recipes import RECIPES
 from spikeslab.experiments.image_runs import HELD_OUT, ImageRun, read_predictions, run_images
 from spikeslab.experiments.image_tables import Trained, accuracy_table, difference_table, uncertainty_table
+from spikeslab.report.figures import save
 from spikeslab.report.tables import Run, Table
 
 
@@ -77,7 +79,7 @@ def run_plan(plan: ImagePlan, out: Path, data: Images, foreign: Tensor) -> list[
 
 
 def write_plan(plan: ImagePlan, runs: list[Trained], labels: Tensor, out: Path) -> tuple[list[Table], list[Path]]:
-    """Write the tables; returns them and the paths of their files."""
+    """Write the tables, and the figures of each recipe; returns the tables and the paths of all files."""
     stem = "augmented-" if plan.augment else ""
     tables = {
         "accuracy": accuracy_table(plan.dataset, runs, plan.epochs, plan.augment),
@@ -87,4 +89,7 @@ def write_plan(plan: ImagePlan, runs: list[Trained], labels: Tensor, out: Path) 
     made = {name: table for name, table in tables.items() if table is not None}
     origin = Run(plan.command, plan.seeds[0])
     files = [path for name, table in made.items() for path in table.write(out / f"{stem}{name}", origin)]
+    for recipe in plan.recipes:
+        figures = image_figures(plan.dataset, [run for run in runs if run.recipe == recipe], labels)
+        files += [save(figure, out / f"{stem}{recipe}-{name}.png") for name, figure in figures.items()]
     return list(made.values()), files
