@@ -98,13 +98,15 @@ def tuned_recipe(dataset: str) -> Recipe:
     return Recipe(
         name="tuned",
         batch_size=100,
-        lr=0.05,
-        sampling_lr=0.02,
-        temperature=1e-2,
-        v0=0.5,
+        lr=0.1,
+        sampling_lr=0.03,
+        temperature=5e-3,
+        v0=0.3,
         v1=10.0,
-        weight_decay=3e-4,
+        weight_decay=5e-4,
         sigma_coupling="fixed",
+        burn_in=0.4,
+        samples=36,
     )
 
 
