@@ -3,7 +3,7 @@ import torch
 from torch import nn
 
 import spikeslab as ss
-from spikeslab.attacks import fgsm, of_model, of_posterior, pgd
+from spikeslab.attacks import fgsm, fgsm_direction, move, of_model, of_posterior, pgd
 
 
 @pytest.fixture
@@ -77,6 +77,33 @@ def test_the_averaged_attack_follows_the_gradient_of_the_average(posterior: ss.P
         slope = (target(up) - target(down))[row, labels[row]].detach()
         change = (moved - x)[row, 0, pixel[0], pixel[1]]
         assert float(change.sign()) == -float(slope.sign())
+
+
+def test_one_direction_serves_every_distance_to_the_last_bit(posterior: ss.Posterior) -> None:
+    x = torch.rand(6, 1, 3, 3)
+    target = of_posterior(posterior)
+    direction = fgsm_direction(target, x)
+    for zeta in (0.0, 0.05, 0.3, 0.5):
+        assert torch.equal(move(x, direction, zeta), fgsm(target, x, zeta))
+
+
+def test_some_samples_are_averaged_with_their_own_weights(posterior: ss.Posterior) -> None:
+    x = torch.rand(6, 1, 3, 3)
+    one, three = (of_model(posterior.sample(index))(x).exp() for index in (1, 3))
+    # the weights are 1 to 5
+    assert torch.allclose(of_posterior(posterior, [1, 3])(x).exp(), (2 * one + 4 * three) / 6, atol=1e-6)
+
+
+@pytest.mark.parametrize("gap", [0.0, 5.0, 20.0, 60.0])
+def test_a_confident_network_does_not_hide_its_gradient(gap: float) -> None:
+    # log P(0) falls along the first pixel, which only the logit of class 0 sees, however sure the network is.
+    model = nn.Linear(2, 3)
+    with torch.no_grad():
+        model.weight.copy_(torch.tensor([[1.0, 0.0], [0.0, 1.0], [0.0, 0.0]]))
+        model.bias.copy_(torch.tensor([gap, 0.0, 0.0]))
+    x = torch.tensor([[0.9, 0.2]])
+    assert torch.equal(fgsm_direction(of_model(model), x), torch.tensor([[-1.0, 1.0]]))
+    assert torch.allclose(of_model(model)(x), model(x).log_softmax(1), atol=1e-6)
 
 
 def test_projected_gradient_descent_is_at_least_as_strong(posterior: ss.Posterior) -> None:

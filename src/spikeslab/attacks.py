@@ -18,11 +18,12 @@ References:
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TypeAlias
 
 import torch
 from torch import Tensor, nn
+from torch.nn.functional import logsigmoid
 
 from spikeslab.errors import check_count, check_number
 from spikeslab.posterior import Posterior
@@ -37,15 +38,22 @@ def of_model(model: nn.Module) -> LogProbabilities:
     def log_probabilities(x: Tensor) -> Tensor:
         with evaluating(model):
             logits: Tensor = model(x)
-        return logits.log_softmax(dim=1)
+        return _log_softmax(logits)
 
     return log_probabilities
 
 
-def of_posterior(posterior: Posterior) -> LogProbabilities:
-    """Log of the averaged probabilities of a posterior, whose gradient is that of the average itself."""
-    samples = [of_model(posterior.sample(index)) for index in range(len(posterior))]
-    log_weights = posterior.weights.log()
+def of_posterior(posterior: Posterior, indices: Sequence[int] | None = None) -> LogProbabilities:
+    """Log of the averaged probabilities of a posterior, whose gradient is that of the average itself.
+
+    Args:
+        posterior: The posterior.
+        indices: The samples that are averaged; all of them by default.
+    """
+    indices = range(len(posterior)) if indices is None else indices
+    samples = [of_model(posterior.sample(index)) for index in indices]
+    weights = posterior.weights[list(indices)]
+    log_weights = (weights / weights.sum()).log()
 
     def log_probabilities(x: Tensor) -> Tensor:
         each = torch.stack([sample(x) for sample in samples])
@@ -55,7 +63,7 @@ def of_posterior(posterior: Posterior) -> LogProbabilities:
 
 
 def fgsm(target: LogProbabilities, x: Tensor, zeta: float, labels: Tensor | None = None) -> Tensor:
-    """One step of size ``zeta`` along the sign of the gradient.
+    """One step of size ``zeta`` along :func:`fgsm_direction`.
 
     Args:
         target: What is attacked: :func:`of_model` or :func:`of_posterior`.
@@ -63,8 +71,17 @@ def fgsm(target: LogProbabilities, x: Tensor, zeta: float, labels: Tensor | None
         zeta: Largest change of a pixel.
         labels: Labels whose probability is lowered; the predicted ones where they are not given.
     """
-    zeta = check_number("zeta", zeta, ">= 0")
-    return (x - zeta * _gradient(target, x, labels).sign()).clamp(0.0, 1.0)
+    return move(x, fgsm_direction(target, x, labels), zeta)
+
+
+def fgsm_direction(target: LogProbabilities, x: Tensor, labels: Tensor | None = None) -> Tensor:
+    """Where :func:`fgsm` goes, -1, 0 or 1 for each pixel: the same for every ``zeta``, so one is enough for a curve."""
+    return -_gradient(target, x, labels).sign()
+
+
+def move(x: Tensor, direction: Tensor, zeta: float) -> Tensor:
+    """Inputs after a step of size ``zeta``, clipped to [0, 1]."""
+    return (x + check_number("zeta", zeta, ">= 0") * direction).clamp(0.0, 1.0)
 
 
 def pgd(
@@ -114,3 +131,14 @@ def _gradient(target: LogProbabilities, x: Tensor, labels: Tensor | None) -> Ten
         # Rows do not depend on each other, so the gradient of the sum is that of each.
         (gradient,) = torch.autograd.grad(chosen.sum(), x)
     return gradient
+
+
+def _log_softmax(logits: Tensor) -> Tensor:
+    """Log-softmax that keeps its gradient where the largest probability rounds to 1.
+
+    The usual gradient has 1 - P there as a difference, which is 0 for a confident network in float32: its attack would
+    lose the class that it should move away from, and the network look more robust than it is.
+    """
+    top = logits.argmax(dim=1, keepdim=True)
+    others = logits.scatter(1, top, -torch.inf).logsumexp(dim=1, keepdim=True)
+    return logits.log_softmax(dim=1).scatter(1, top, logsigmoid(logits.gather(1, top) - others))

@@ -5,7 +5,7 @@ import sys
 import pytest
 import torch
 
-from spikeslab.datasets import load_digits
+from spikeslab.datasets import load_digits, load_upscaled_digits
 
 
 def test_three_parts_of_all_digits() -> None:
@@ -24,6 +24,17 @@ def test_stratified_and_always_the_same() -> None:
         shares = labels.bincount(minlength=10) / len(labels)
         assert torch.allclose(shares, torch.full((10,), 0.1), atol=0.01)
     assert torch.equal(data.x_test, again.x_test)
+
+
+def test_the_upscaled_digits_look_like_mnist() -> None:
+    data, small = load_upscaled_digits(), load_digits()
+    assert (data.x_train.shape, data.x_test.shape) == ((1348, 1, 28, 28), (449, 1, 28, 28))
+    assert data.x_train.dtype == torch.uint8
+    assert torch.equal(data.y_test, small.y_test)
+    # A corner lies within the first pixel, and the mean of all is that of the small image.
+    assert torch.equal(data.x_test[:, 0, 0, 0], (255 * small.x_test[:, 0, 0, 0]).round().to(torch.uint8))
+    means = data.x_test.float().mean(dim=(1, 2, 3)) / 255, small.x_test.mean(dim=(1, 2, 3))
+    assert torch.allclose(*means, atol=0.03)
 
 
 def test_without_scikit_learn(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,7 +3,7 @@ import math
 import pytest
 import torch
 
-from spikeslab.metrics import detection, entropy, mutual_information, selective_accuracy
+from spikeslab.metrics import detection, detection_curves, entropy, mutual_information, selective_accuracy
 
 
 def test_entropy_and_mutual_information_of_known_predictions() -> None:
@@ -59,3 +59,15 @@ def test_bad_shapes_are_refused() -> None:
         detection(torch.rand(3), torch.rand(0))
     with pytest.raises(ValueError, match=r"^coverages must be in \(0, 1\], but got \[0\.0\]\.$"):
         selective_accuracy(torch.rand(2, 2), torch.zeros(2), torch.zeros(1))
+
+
+def test_the_curves_of_a_score_enclose_its_areas() -> None:
+    own, foreign = torch.randn(120).round(decimals=1), (torch.randn(90) + 1.0).round(decimals=1)  # with ties
+    curves, found = detection_curves(own, foreign), detection(own, foreign)
+    assert float(torch.trapezoid(curves.true_positive, curves.false_positive)) == pytest.approx(found.auroc, abs=1e-6)
+    steps = curves.recall.diff() * curves.precision[1:]
+    assert float(steps.sum()) == pytest.approx(found.aupr, abs=1e-6)
+    threshold = 0.5
+    called = float((own >= threshold).double().mean()), float((foreign >= threshold).double().mean())
+    points = torch.stack([curves.false_positive, curves.true_positive], dim=1)
+    assert any(torch.allclose(point.double(), torch.tensor(called).double(), atol=1e-6) for point in points)

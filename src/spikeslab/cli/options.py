@@ -1,7 +1,8 @@
-"""Checks of options before any work is done."""
+"""Defaults of options, and checks of them before any work is done."""
 
 from __future__ import annotations
 
+import os
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -11,6 +12,8 @@ from spikeslab.errors import check_choice, check_count
 
 HEAD = 200
 """Bytes at the beginning of a file that a mark is looked for in."""
+CORES = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+"""Cores that this process may use."""
 
 
 def check_folder(out: Path) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -10,8 +9,10 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.console import Console
 
+from spikeslab.cli.adversarial import adversarial
 from spikeslab.cli.errors import InputError
-from spikeslab.cli.options import bad_input, check_choices, check_folder, check_option
+from spikeslab.cli.images import fashion, mnist
+from spikeslab.cli.options import CORES, bad_input, check_choices, check_folder, check_option
 from spikeslab.cli.output import print_result, progress_bars
 from spikeslab.errors import check_choice
 
@@ -22,7 +23,6 @@ NAMES = ("theorem1", "corollary1")
 UCI_DATASETS = ("boston", "yacht", "energy", "energy-heating", "wine", "concrete")
 UCI_METHODS = ("SGHMC", "A-SGHMC", "SGHMC-EM", "A-SGHMC-EM", "SGHMC-SA", "A-SGHMC-SA")
 DATA_VARIABLE = "SPIKESLAB_DATA"
-CORES = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 Seed = Annotated[int, typer.Option(help="Seed of the first data set; the others follow it.")]
 Seeds = Annotated[int, typer.Option(help="Data sets.")]
@@ -38,6 +38,11 @@ app = typer.Typer(help="Reproduce the paper's tables and figures.", no_args_is_h
 @app.callback(epilog="Example: `spikeslab reproduce linear --out out/linear`")
 def _group() -> None:
     """Reproduce the paper's tables and figures."""
+
+
+app.command()(mnist)
+app.command()(fashion)
+app.command()(adversarial)
 
 
 @app.command()

@@ -1,6 +1,6 @@
 """Data: the paper's simulations, image sets and regressions, and a set that comes with a dependency."""
 
-from spikeslab.datasets.digits import Digits, load_digits
+from spikeslab.datasets.digits import Digits, load_digits, load_upscaled_digits
 from spikeslab.datasets.images import Images, load_cifar10, load_fashion, load_mnist
 from spikeslab.datasets.linear import LinearData, simulate_linear
 from spikeslab.datasets.logistic import LogisticData, simulate_logistic
@@ -19,6 +19,7 @@ __all__ = [
     "load_fashion",
     "load_mnist",
     "load_uci",
+    "load_upscaled_digits",
     "simulate_linear",
     "simulate_logistic",
 ]

@@ -90,12 +90,15 @@ def random_erasing(
 
 @dataclass(frozen=True)
 class Normalize:
-    """Bytes to numbers: divided by 255, then by the mean and standard deviation of each channel."""
+    """Bytes to numbers: divided by 255, then by the mean and standard deviation of each channel.
+
+    As a ``transform`` for :class:`~spikeslab.training.TensorBatches` it has no use for the generator.
+    """
 
     mean: tuple[float, ...]
     std: tuple[float, ...]
 
-    def __call__(self, images: Tensor) -> Tensor:
+    def __call__(self, images: Tensor, generator: Generator | None = None) -> Tensor:
         """Normalised images in float32."""
         mean = torch.tensor(self.mean, device=images.device).view(1, -1, 1, 1)
         std = torch.tensor(self.std, device=images.device).view(1, -1, 1, 1)

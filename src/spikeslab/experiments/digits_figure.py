@@ -11,6 +11,8 @@ from spikeslab.datasets import Digits
 from spikeslab.experiments.digits import DigitsResult
 from spikeslab.metrics import accuracy, negative_log_likelihood, reliability_curve
 from spikeslab.report.figures import BLUE, GREY, ORANGE, WIDTH, style
+from spikeslab.report.plots.classifiers import draw_bars, draw_diagonal, draw_reliability
+from spikeslab.report.tables import Estimate
 
 COLOURS = (GREY, ORANGE, BLUE)
 BINS, FEWEST_ROWS = 5, 4  # few predictions are unsure: wide bins, and none of a row or two
@@ -29,27 +31,15 @@ def digits_figure(data: Digits, results: Sequence[DigitsResult]) -> Figure:
             (axes[1], "test NLL", losses, ".3f"),
             (axes[2], "size, kB", sizes, ".0f"),
         ):
-            _draw_bars(panel, title, values, spec)
+            draw_bars(panel, title, [Estimate(value, None) for value in values], COLOURS, spec)
         _draw_reliability(axes[3], data, results)
         figure.legend(list(axes[0].patches), [result.name for result in results], loc="outside lower center", ncols=3)
     return figure
 
 
-def _draw_bars(axes: Axes, title: str, values: Sequence[float], spec: str) -> None:
-    bars = axes.bar(range(len(values)), values, color=COLOURS, width=0.72)
-    axes.bar_label(bars, [format(value, spec) for value in values], padding=2)
-    axes.set_title(title)
-    axes.set_xticks([])
-    axes.set_yticks([])
-    axes.spines["left"].set_visible(False)
-    axes.margins(y=0.12)
-
-
 def _draw_reliability(axes: Axes, data: Digits, results: Sequence[DigitsResult]) -> None:
-    axes.axline((0.0, 0.0), slope=1.0, color=GREY, linewidth=0.8, zorder=0)
+    draw_diagonal(axes)
     for result, colour in zip(results, COLOURS, strict=True):
-        curve = reliability_curve(result.probabilities, data.y_test, BINS)
-        shown = curve.count >= FEWEST_ROWS
-        axes.plot(curve.confidence[shown].numpy(), curve.accuracy[shown].numpy(), "o-", color=colour, markersize=4)
+        draw_reliability(axes, reliability_curve(result.probabilities, data.y_test, BINS), colour, fewest=FEWEST_ROWS)
     axes.set(xlim=(0.3, 1.02), ylim=(0.3, 1.02), xlabel="confidence", ylabel="accuracy", aspect="equal")
     axes.set_title("reliability")

@@ -8,7 +8,7 @@ from spikeslab.metrics.classification import (
     negative_log_likelihood,
     reliability_curve,
 )
-from spikeslab.metrics.detection import Detection, detection, selective_accuracy
+from spikeslab.metrics.detection import Detection, DetectionCurves, detection, detection_curves, selective_accuracy
 from spikeslab.metrics.regression import (
     gaussian_log_score,
     interval_coverage,
@@ -22,11 +22,13 @@ from spikeslab.metrics.uncertainty import entropy, mutual_information
 __all__ = [
     "ConfigurationalTemperature",
     "Detection",
+    "DetectionCurves",
     "Reliability",
     "Temperature",
     "accuracy",
     "brier_score",
     "detection",
+    "detection_curves",
     "entropy",
     "expected_calibration_error",
     "gaussian_log_score",

@@ -23,6 +23,23 @@ class Detection:
     fpr95: float
 
 
+@dataclass(frozen=True)
+class DetectionCurves:
+    """The two curves of a score as its threshold falls from the top, foreign inputs being the positives.
+
+    Attributes:
+        false_positive: Share of our own inputs that are called foreign.
+        true_positive: Share of the foreign inputs that are; with ``false_positive`` the ROC curve.
+        recall: The same share at the thresholds of ``precision``.
+        precision: Share of foreign inputs among those that are called so.
+    """
+
+    false_positive: Tensor
+    true_positive: Tensor
+    recall: Tensor
+    precision: Tensor
+
+
 def detection(own: Tensor, foreign: Tensor) -> Detection:
     """Judge a score that should be higher for ``foreign`` inputs than for ``own`` ones, such as an entropy.
 
@@ -35,20 +52,33 @@ def detection(own: Tensor, foreign: Tensor) -> Detection:
     """
     from torchmetrics.functional.classification import binary_auroc, binary_average_precision, binary_roc
 
-    for name, scores in (("own", own), ("foreign", foreign)):
-        if scores.ndim != 1 or not len(scores) or not bool(scores.isfinite().all()):
-            raise ValueError(f"{name} must be a vector of finite scores, but got the shape {tuple(scores.shape)}.")
-    # Ranks in [0, 1]: scores outside of it would be taken for logits, and rounded.
-    both = torch.cat([own, foreign]).double()
-    ranks = both.unique(return_inverse=True)[1].double()
-    ranks = ranks / ranks.max().clamp_min(1.0)
-    labels = torch.cat([torch.zeros(len(own)), torch.ones(len(foreign))]).long()
+    ranks, labels = _ranked(own, foreign)
     false_positive, true_positive, _ = binary_roc(ranks, labels)
     return Detection(
         auroc=float(binary_auroc(ranks, labels)),
         aupr=float(binary_average_precision(ranks, labels)),
         fpr95=float(false_positive[true_positive >= 0.95].min()),
     )
+
+
+def detection_curves(own: Tensor, foreign: Tensor) -> DetectionCurves:
+    """The ROC and the precision-recall curve of a score; arguments as in :func:`detection`."""
+    from torchmetrics.functional.classification import binary_precision_recall_curve, binary_roc
+
+    ranks, labels = _ranked(own, foreign)
+    false_positive, true_positive, _ = binary_roc(ranks, labels)
+    precision, recall, _ = binary_precision_recall_curve(ranks, labels)
+    return DetectionCurves(false_positive, true_positive, recall.flip(0), precision.flip(0))
+
+
+def _ranked(own: Tensor, foreign: Tensor) -> tuple[Tensor, Tensor]:
+    """Scores as ranks in [0, 1], those outside of which would be taken for logits and rounded, and 1 for foreign."""
+    for name, scores in (("own", own), ("foreign", foreign)):
+        if scores.ndim != 1 or not len(scores) or not bool(scores.isfinite().all()):
+            raise ValueError(f"{name} must be a vector of finite scores, but got the shape {tuple(scores.shape)}.")
+    ranks = torch.cat([own, foreign]).double().unique(return_inverse=True)[1].double()
+    labels = torch.cat([torch.zeros(len(own)), torch.ones(len(foreign))]).long()
+    return ranks / ranks.max().clamp_min(1.0), labels
 
 
 def selective_accuracy(probabilities: Tensor, labels: Tensor, coverages: Tensor) -> Tensor:

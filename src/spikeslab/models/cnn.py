@@ -29,8 +29,9 @@ class CNN(nn.Module):
 
     def forward(self, images: Tensor) -> Tensor:
         """Logits of shape (batch, classes)."""
-        features = max_pool2d(self.conv1(images).relu(), 2)
-        features = max_pool2d(self.conv2(features).relu(), 2)
+        # Pooling before the rectifier is the same function of a quarter of the numbers.
+        features = max_pool2d(self.conv1(images), 2).relu()
+        features = max_pool2d(self.conv2(features), 2).relu()
         hidden: Tensor = self.fc1(features.flatten(1)).relu()
         logits: Tensor = self.fc2(self.dropout(hidden))
         return logits
@@ -73,8 +74,8 @@ class BatchNormCNN(nn.Module):
 
     def forward(self, images: Tensor) -> Tensor:
         """Logits of shape (batch, classes)."""
-        features = self.dropout1(max_pool2d(self.conv1(self.bn1(images)).relu(), 2))
-        features = self.dropout2(max_pool2d(self.conv2(features).relu(), 2))
+        features = self.dropout1(max_pool2d(self.conv1(self.bn1(images)), 2).relu())
+        features = self.dropout2(max_pool2d(self.conv2(features), 2).relu())
         hidden = self.hidden_dropout(self.fc1(features.flatten(1)).relu())
         logits: Tensor = self.fc3(self.bn2(self.fc2(hidden)).relu())
         return logits

@@ -24,6 +24,8 @@ WIDTH = 9.0
 # From the palette of Okabe and Ito (2008).
 BLUE, ORANGE, GREEN, SKY, VERMILION = "#0072B2", "#E69F00", "#009E73", "#56B4E9", "#D55E00"
 GREY, INK = "#8A8A8A", "#222222"
+COLOURS = (BLUE, ORANGE, GREEN, VERMILION, SKY, INK)
+"""Of lines and bars, in this order."""
 
 RC: dict[Any, Any] = {
     "savefig.dpi": 160,

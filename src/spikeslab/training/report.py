@@ -11,17 +11,18 @@ import torch
 
 from spikeslab.errors import counted
 from spikeslab.files import write_atomically
+from spikeslab.metrics import Reliability
 from spikeslab.posterior.convergence import SOME_WEIGHTS
 from spikeslab.posterior.samples import Tensors
 from spikeslab.report.figures import png
 from spikeslab.report.page import Block, Code, Facts, Grid, Page, Picture, Section, Text
+from spikeslab.report.plots import reliability_figure
 from spikeslab.report.tables import Column, Table
 from spikeslab.training.doctor import Level, examine, verdict
 from spikeslab.training.folder import CHECKPOINTS
 from spikeslab.training.report_figures import (
     LAYERS,
     LINES,
-    calibration_figure,
     curves_figure,
     histograms_figure,
     is_constant,
@@ -207,15 +208,15 @@ def _calibration(evaluation: Mapping[str, Any]) -> list[Block]:
     curve = mapping(evaluation.get("reliability"))
     if not {"confidence", "accuracy", "count"} <= set(curve):
         return []
-    confidence, accuracy, count = (
-        [math.nan if x is None else float(x) for x in curve[key]] for key in ("confidence", "accuracy", "count")
+    bins = (
+        torch.tensor([math.nan if x is None else float(x) for x in curve[key]], dtype=torch.float64)
+        for key in ("confidence", "accuracy", "count")
     )
     ece = f"ECE is {_share(evaluation['ece'])}: the" if evaluation.get("ece") is not None else "The ECE is the"
     rows = f" {counted(evaluation['rows'], 'row')}." if isinstance(evaluation.get("rows"), int) else ""
     caption = f"{ece} mean distance of the points from the diagonal, weighted by their rows.{rows}"
-    return [
-        Picture(png(calibration_figure(confidence, accuracy, count)), caption, "Accuracy against confidence, in bins.")
-    ]
+    figure = reliability_figure({"at the last evaluation": Reliability(*bins)})
+    return [Picture(png(figure), caption, "Accuracy against confidence, in bins.")]
 
 
 def _convergence(facts: RunFacts) -> list[Block]:

@@ -1,4 +1,4 @@
-"""Figures of a run's report: curves, latents, histograms by layer, calibration."""
+"""Figures of a run's report: curves, latents, histograms by layer."""
 
 from __future__ import annotations
 
@@ -11,14 +11,13 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import LogLocator, MaxNLocator, PercentFormatter
 
-from spikeslab.report.figures import BLUE, GREEN, GREY, INK, ORANGE, SKY, VERMILION, WIDTH, style
+from spikeslab.report.figures import BLUE, COLOURS, WIDTH, style
 from spikeslab.training.run_facts import RunFacts, Series
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
     from torch import Tensor
 
-COLOURS = (BLUE, ORANGE, GREEN, VERMILION, SKY, INK)
 LINES = len(COLOURS)
 """Layers with a line of their own."""
 LAYERS = 9
@@ -169,29 +168,3 @@ def _symmetric(values: NDArray[np.float64]) -> tuple[float, float]:
     """Limits that hold all but the most extreme one in a thousand, which stand at the ends."""
     end = float(np.quantile(np.abs(values), 0.999)) if values.size else 1.0
     return (-end, end) if end > 0 else (-1.0, 1.0)
-
-
-def calibration_figure(confidence: Sequence[float], accuracy: Sequence[float], count: Sequence[float]) -> Figure:
-    """Accuracy against confidence in bins, beside the number of rows in them; empty bins hold NaN."""
-    conf, acc, rows = (np.array(values, dtype=float) for values in (confidence, accuracy, count))
-    filled = rows > 0
-    edges = np.linspace(0.0, 1.0, len(rows) + 1)
-    shrunk = (acc * rows + 1.0) / (rows + 2.0)  # a bin with one row, right or wrong, is not certain
-    error = np.sqrt(shrunk * (1.0 - shrunk) / (rows + 2.0))
-    with style():
-        figure = Figure(figsize=(WIDTH, 3.6), layout="constrained")
-        left, right = figure.subplots(1, 2, sharex=True)
-        left.plot([0, 1], [0, 1], color=GREY, linestyle="--", linewidth=1, label="as confident as right")
-        left.errorbar(
-            conf[filled], acc[filled], yerr=error[filled], color=BLUE, marker="o", markersize=5, elinewidth=1,
-            linestyle="none", label="bins, ± one standard error",
-        )  # fmt: skip
-        left.set_title("accuracy")
-        left.set_ylim(-0.02, 1.02)
-        left.legend(loc="best")
-        right.bar(edges[:-1], np.where(filled, rows, 0), width=np.diff(edges) * 0.92, align="edge", color=BLUE)
-        right.set_title("rows")
-        right.set_xlim(0.0, 1.02)
-        right.yaxis.set_major_locator(MaxNLocator(4, integer=True))
-        figure.supxlabel("confidence: probability of the predicted class", fontsize=10)
-    return figure

@@ -1,0 +1,65 @@
+"""Figures of the image experiments: each metric of the predictions that a method stands for."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import torch
+from matplotlib.figure import Figure
+from torch import Tensor
+
+from spikeslab.experiments.image_runs import FOREIGN, OTHER, kinds_of
+from spikeslab.experiments.image_tables import NAMES, TITLES, Trained
+from spikeslab.metrics import entropy, mutual_information, reliability_curve, selective_accuracy
+from spikeslab.report import plots
+from spikeslab.report.tables import Estimate
+
+COVERAGES = torch.linspace(0.5, 1.0, 26)
+
+
+def image_figures(dataset: str, runs: Sequence[Trained], labels: Tensor) -> dict[str, Figure]:
+    """Figures by name, for the runs of one recipe.
+
+    Vanilla and Dropout are judged by their last weights, SGHMC and SGHMC-SA by their posterior average. Curves are of
+    the first seed, bars the means over seeds.
+    """
+    first = {NAMES[run.method]: run.predictions[0] for run in runs}
+    own = {name: _final(predictions, "test") for name, predictions in first.items()}
+    foreign = {name: _final(predictions, FOREIGN) for name, predictions in first.items()}
+    names = (TITLES[dataset], TITLES[OTHER[dataset]])
+    figures = {
+        "scores": plots.scores_figure({NAMES[run.method]: _scores(run) for run in runs}),
+        "reliability": plots.reliability_figure({name: reliability_curve(p, labels) for name, p in own.items()}),
+        "selective": plots.selective_accuracy_figure(
+            {name: selective_accuracy(p, labels, COVERAGES) for name, p in own.items()}, COVERAGES
+        ),
+        "detection": plots.detection_figure({name: (entropy(own[name]), entropy(foreign[name])) for name in own}),
+    }
+    for run in runs:
+        if run.method == "sghmc-sa":
+            figures["uncertainty"] = plots.uncertainty_figure(_uncertainties(run), *names)
+    return figures
+
+
+def _final(predictions: Mapping[str, Tensor], part: str) -> Tensor:
+    """What a method predicts: the average where there are samples."""
+    return list(kinds_of(predictions, part).values())[-1]
+
+
+def _scores(run: Trained) -> dict[str, Estimate]:
+    found = [list(result["test"].values())[-1] for result in run.results]
+    return {
+        "error, %": Estimate.of([100.0 * (1.0 - each["accuracy"]) for each in found]),
+        "NLL": Estimate.of([each["nll"] for each in found]),
+        "Brier": Estimate.of([each["brier"] for each in found]),
+        "ECE, %": Estimate.of([100.0 * each["ece"] for each in found]),
+    }
+
+
+def _uncertainties(run: Trained) -> dict[str, tuple[Tensor, Tensor]]:
+    """Entropy of the average and mutual information, of own and of foreign images."""
+    samples = [run.predictions[0][f"{part}.samples"] for part in ("test", FOREIGN)]
+    return {
+        "entropy": (entropy(samples[0].mean(dim=0)), entropy(samples[1].mean(dim=0))),
+        "mutual information": (mutual_information(samples[0]), mutual_information(samples[1])),
+    }

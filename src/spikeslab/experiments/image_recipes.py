@@ -1,0 +1,114 @@
+"""Settings of the image experiments: the paper's, and ones chosen on held-out images."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from spikeslab.errors import check_choice
+from spikeslab.presets import paper_mnist
+from spikeslab.priors import SA, Fixed
+from spikeslab.schedules import Schedule, cosine, polynomial
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """Settings of all four methods.
+
+    Attributes:
+        name: Its name.
+        batch_size: Images in a batch.
+        lr: Learning rate of the samplers at the start, in the units of SGD.
+        sampling_lr: Learning rate that it falls to, and at which samples are taken; ``None`` keeps ``lr``.
+        temperature: Temperature of the samplers.
+        v0: Scale of the spike.
+        v1: Variance of the slab.
+        weight_decay: Weight decay of what the prior does not cover.
+        rho: Initial probability of the slab.
+        sigma_coupling: Whether sigma is learnt (``"conjugate"``) or stays (``"fixed"``).
+        burn_in: Share of the steps before the first sample.
+        samples: Samples of the posterior.
+        adam_lr: Learning rate of Adam, for Vanilla and Dropout.
+    """
+
+    name: str
+    batch_size: int
+    lr: float
+    temperature: float
+    v0: float
+    v1: float
+    weight_decay: float = 0.0
+    sampling_lr: float | None = None
+    rho: float = 0.5
+    sigma_coupling: str = "conjugate"
+    burn_in: float = 0.5
+    samples: int = 20
+    adam_lr: float = 1e-3
+
+    def settings(self, *, sampled: bool) -> dict[str, Any]:
+        """What the samplers use, or what Adam does."""
+        of_adam = {"name": self.name, "batch_size": self.batch_size, "adam_lr": self.adam_lr}
+        return {**asdict(self), "adam_lr": None} if sampled else of_adam
+
+    def sampler(self, num_data: int, steps: int) -> dict[str, Any]:
+        """Arguments of SGHMC."""
+        return {
+            "lr": self.learning_rate(steps),
+            "momentum": 0.9,
+            "num_data": num_data,
+            "temperature": self.temperature,
+            "weight_decay": self.weight_decay,
+        }
+
+    def learning_rate(self, steps: int) -> float | Schedule:
+        """The learning rate of a run: it falls along a cosine until the first sample is taken, and stays."""
+        if self.sampling_lr is None:
+            return self.lr
+        return cosine(self.lr, total=max(1, round(self.burn_in * steps)), final=self.sampling_lr)
+
+    def prior(self, adaptive: bool) -> dict[str, Any]:
+        """Arguments of the prior; the baseline keeps its initial values."""
+        given = paper_mnist().prior
+        adapt = SA(polynomial(1.0, power=0.75, offset=1000)) if adaptive else Fixed()
+        scales = {"v0": self.v0, "v1": self.v1, "rho": self.rho, "sigma_coupling": self.sigma_coupling}
+        return {**given, **scales, "adapt": adapt}
+
+    def thinning(self, steps: int) -> tuple[int, int]:
+        """Burn-in and distance of the samples, so that the last one is taken at the last step."""
+        thin = max(1, round((1.0 - self.burn_in) * steps) // self.samples)
+        return max(0, steps - self.samples * thin), thin
+
+
+def paper_recipe(dataset: str) -> Recipe:
+    """The paper's settings (section 5.2), with samples spread over the second half of a shorter run."""
+    preset = paper_mnist(check_choice("dataset", dataset, ("mnist", "fashion")))
+    return Recipe(
+        name="paper",
+        batch_size=preset.batch_size,
+        lr=float(preset.sampler["lr"]),
+        temperature=float(preset.sampler["temperature"]),
+        v0=preset.prior["v0"],
+        v1=preset.prior["v1"],
+    )
+
+
+def tuned_recipe(dataset: str) -> Recipe:
+    """Settings chosen on the held-out images."""
+    check_choice("dataset", dataset, ("mnist", "fashion"))
+    return Recipe(
+        name="tuned",
+        batch_size=100,
+        lr=0.1,
+        sampling_lr=0.03,
+        temperature=5e-3,
+        v0=0.3,
+        v1=10.0,
+        weight_decay=5e-4,
+        sigma_coupling="fixed",
+        burn_in=0.4,
+        samples=36,
+    )
+
+
+RECIPES = {"paper": paper_recipe, "tuned": tuned_recipe}
+"""Settings by the names that commands use."""

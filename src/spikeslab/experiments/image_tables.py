@@ -1,0 +1,185 @@
+"""Tables of the image experiments, beside the paper's numbers and those of the competitors that it cites."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from spikeslab.metrics import selective_accuracy
+from spikeslab.report.tables import Cell, Column, Estimate, Table
+
+NAMES = {"vanilla": "Vanilla", "dropout": "Dropout", "sghmc": "SGHMC", "sghmc-sa": "SGHMC-SA"}
+PAPER = {
+    # table 2 of the paper: accuracy in per cent, without and with augmentation
+    ("mnist", False): {"vanilla": 99.31, "dropout": 99.38, "sghmc": 99.47, "sghmc-sa": 99.59},
+    ("mnist", True): {"vanilla": 99.54, "dropout": 99.56, "sghmc": 99.63, "sghmc-sa": 99.75},
+    ("fashion", False): {"vanilla": 92.73, "dropout": 92.81, "sghmc": 92.88, "sghmc-sa": 93.01},
+    ("fashion", True): {"vanilla": 93.14, "dropout": 93.35, "sghmc": 94.29, "sghmc-sa": 94.38},
+}
+CITED: dict[str, dict[str, float]] = {
+    "mnist": {"Maxout (cited by the paper)": 99.55, "pSGLD (cited by the paper)": 99.55},
+    "fashion": {},
+}
+TITLES = {"mnist": "MNIST", "fashion": "Fashion-MNIST"}
+
+
+class Trained(NamedTuple):
+    """What all seeds of a method with one recipe gave: a result and predictions for each."""
+
+    method: str
+    recipe: str
+    results: Sequence[Mapping[str, Any]]
+    predictions: Sequence[Mapping[str, Tensor]]
+
+    def kinds(self) -> Iterator[tuple[str, str]]:
+        """``"point"`` and, where there is a posterior, ``"average"``; each with the name of the row."""
+        yield "point", NAMES[self.method]
+        if self.results[0]["samples"]:
+            yield "average", f"{NAMES[self.method]}, average"
+
+    def percent(self, part: str, kind: str, metric: str) -> Estimate:
+        """A share in per cent, over seeds."""
+        return Estimate.of([100.0 * result[part][kind][metric] for result in self.results])
+
+
+def accuracy_table(dataset: str, runs: Sequence[Trained], epochs: int, augment: bool) -> Table:
+    """Accuracy and calibration of every method and recipe on the test images."""
+    rows: list[dict[str, Cell]] = [
+        {
+            "method": name,
+            "recipe": run.recipe,
+            "paper": PAPER[dataset, augment][run.method] if _reported(run.method, kind) else None,
+            "accuracy": run.percent("test", kind, "accuracy"),
+            "nll": Estimate.of([result["test"][kind]["nll"] for result in run.results]),
+            "brier": Estimate.of([result["test"][kind]["brier"] for result in run.results]),
+            "ece": run.percent("test", kind, "ece"),
+            "held_out": run.percent("held_out", kind, "accuracy"),
+            "runs": len(run.results),
+        }
+        for run in runs
+        for kind, name in run.kinds()
+    ]
+    for name, value in ({} if augment else CITED[dataset]).items():
+        cited: dict[str, Cell] = dict.fromkeys(rows[0])
+        rows.append(cited | {"method": name, "recipe": "", "paper": value})
+    held_out = runs[0].results[0]["held_out"]["point"]["rows"]
+    tested = runs[0].results[0]["test"]["point"]["rows"]
+    samples = max(result["samples"] for run in runs for result in run.results)
+    return Table(
+        f"{TITLES[dataset]}{', augmented' if augment else ''}, {epochs} epochs",
+        [
+            Column("method", "Method"),
+            Column("recipe", "Settings"),
+            Column("paper", "accuracy %, paper", ".2f"),
+            Column("accuracy", "accuracy %, ours", ".2f"),
+            Column("nll", "NLL", ".4f"),
+            Column("brier", "Brier", ".4f"),
+            Column("ece", "ECE %", ".2f"),
+            Column("held_out", "held-out accuracy %", ".2f"),
+            Column("runs", "runs"),
+        ],
+        rows,
+        notes=[
+            f"{tested:,} test images, used once after the last step; {held_out:,} training images were held out for "
+            "all choices. An accuracy of p % has a standard error over the images of √(p(100 − p)/n) points: 0.07 at "
+            f"99.5 %, 0.26 at 93 %. A posterior average is over {samples} samples of the later part of the run. The "
+            "paper does not say how long it trained; its numbers are of the average for SGHMC and SGHMC-SA."
+        ],
+    )
+
+
+def difference_table(dataset: str, runs: Sequence[Trained], labels: Tensor) -> Table | None:
+    """Accuracy of the average of SGHMC-SA minus that of every other row, paired over the same images.
+
+    ``None`` without SGHMC-SA.
+    """
+    ours = [run for run in runs if run.method == "sghmc-sa"]
+    if not ours:
+        return None
+    rows: list[dict[str, Cell]] = []
+    for reference in ours:
+        right = _right(reference, "average", labels)
+        for run in runs:
+            for kind, name in run.kinds():
+                if (run, kind) != (reference, "average") and len(run.results) == len(reference.results):
+                    gaps = 100.0 * (right - _right(run, kind, labels)).mean(dim=0)
+                    rows.append(
+                        {
+                            "reference": reference.recipe,
+                            "method": name,
+                            "recipe": run.recipe,
+                            "difference": Estimate(float(gaps.mean()), float(gaps.std()) / len(gaps) ** 0.5),
+                        }
+                    )
+    return Table(
+        f"{TITLES[dataset]}: SGHMC-SA, average, against the others",
+        [
+            Column("reference", "SGHMC-SA with"),
+            Column("method", "against"),
+            Column("recipe", "with"),
+            Column("difference", "difference of accuracy, points", "+.2f"),
+        ],
+        rows,
+        notes=[
+            "Differences on the same test images and seeds; standard errors over the images. They do not hold the "
+            "spread over seeds."
+        ],
+    )
+
+
+def uncertainty_table(dataset: str, runs: Sequence[Trained], labels: Tensor) -> Table:
+    """How well foreign images are told from the test images, and how accurate the confident answers are."""
+    rows = [
+        {"method": name, "recipe": run.recipe, "score": score.replace("_", " "), **cells}
+        for run in runs
+        for kind, name in run.kinds()
+        for score, cells in _uncertainty(run, kind, labels)
+    ]
+    other = {"mnist": "fashion", "fashion": "mnist"}[dataset]
+    return Table(
+        f"{TITLES[dataset]}: uncertainty",
+        [
+            Column("method", "Method"),
+            Column("recipe", "Settings"),
+            Column("score", "score"),
+            Column("auroc", "AUROC %", ".2f"),
+            Column("aupr", "AUPR %", ".2f"),
+            Column("fpr95", "FPR95 %", ".2f"),
+            Column("half", "accuracy %, surest half", ".2f"),
+            Column("most", "surest 90 %", ".2f"),
+        ],
+        rows,
+        notes=[
+            f"AUROC, AUPR and FPR95 of telling the test images of {TITLES[other]}, which the network never saw, from "
+            "those of its own data by the score; a lower FPR95 is better. The last columns are the accuracy on the "
+            "test images of which the model is most confident."
+        ],
+    )
+
+
+def _uncertainty(run: Trained, kind: str, labels: Tensor) -> Iterator[tuple[str, dict[str, Cell]]]:
+    """Detection by each score, with the accuracy on the surest half and nine tenths of the images."""
+    shares = torch.tensor([0.5, 0.9])
+    kept = torch.stack([selective_accuracy(_average(each, kind), labels, shares) for each in run.predictions])
+    half, most = (Estimate.of(values) for values in (100.0 * kept).T.tolist())
+    for score in run.results[0]["foreign"][kind]:
+        found = [result["foreign"][kind][score] for result in run.results]
+        cells = {key: Estimate.of([100.0 * each[key] for each in found]) for key in ("auroc", "aupr", "fpr95")}
+        yield score, {**cells, "half": half, "most": most}
+
+
+def _average(predictions: Mapping[str, Tensor], kind: str) -> Tensor:
+    return predictions["test.point"] if kind == "point" else predictions["test.samples"].mean(dim=0)
+
+
+def _right(run: Trained, kind: str, labels: Tensor) -> Tensor:
+    """Whether each image is classified right, of shape (seeds, images)."""
+    return torch.stack([(_average(each, kind).argmax(dim=1) == labels).double() for each in run.predictions])
+
+
+def _reported(method: str, kind: str) -> bool:
+    """Whether the paper has a number: of the point estimate of Adam, of the average of SGHMC."""
+    return (kind == "average") == method.startswith("sghmc")

@@ -1,0 +1,143 @@
+"""Figures of class probabilities: calibration, accuracy of the most confident, and bars of scores.
+
+Each takes the results of several models by name; the first has the first colour in all of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TypeVar
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.ticker import PercentFormatter
+from torch import Tensor
+
+from spikeslab.errors import quoted
+from spikeslab.metrics import Reliability
+from spikeslab.report.figures import COLOURS, GREY, INK, WIDTH, style, without_y_axis
+from spikeslab.report.tables import Estimate
+
+Result = TypeVar("Result")
+
+
+def coloured(results: Mapping[str, Result]) -> Iterator[tuple[str, Result, str]]:
+    """Names, results and colours.
+
+    Raises:
+        ValueError: If there are no results, or more than there are colours.
+    """
+    if not 1 <= len(results) <= len(COLOURS):
+        raise ValueError(f"results must be of 1 to {len(COLOURS)} models by name, but got {len(results)}.")
+    return ((name, result, colour) for (name, result), colour in zip(results.items(), COLOURS, strict=False))
+
+
+def draw_reliability(axes: Axes, curve: Reliability, colour: str, label: str | None = None, fewest: int = 1) -> None:
+    """Draw accuracy against confidence in the bins that hold at least ``fewest`` rows."""
+    shown = curve.count >= fewest
+    confidence, accuracy = curve.confidence[shown].numpy(), curve.accuracy[shown].numpy()
+    axes.plot(confidence, accuracy, "o-", color=colour, markersize=4, label=label)
+
+
+def draw_diagonal(axes: Axes) -> None:
+    """Draw the line on which confidence is accuracy."""
+    axes.axline((0.0, 0.0), slope=1.0, color=GREY, linewidth=0.8, zorder=0)
+
+
+def reliability_figure(curves: Mapping[str, Reliability]) -> Figure:
+    """Draw accuracy against confidence, ± one standard error, beside the share of rows in each bin.
+
+    Args:
+        curves: Results of :func:`~spikeslab.metrics.reliability_curve`, by the name of the model.
+    """
+    with style():
+        figure = Figure(figsize=(WIDTH, 3.8), layout="constrained")
+        left, right = figure.subplots(1, 2, sharex=True)
+        draw_diagonal(left)
+        for name, curve, colour in coloured(curves):
+            draw_reliability(left, curve, colour, name)
+            _draw_errors(left, curve, colour)
+            share = (curve.count / curve.count.sum()).numpy()
+            edges = np.linspace(0.0, 1.0, len(share) + 1)
+            right.stairs(share, edges, color=colour, linewidth=1.6)
+        left.set(xlim=(0.0, 1.02), ylim=(-0.02, 1.02))
+        left.set_title("accuracy, ± one standard error")
+        right.set_title("share of the rows, log scale")
+        right.set_yscale("log")  # nearly all rows of a good model are in one bin
+        right.set_ylim(0.5 / max(int(curve.count.sum()) for curve in curves.values()), 1.0)
+        right.yaxis.set_major_formatter(lambda share, _: f"{100 * share:g}%")
+        figure.supxlabel("confidence: probability of the predicted class", fontsize=10)
+        figure.legend(*left.get_legend_handles_labels(), loc="outside upper center", ncols=3)
+    return figure
+
+
+def _draw_errors(axes: Axes, curve: Reliability, colour: str) -> None:
+    filled = curve.count > 0
+    accuracy, rows = curve.accuracy[filled], curve.count[filled]
+    shrunk = (accuracy * rows + 1.0) / (rows + 2.0)  # a bin with one row, right or wrong, is not certain
+    error = (shrunk * (1.0 - shrunk) / (rows + 2.0)).sqrt()
+    confidence = curve.confidence[filled].numpy()
+    axes.vlines(confidence, (accuracy - error).numpy(), (accuracy + error).numpy(), color=colour, linewidth=1.0)
+
+
+def selective_accuracy_figure(curves: Mapping[str, Tensor], coverages: Tensor) -> Figure:
+    """Draw accuracy against the share of rows kept, those of which the model is most confident.
+
+    Args:
+        curves: Results of :func:`~spikeslab.metrics.selective_accuracy` at ``coverages``, by the name of the model.
+        coverages: Shares of rows kept.
+    """
+    with style():
+        figure = Figure(figsize=(0.62 * WIDTH, 3.6), layout="constrained")
+        axes = figure.subplots()
+        for name, curve, colour in coloured(curves):
+            axes.plot(coverages.numpy(), curve.numpy(), color=colour, label=name)
+        axes.set_xlim(float(coverages.min()), float(coverages.max()))
+        axes.set_xlabel("share of rows answered, the most confident first")
+        axes.set_title("accuracy on the rows answered")
+        for axis in (axes.xaxis, axes.yaxis):
+            axis.set_major_formatter(PercentFormatter(1.0))
+        axes.legend(loc="best")
+    return figure
+
+
+def scores_figure(scores: Mapping[str, Mapping[str, Estimate]]) -> Figure:
+    """Draw bars of several models, a panel for each score, with standard errors where there are some.
+
+    Bars begin at zero: give the error, not the accuracy, of models that are nearly always right.
+
+    Args:
+        scores: Estimates by the name of the model, then by the name of the score, such as ``"error, %"``.
+
+    Raises:
+        ValueError: If the models have different scores.
+    """
+    models = list(coloured(scores))
+    names = list(models[0][1])
+    for model, estimates, _ in models:
+        if list(estimates) != names:
+            raise ValueError(f"{model} must have the scores {quoted(names)}, but got {quoted(estimates)}.")
+    with style():
+        figure = Figure(figsize=(WIDTH, 3.0), layout="constrained")
+        panels = figure.subplots(1, len(names), squeeze=False)[0]
+        for axes, name in zip(panels, names, strict=True):
+            draw_bars(axes, name, [estimates[name] for _, estimates, _ in models], [colour for _, _, colour in models])
+        bars = list(panels[0].patches)
+        figure.legend(bars, [model for model, _, _ in models], loc="outside lower center", ncols=min(3, len(bars)))
+    return figure
+
+
+def draw_bars(axes: Axes, title: str, estimates: Sequence[Estimate], colours: Sequence[str], spec: str = ".3g") -> None:
+    """Draw a bar from zero for each model, its value above it."""
+    tops = [estimate.mean + (estimate.error or 0.0) for estimate in estimates]
+    axes.bar(range(len(estimates)), [estimate.mean for estimate in estimates], color=colours, width=0.72)
+    for position, (estimate, top) in enumerate(zip(estimates, tops, strict=True)):
+        if estimate.error is not None:
+            axes.errorbar(position, estimate.mean, yerr=estimate.error, color=INK, elinewidth=1.0, capsize=3)
+        label = format(estimate.mean, spec)
+        axes.annotate(label, (position, top), xytext=(0, 2), textcoords="offset points", ha="center", va="bottom")
+    axes.set_title(title)
+    axes.set_xticks([])
+    axes.set_ylim(0.0, 1.12 * max(tops))
+    without_y_axis(axes)

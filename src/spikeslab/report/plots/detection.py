@@ -1,0 +1,68 @@
+"""Figures of uncertainty in- and out-of-distribution: its histograms, and how well it tells the two apart.
+
+Both take pairs of scores by name: those of inputs of the kind that the model was trained on, and those of others.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+from matplotlib.figure import Figure
+from torch import Tensor
+
+from spikeslab.metrics import detection, detection_curves
+from spikeslab.report.figures import BLUE, GREY, VERMILION, WIDTH, style
+from spikeslab.report.plots.classifiers import coloured
+
+BINS = 40
+
+
+def uncertainty_figure(scores: Mapping[str, tuple[Tensor, Tensor]], own: str, foreign: str) -> Figure:
+    """Draw histograms of scores, a panel for each, such as the predictive entropy and the mutual information.
+
+    Args:
+        scores: Scores of own and foreign inputs, by the name of the score.
+        own: Name of the inputs of the kind that the model was trained on.
+        foreign: Name of the others.
+    """
+    with style():
+        figure = Figure(figsize=(WIDTH, 3.0), layout="constrained")
+        panels = figure.subplots(1, len(scores), squeeze=False)[0]
+        for axes, (name, pair) in zip(panels, scores.items(), strict=True):
+            top = max(float(values.max()) for values in pair)
+            edges = np.linspace(0.0, top or 1.0, BINS + 1)
+            for values, colour, label in zip(pair, (BLUE, VERMILION), (own, foreign), strict=True):
+                share = np.histogram(values.double().numpy(), edges)[0] / len(values)
+                axes.stairs(share, edges, color=colour, fill=True, alpha=0.25)
+                axes.stairs(share, edges, color=colour, label=label)
+            axes.set_xlim(0.0, float(edges[-1]))
+            axes.set_xlabel(f"{name}, nats")
+        panels[0].set_ylabel("share of the inputs")
+        figure.legend(*panels[0].get_legend_handles_labels(), loc="outside upper center", ncols=2)
+    return figure
+
+
+def detection_figure(scores: Mapping[str, tuple[Tensor, Tensor]]) -> Figure:
+    """Draw the ROC and the precision-recall curve of each score that shall be higher for foreign inputs.
+
+    Args:
+        scores: Scores of own and foreign inputs, by the name of the model or of the score.
+    """
+    with style():
+        figure = Figure(figsize=(WIDTH, 4.4), layout="constrained")
+        roc, recall = figure.subplots(1, 2)
+        roc.axline((0.0, 0.0), slope=1.0, color=GREY, linewidth=0.8, zorder=0)
+        for name, (own, foreign), colour in coloured(scores):
+            curves, found = detection_curves(own, foreign), detection(own, foreign)
+            label = f"{name}: AUROC {found.auroc:.3f}, AUPR {found.aupr:.3f}, FPR95 {found.fpr95:.3f}"
+            roc.plot(curves.false_positive.numpy(), curves.true_positive.numpy(), color=colour, label=label)
+            recall.plot(curves.recall.numpy(), curves.precision.numpy(), color=colour)
+        roc.set_title("ROC")
+        roc.set(xlabel="own inputs called foreign", ylabel="foreign inputs called foreign")
+        recall.set_title("precision and recall")
+        recall.set(xlabel="recall: foreign inputs called foreign", ylabel="precision")
+        for axes in (roc, recall):
+            axes.set(xlim=(-0.01, 1.01), ylim=(-0.01, 1.01), aspect="equal")
+        figure.legend(*roc.get_legend_handles_labels(), loc="outside lower center")
+    return figure

@@ -1,0 +1,76 @@
+"""The scripts that users copy, on scikit-learn's digits with a tiny budget."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import spikeslab
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+SOURCE = Path(spikeslab.__file__).parents[1]
+
+
+def example(name: str, *arguments: str) -> list[str]:
+    """Run a script; the lines that it prints."""
+    done = subprocess.run(
+        [sys.executable, str(EXAMPLES / name), "--data", "digits", *arguments],
+        env=os.environ | {"OMP_NUM_THREADS": "1", "PYTHONPATH": str(SOURCE)},
+        capture_output=True,
+        text=True,
+        timeout=600,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stderr == ""
+    return done.stdout.splitlines()
+
+
+def cells(line: str) -> list[str]:
+    return [cell.strip() for cell in line.strip("|").split("|")]
+
+
+def rows(lines: list[str]) -> list[list[str]]:
+    """The cells of a Markdown table, its heading first."""
+    heading, _, *body = [cells(line) for line in lines if line.startswith("|")]
+    return [heading, *body]
+
+
+def test_own_loop() -> None:
+    *losses, last, average = example("own_loop_mnist.py", "--epochs", "7")
+    assert len(losses) == 7
+    assert all(re.fullmatch(r"epoch \d: loss of the last batch \d\.\d{3}", line) for line in losses)
+    for name, line in (("last weights", last), ("average of 10 samples", average)):
+        numbers = re.fullmatch(name + r": accuracy (0\.\d{4}), NLL (\d\.\d{4}), ECE 0\.\d{4}", line)
+        assert numbers is not None
+        assert float(numbers[1]) > 0.5, "it learns"
+
+
+def test_out_of_distribution(tmp_path: Path) -> None:
+    lines = example("uncertainty_ood.py", "--limit", "200", "--epochs", "5", "--out", str(tmp_path / "out"))
+    assert re.fullmatch(r"Accuracy on digits 0 to 4: [01]\.\d{4}", lines[0])
+    heading, *body = rows(lines)
+    assert heading == ["Score", "AUROC", "AUPR", "FPR95"]
+    assert [row[0] for row in body] == ["entropy of one sample", "entropy of the average", "mutual information"]
+    assert all(0.0 <= float(cell) <= 1.0 for row in body for cell in row[1:])
+    written = [tmp_path / "out" / name for name in ("uncertainty.png", "detection.png")]
+    assert lines[-2:] == [str(path) for path in written]
+    assert all(path.read_bytes().startswith(b"\x89PNG") for path in written)
+
+
+def test_adversarial(tmp_path: Path) -> None:
+    arguments = ("--limit", "300", "--epochs", "3", "--attacked", "5", "--out", str(tmp_path / "out"))
+    lines = example("adversarial_test.py", *arguments)
+    heading, *body = rows(lines)
+    assert heading == ["Attack", "Model", "0", "0.05", "0.1", "0.2", "0.3"]
+    models = ["point estimate", "one sample", "average of 9", "average of 9, attacked through one"]
+    assert [row[:2] for row in body] == [[attack, name] for attack in ("FGSM", "PGD, 10 steps") for name in models]
+    for row in body:
+        assert all(float(cell) in (0.0, 0.2, 0.4, 0.6, 0.8, 1.0) for cell in row[2:])
+    for average, through_one in (body[2:4], body[6:8]):
+        assert average[2] == through_one[2], "nothing is changed at zero"
+    assert lines[-1] == str(tmp_path / "out" / "adversarial.png")
+    assert (tmp_path / "out" / "adversarial.png").read_bytes().startswith(b"\x89PNG")

@@ -1,0 +1,250 @@
+"""The image experiments, on small images made here."""
+
+from __future__ import annotations
+
+import json
+import math
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from spikeslab.cli.app import run as run_cli
+from spikeslab.datasets.images import DIGITS, LOADERS, Images
+from spikeslab.experiments import image_runs, image_tables
+from spikeslab.experiments.image_recipes import RECIPES, paper_recipe, tuned_recipe
+from spikeslab.experiments.image_runs import ImageRun, build, load_images, read_predictions, run_images
+from spikeslab.experiments.image_tables import Trained
+from spikeslab.priors import SA, Fixed
+from spikeslab.training import Every
+
+SMALL = replace(tuned_recipe("mnist"), name="small", batch_size=20, samples=3)
+
+
+def small_images(rows: int = 60, seed: int = 0) -> Images:
+    """Images whose class is the place of a bright bar."""
+    generator = torch.Generator().manual_seed(seed)
+    y = torch.randint(10, (2 * rows,), generator=generator)
+    x = torch.randint(60, (2 * rows, 1, 28, 28), generator=generator)
+    for image, label in zip(x, y.tolist(), strict=True):
+        image[0, :, 2 * label : 2 * label + 3] += 180
+    x = x.to(torch.uint8)
+    return Images(x[:rows], y[:rows], x[rows:], y[rows:], DIGITS)
+
+
+DATA, FOREIGN = small_images(), small_images(seed=1).x_test.flip(2, 3)
+
+
+def small_run(method: str = "sghmc-sa", **changes: object) -> ImageRun:
+    settings = {"dataset": "mnist", "method": method, "recipe": SMALL, "epochs": 2, "held_out": 20, **changes}
+    return ImageRun(**settings)  # type: ignore[arg-type]
+
+
+def run_small(run: ImageRun, out: Path, **more: Any) -> dict[str, Any]:
+    return run_images(run, out, DATA, FOREIGN, progress=False, report=False, **more)
+
+
+@pytest.mark.parametrize("method", image_runs.METHODS)
+def test_a_run_ends_in_metrics_predictions_and_the_network(tmp_path: Path, method: str) -> None:
+    run = small_run(method)
+    result = run_small(run, tmp_path)
+    folder = tmp_path / run.name
+    predictions = read_predictions(folder)
+    sampled = method.startswith("sghmc")
+    assert result["samples"] == (3 if sampled else 0)
+    assert set(result["test"]) == set(result["foreign"]) == ({"point", "average"} if sampled else {"point"})
+    assert predictions["test.point"].shape == (60, 10)
+    assert result["held_out"]["point"]["rows"] == 20
+    right = predictions["test.point"].argmax(1) == DATA.y_test
+    assert result["test"]["point"]["accuracy"] == pytest.approx(float(right.double().mean()))
+    if sampled:
+        # The last sample is taken at the last step, so it is the point estimate.
+        assert predictions["test.samples"].shape == (3, 60, 10)
+        torch.testing.assert_close(predictions["test.samples"][-1], predictions["test.point"])
+        assert set(result["foreign"]["average"]) == {"entropy", "mutual_information"}
+    assert json.loads((folder / "result.json").read_text()) == result
+    assert (folder / "network.safetensors").exists()
+
+
+def test_a_run_that_is_done_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    first = run_small(small_run(), tmp_path)
+    monkeypatch.setattr(image_runs, "build", lambda *_: pytest.fail("trained again"))
+    assert run_small(small_run(), tmp_path) == json.loads(json.dumps(first))
+
+
+def test_a_run_that_was_stopped_ends_in_the_same_bits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run = small_run(augment=True)
+    run_small(run, tmp_path / "whole")
+
+    calls = iter(range(99))
+
+    def stop_at_third(model, batch):
+        if next(calls) == 3:
+            raise KeyboardInterrupt
+        return original(model, batch)
+
+    original = image_runs._loss
+    monkeypatch.setattr(image_runs, "_loss", stop_at_third)
+    with pytest.raises(KeyboardInterrupt):
+        run_images(
+            run, tmp_path / "halves", DATA, FOREIGN, progress=False, report=False, checkpoint_every=Every(steps=1)
+        )
+    monkeypatch.setattr(image_runs, "_loss", original)
+    run_small(run, tmp_path / "halves")
+    whole, halves = (read_predictions(tmp_path / name / run.name) for name in ("whole", "halves"))
+    assert whole.keys() == halves.keys()
+    for name, tensor in whole.items():
+        assert torch.equal(tensor, halves[name]), name
+
+
+def test_only_the_held_out_images_are_kept_from_training() -> None:
+    x, y, x_held, y_held = DATA.hold_out(20)
+    assert (len(y), len(y_held)) == (40, 20)
+    both = torch.cat([x, x_held]).flatten(1).sort(0).values
+    assert torch.equal(both, DATA.x_train.flatten(1).sort(0).values)
+
+
+def test_the_two_samplers_differ_in_the_adaptation_only() -> None:
+    plain, adaptive = (SMALL.prior(adaptive=adaptive) for adaptive in (False, True))
+    assert isinstance(plain.pop("adapt"), Fixed)
+    assert isinstance(adaptive.pop("adapt"), SA)
+    assert plain == adaptive
+
+
+def test_the_papers_recipe_is_the_papers() -> None:
+    recipe = paper_recipe("fashion")
+    assert (recipe.batch_size, recipe.lr, recipe.v0, recipe.v1) == (1000, pytest.approx(0.03), 1.0, 0.1)
+    assert recipe.temperature == pytest.approx(1 / 2500)
+    assert recipe.learning_rate(100) == pytest.approx(0.03)
+
+
+@pytest.mark.parametrize("recipe", RECIPES)
+@pytest.mark.parametrize("steps", [1, 7, 60, 1650])
+def test_samples_end_at_the_last_step_and_stay_in_the_later_part(recipe: str, steps: int) -> None:
+    made = RECIPES[recipe]("mnist")
+    burn_in, thin = made.thinning(steps)
+    taken = [step for step in range(1, steps + 1) if step > burn_in and (step - burn_in) % thin == 0]
+    assert taken[-1] == steps
+    assert len(taken) == min(steps, made.samples)
+    assert burn_in >= min(math.floor(made.burn_in * steps), steps - made.samples) - 1
+
+
+def test_dropout_drops_in_its_baseline_only() -> None:
+    rates = {method: build(small_run(method), 40, None).model.dropout.p for method in image_runs.METHODS}
+    assert rates == {"vanilla": 0.0, "dropout": 0.5, "sghmc": 0.0, "sghmc-sa": 0.0}
+
+
+def trained(method: str, right: list[list[bool]], samples: bool) -> Trained:
+    """Seeds whose answers are right or wrong as told."""
+    predictions = []
+    for answers in right:
+        probabilities = torch.full((len(answers), 10), 0.05)
+        probabilities[torch.arange(len(answers)), torch.tensor([0 if each else 1 for each in answers])] = 0.55
+        one = {"test.point": probabilities, "foreign.point": torch.full((4, 10), 0.1)}
+        if samples:
+            one |= {"test.samples": probabilities[None], "foreign.samples": torch.full((1, 4, 10), 0.1)}
+        predictions.append(one)
+    parts = {
+        "test": image_runs.Part(torch.empty(0), torch.zeros(len(right[0]), dtype=torch.long)),
+        "foreign": image_runs.Part(torch.empty(0)),
+    }
+    results = [{"samples": int(samples), **image_runs.describe(each, parts)} for each in predictions]
+    for result in results:
+        result["held_out"] = result["test"]
+    return Trained(method, "paper", results, predictions)
+
+
+LABELS = torch.zeros(4, dtype=torch.long)
+RUNS = [
+    trained("vanilla", [[True, False, False, False], [True, True, False, False]], samples=False),
+    trained("sghmc-sa", [[True, True, True, False], [True, True, True, True]], samples=True),
+]
+
+
+def test_the_table_has_means_over_seeds_beside_the_papers_numbers() -> None:
+    table = image_tables.accuracy_table("mnist", RUNS, 30, augment=False)
+    rows = {row["method"]: row for row in table.rows}
+    assert rows["Vanilla"]["accuracy"].mean == pytest.approx(37.5)
+    assert rows["Vanilla"]["accuracy"].error == pytest.approx(12.5)
+    assert rows["SGHMC-SA, average"]["paper"] == 99.59
+    assert rows["SGHMC-SA"]["paper"] is None
+    assert rows["Maxout (cited by the paper)"]["paper"] == 99.55
+    augmented = image_tables.accuracy_table("fashion", RUNS, 30, augment=True)
+    assert [row["paper"] for row in augmented.rows] == [93.14, None, 94.38]
+
+
+def test_differences_are_paired_over_the_images() -> None:
+    table = image_tables.difference_table("mnist", RUNS, LABELS)
+    assert table is not None
+    (row,) = [row for row in table.rows if row["method"] == "Vanilla"]
+    # Image by image, averaged over the two seeds: 0, 0.5, 1, 0.5.
+    gaps = torch.tensor([0.0, 50.0, 100.0, 50.0])
+    assert row["difference"].mean == pytest.approx(50.0)
+    assert row["difference"].error == pytest.approx(float(gaps.std()) / 2)
+    assert image_tables.difference_table("mnist", RUNS[:1], LABELS) is None
+
+
+def test_uniform_predictions_of_foreign_images_are_told_apart_by_entropy() -> None:
+    rows = image_tables.uncertainty_table("mnist", RUNS, LABELS).rows
+    assert {row["auroc"].mean for row in rows if row["score"] == "entropy"} == {100.0}
+    assert [row["score"] for row in rows] == ["entropy", "entropy", "entropy", "mutual information"]
+
+
+@pytest.fixture
+def loaders(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(LOADERS, "mnist", lambda _: DATA)
+    monkeypatch.setitem(LOADERS, "fashion", lambda _: small_images(seed=2))
+
+
+def command(out: Path, *more: str) -> list[str]:
+    return ["reproduce", "mnist", "--out", str(out), "--epochs", "1", "--held-out", "40", "--recipes", "tuned", *more]
+
+
+def test_the_command_writes_its_tables_and_goes_on(
+    tmp_path: Path, loaders: None, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run_cli(command(tmp_path, "--methods", "vanilla,sghmc-sa")) == 0
+    written = {path.name for path in tmp_path.iterdir()}
+    assert {"accuracy.md", "differences.md", "uncertainty.md"} <= written
+    figures = ("scores", "reliability", "selective", "detection", "uncertainty")
+    assert {f"tuned-{name}.png" for name in figures} <= written
+    first = (tmp_path / "accuracy.json").read_text()
+    assert json.loads(first)["run"]["command"] == (
+        "spikeslab reproduce mnist --methods vanilla,sghmc-sa --recipes tuned --epochs 1 --seed 0 --seeds 1 "
+        "--held-out 40"
+    )
+    assert run_cli(command(tmp_path, "--methods", "vanilla,sghmc-sa")) == 2
+    assert "go on with --resume, or choose another" in capsys.readouterr().err
+    assert run_cli(command(tmp_path, "--methods", "vanilla,sghmc-sa", "--resume")) == 0
+    assert (tmp_path / "accuracy.json").read_text() == first
+
+
+@pytest.mark.parametrize(
+    ("more", "sentence"),
+    [
+        (["--methods", "adam"], "--methods must be one of 'vanilla', 'dropout', 'sghmc', 'sghmc-sa', but got 'adam'."),
+        (["--epochs", "0"], "--epochs must be an integer >= 1, but got 0."),
+        (["--recipes", "best"], "--recipes must be one of 'paper', 'tuned', but got 'best'."),
+        (["--held-out", "60"], "--held-out must leave images to train on: fewer than 60, but got 60."),
+    ],
+)
+def test_bad_options_are_named(
+    tmp_path: Path, loaders: None, capsys: pytest.CaptureFixture[str], more: list[str], sentence: str
+) -> None:
+    assert run_cli(command(tmp_path, *more)) == 2
+    assert sentence in " ".join(capsys.readouterr().err.split())
+    assert not list(tmp_path.iterdir())
+
+
+def test_files_that_are_missing_are_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "empty").mkdir()
+    assert run_cli(command(tmp_path / "out", "--data-dir", str(tmp_path / "empty"))) == 2
+    assert "MNIST" in capsys.readouterr().err
+
+
+def test_the_other_set_is_foreign(loaders: None) -> None:
+    data, foreign = load_images("mnist", None)
+    assert data is DATA
+    assert torch.equal(foreign, small_images(seed=2).x_test)

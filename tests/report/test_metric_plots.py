@@ -1,0 +1,137 @@
+"""What is drawn equals the numbers given."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+import torch
+from matplotlib.figure import Figure
+
+from spikeslab.metrics import detection, detection_curves, reliability_curve, selective_accuracy
+from spikeslab.report import plots
+from spikeslab.report.figures import COLOURS
+from spikeslab.report.tables import Estimate
+
+
+@pytest.fixture
+def predictions() -> tuple[torch.Tensor, torch.Tensor]:
+    probabilities = (3.0 * torch.randn(400, 4)).softmax(1)
+    return probabilities, torch.multinomial(probabilities, 1).squeeze(1)
+
+
+def legend(figure: Figure) -> list[str]:
+    return [text.get_text() for text in figure.legends[0].get_texts()]
+
+
+def test_reliability_curves_of_two_models(predictions):
+    probabilities, labels = predictions
+    curves = {
+        "calibrated": reliability_curve(probabilities, labels),
+        "too sure": reliability_curve(probabilities.square(), labels, bins=10),
+    }
+    figure = plots.reliability_figure(curves)
+    left, right = figure.axes
+    lines = {line.get_label(): line for line in left.lines if not line.get_label().startswith("_")}
+    assert list(lines) == legend(figure) == list(curves)
+    for (name, curve), bars, steps in zip(curves.items(), left.collections, right.patches, strict=True):
+        filled = curve.count > 0
+        assert not bool(filled.all()), "so that empty bins are tried"
+        assert np.array_equal(lines[name].get_xdata(), curve.confidence[filled].numpy())
+        assert np.array_equal(lines[name].get_ydata(), curve.accuracy[filled].numpy())
+        middle = [segment[:, 1].mean() for segment in bars.get_segments()]
+        assert middle == pytest.approx(curve.accuracy[filled].tolist())
+        share, edges, _ = steps.get_data()
+        assert share.tolist() == pytest.approx((curve.count / 400).tolist())
+        assert edges.tolist() == pytest.approx(np.linspace(0, 1, len(share) + 1).tolist())
+
+
+def test_the_error_of_a_bin_shrinks_with_its_rows():
+    few, many = (
+        reliability_curve(torch.tensor([[0.7, 0.3]]).repeat(n, 1), (torch.arange(n) % 10 >= 7).long())
+        for n in (10, 1000)
+    )
+    figure = plots.reliability_figure({"few": few, "many": many})
+    lengths = [float(np.ptp(bars.get_segments()[0][:, 1])) for bars in figure.axes[0].collections]
+    assert lengths[1] == pytest.approx(2 * (0.7 * 0.3 / 1000) ** 0.5, rel=0.01)
+    assert 8 < lengths[0] / lengths[1] < 10
+
+
+def test_selective_accuracy(predictions):
+    probabilities, labels = predictions
+    coverages = torch.linspace(0.1, 1.0, 10)
+    kept = selective_accuracy(probabilities, labels, coverages)
+    (axes,) = plots.selective_accuracy_figure({"one": kept, "two": 0.9 * kept}, coverages).axes
+    assert [text.get_text() for text in axes.get_legend().get_texts()] == ["one", "two"]
+    assert [line.get_color() for line in axes.lines] == list(COLOURS[:2])
+    assert np.array_equal(axes.lines[1].get_xdata(), coverages.numpy())
+    assert np.array_equal(axes.lines[1].get_ydata(), (0.9 * kept).numpy())
+
+
+def test_bars_and_their_errors():
+    scores = {
+        "Vanilla": {"error, %": Estimate(7.25, 0.5), "NLL": Estimate(0.25, None)},
+        "SGHMC-SA": {"error, %": Estimate(6.0, 0.25), "NLL": Estimate(0.2, None)},
+    }
+    figure = plots.scores_figure(scores)
+    assert legend(figure) == list(scores)
+    assert [axes.get_title(loc="left") for axes in figure.axes] == ["error, %", "NLL"]
+    error, nll = figure.axes
+    assert [bar.get_height() for bar in error.patches] == [7.25, 6.0]
+    assert [bar.get_y() for bar in error.patches] == [0.0, 0.0]
+    spans = [collection.get_segments()[0][:, 1].tolist() for collection in error.collections]
+    assert spans == [[6.75, 7.75], [5.75, 6.25]]
+    assert not nll.collections
+    assert [text.get_text() for text in nll.texts] == ["0.25", "0.2"]
+
+
+def test_histograms_of_own_and_foreign_inputs():
+    own, foreign = 0.3 * torch.rand(500), 0.2 + torch.rand(300)
+    figure = plots.uncertainty_figure(
+        {"predictive entropy": (own, foreign), "mutual information": (own / 2, foreign / 2)}, "MNIST", "Fashion-MNIST"
+    )
+    assert legend(figure) == ["MNIST", "Fashion-MNIST"]
+    assert [axes.get_xlabel() for axes in figure.axes] == ["predictive entropy, nats", "mutual information, nats"]
+    for axes, scale in zip(figure.axes, (1.0, 0.5), strict=True):
+        outlines = [patch for patch in axes.patches if not patch.get_fill()]
+        for outline, values in zip(outlines, (own, foreign), strict=True):
+            share, edges, _ = outline.get_data()
+            assert float(share.sum()) == pytest.approx(1.0)
+            assert edges[-1] == pytest.approx(scale * float(foreign.max()))
+            centres = (edges[1:] + edges[:-1]) / 2
+            assert float((share * centres).sum()) == pytest.approx(scale * float(values.mean()), abs=0.02)
+
+
+def test_curves_of_detection_and_their_areas():
+    scores = {
+        "entropy": (torch.randn(200), torch.randn(150) + 2.0),
+        "mutual information": (torch.randn(200), torch.randn(150) + 1.0),
+    }
+    figure = plots.detection_figure(scores)
+    roc, recall = figure.axes
+    shown = [line for line in roc.lines if not line.get_label().startswith("_")]
+    for line, other, label, (name, pair) in zip(shown, recall.lines, legend(figure), scores.items(), strict=True):
+        curves, found = detection_curves(*pair), detection(*pair)
+        assert np.array_equal(line.get_xdata(), curves.false_positive.numpy())
+        assert np.array_equal(line.get_ydata(), curves.true_positive.numpy())
+        assert np.array_equal(other.get_xdata(), curves.recall.numpy())
+        assert np.array_equal(other.get_ydata(), curves.precision.numpy())
+        assert np.trapezoid(line.get_ydata(), line.get_xdata()) == pytest.approx(found.auroc, abs=1e-6)
+        assert label == f"{name}: AUROC {found.auroc:.3f}, AUPR {found.aupr:.3f}, FPR95 {found.fpr95:.3f}"
+
+
+def test_what_cannot_be_drawn_is_refused():
+    with pytest.raises(ValueError, match=r"^results must be of 1 to 6 models by name, but got 0\.$"):
+        plots.reliability_figure({})
+    estimate = Estimate(1.0, None)
+    message = "b must have the scores 'NLL', but got 'ECE'."
+    with pytest.raises(ValueError, match=f"^{re.escape(message)}$"):
+        plots.scores_figure({"a": {"NLL": estimate}, "b": {"ECE": estimate}})
+
+
+def test_metrics_do_not_need_matplotlib():
+    code = "import sys, spikeslab.metrics; sys.exit('matplotlib' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
