@@ -171,7 +171,7 @@ def test_weights_of_the_dense_network_from_a_file(folder, capsys):
 
 LAST = RECIPE.count("\n") + 1
 BAD_RECIPES = {
-    "x = 1": "RECIPE must define model(), train_data() and val_data(), but recipe.py lacks model() and train_data() "
+    "x = 1": "RECIPE must define model(), train_data() and val_data(), but recipe.py lacks model(), train_data() "
     "and val_data().",
     RECIPE + "del val_data": "RECIPE must define model(), train_data() and val_data(), but recipe.py lacks val_data().",
     RECIPE + "val_data = 3": "'val_data' in recipe.py must be a function, but got something else.",

@@ -1,7 +1,7 @@
 """Compression of a network of one's own, and models that are really smaller.
 
-``compress`` prunes and samples; ``finalize``, ``save_sparse`` and ``compact`` make what is left small; ``SparsityReport``
-says what was gained.
+``compress`` prunes and samples; ``finalize``, ``save_sparse`` and ``compact`` make what is left small;
+``SparsityReport`` says what was gained.
 """
 
 from spikeslab.compression.compact import Compacted, compact
