@@ -67,7 +67,15 @@ def test_the_template_runs_as_it_is(tmp_path, monkeypatch, capsys):
         assert word in " ".join(out.split())
     assert out.endswith("Next:\n  spikeslab sparsity out/mine\n  spikeslab doctor out/mine\n")
     folder = tmp_path / "out" / "mine"
-    for name in ("model.safetensors", "report.json", "recipe.py", "report.html", "result.md", "run.json"):
+    for name in (
+        "model.safetensors",
+        "sparse.safetensors",
+        "report.json",
+        "recipe.py",
+        "report.html",
+        "result.md",
+        "run.json",
+    ):
         assert (folder / name).is_file(), name
     assert (folder / "recipe.py").read_bytes() == (tmp_path / "mine.py").read_bytes()
     zeros = sum(int((tensor == 0).sum()) for tensor in load_file(folder / "model.safetensors").values())
@@ -99,6 +107,21 @@ def test_options_reach_the_run(folder, capsys):
     assert record["num_data"] == 99
     assert record["command"].startswith("spikeslab compress recipe.py --sparsity 0.25 --epochs 2 --method l2 --seed 7")
     assert "Compressing: step 8 of 8" in capsys.readouterr().err
+
+
+@pytest.mark.usefixtures("without_report")
+def test_channels_on_the_command_line(folder, capsys):
+    options = ["--structure", "channels", "--epochs", "4", "--sparsity", "0.5", "--scope", "erk", "--floor", "2"]
+    assert run(["compress", "recipe.py", "--out", "run", *options]) == 0
+    out = " ".join(capsys.readouterr().out.split())
+    assert "16 of 32 channels of 2 layers are gone." in out
+    report = json.loads((folder / "run" / "report.json").read_text())
+    assert (report["structure"], report["count"]) == ("channels", "channels")
+    assert (report["settings"]["scope"], report["settings"]["floor"]) == ("erk", 2)
+    compacted = report["compacted"]["parameters"]
+    assert f"the network has {compacted['after']} parameters instead of {compacted['before']}" in out
+    assert "--structure channels" in json.loads((folder / "run" / "result.json").read_text())["run"]["command"]
+    assert run(["sparsity", "run", "--no-latency"]) == 0
 
 
 @pytest.mark.usefixtures("without_report")
@@ -171,7 +194,7 @@ def test_weights_of_the_dense_network_from_a_file(folder, capsys):
 
 LAST = RECIPE.count("\n") + 1
 BAD_RECIPES = {
-    "x = 1": "RECIPE must define model(), train_data() and val_data(), but recipe.py lacks model() and train_data() "
+    "x = 1": "RECIPE must define model(), train_data() and val_data(), but recipe.py lacks model(), train_data() "
     "and val_data().",
     RECIPE + "del val_data": "RECIPE must define model(), train_data() and val_data(), but recipe.py lacks val_data().",
     RECIPE + "val_data = 3": "'val_data' in recipe.py must be a function, but got something else.",
@@ -214,8 +237,19 @@ def test_a_bad_recipe_is_one_sentence(text, message, folder, capsys):
     ("arguments", "message"),
     [
         (["--sparsity", "1.5"], "--sparsity must be a number in (0, 1), but got 1.5."),
-        (["--sparsity", "0.9"], "--sparsity must be at most 0.6606, since every sparse layer keeps a weight and 130 "
-         "parameters stay dense, but got 0.9: choose more weights, or --count layers."),
+        (["--sparsity", "0.9"], "--sparsity must be at most 0.660622, since 1 layer must keep 1 weight in all, but got "
+         "0.9, which is 347 zeros of 386: choose more weights, or --count layers."),
+        (["--floor", "200"], "--sparsity must be at most 0.145078, since 1 layer must keep 200 weights in all, but "
+         "got 0.5, which is 193 zeros of 386: choose more weights, or --count layers."),
+        (["--floor", "1.5"], "--floor must be a number in (0, 1), but got 1.5."),
+        (["--scope", "row"], "--scope must be one of 'layer', 'global', 'erk', but got 'row'."),
+        (["--structure", "rows"], "--structure must be one of 'weights', 'channels', but got 'rows'."),
+        (["--structure", "channels", "--method", "dpf"], "--method must be one for channels where structure is "
+         "'channels', but got 'dpf', which is about single weights."),
+        (["--structure", "channels", "--weights", "4.weight"], "--weights must name layers with free channels, "
+         "'0.weight', '2.weight', but got '4.weight'."),
+        (["--structure", "channels", "--sparsity", "0.99"], "--sparsity must be at most 0.9375, since 2 layers must "
+         "keep 2 channels in all, but got 0.99, which is 32 zeros of 32."),
         (["--epochs", "0"], "--epochs must be an integer >= 1, but got 0."),
         (["--seed", "-1"], "--seed must be an integer >= 0, but got -1."),
         (["--lr", "-1"], "--lr must be a number > 0, but got -1.0."),

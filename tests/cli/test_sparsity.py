@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from safetensors.torch import save_file
+from safetensors.torch import load_file, save_file
 from torch import nn
 
 import spikeslab as ss
@@ -31,6 +31,8 @@ def val_data():
 def folder(tmp_path: Path) -> Path:
     """What ``compress(...).save(dir)`` writes, as far as this command reads it."""
     model = nn.Sequential(nn.Linear(6, 20), nn.BatchNorm1d(20), nn.ReLU(), nn.Linear(20, 3))
+    with torch.no_grad():
+        model[0].weight[:4] = 0.0
     ss.Pruner([model[0].weight], 0.75).step()
     folder = tmp_path / "model"
     folder.mkdir()
@@ -41,6 +43,11 @@ def folder(tmp_path: Path) -> Path:
     return folder
 
 
+def compacted_macs(folder: Path) -> int:
+    weight = load_file(folder / "model.safetensors")["0.weight"]
+    return 9 * int(weight.any(1).sum())
+
+
 def test_a_folder_with_a_recipe(folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     out, numbers = tmp_path / "out", tmp_path / "numbers.json"
     assert run(["sparsity", str(folder), "--out", str(out), "--json", str(numbers)]) == 0
@@ -48,12 +55,17 @@ def test_a_folder_with_a_recipe(folder: Path, tmp_path: Path, capsys: pytest.Cap
     assert captured.err == ""
     words = " ".join(captured.out.split())
     assert "Smaller: " in words
-    assert "Faster than dense on 1 thread: finalised " in words
+    assert "Faster than dense on 1 thread: BN folded " in words
     record = json.loads(numbers.read_text())
     assert record["sparsity of"] == str(folder)
     assert (record["weights"], record["nonzeros"]) == (243, 243 - 90 - 20)  # the bias of batch normalisation is zero
     assert (record["macs"], record["nonzero_macs"]) == (180, 90)
-    assert [item["batch"] for item in record["latencies"]] == [1, 1, 64, 64]
+    less = compacted_macs(folder)
+    assert less <= 180 - 9 * 4
+    variants = ["dense", "BN folded", "finalised", "compacted"]
+    assert [item["variant"] for item in record["latencies"]] == 2 * variants
+    assert [item["batch"] for item in record["latencies"]] == [1] * 4 + [64] * 4
+    assert record["variant_macs"] == {"dense": 180, "BN folded": 180, "finalised": 180, "compacted": less}
     assert json.loads((out / "sparsity.json").read_text()) == record
     assert (out / "sparsity.md").read_text().startswith("## Sparsity\n")
     assert (out / "sparsity.png").read_bytes().startswith(b"\x89PNG")
@@ -88,16 +100,33 @@ def recipe_with(source: str) -> str:
 @pytest.mark.parametrize(
     ("source", "message"),
     [
-        ("def val_data(): ...", "{recipe} must define the function model(), but it does not."),
-        ("def model(): return 3", "model() of {recipe} must return a torch.nn.Module, but it returned int."),
-        ("import nowhere", "{recipe} must run, but got ModuleNotFoundError: No module named 'nowhere'."),
+        (
+            "def train_data(): ...",
+            "--recipe must define model() and val_data(), but {recipe} lacks model() and val_data().",
+        ),
+        ("def val_data(): ...", "--recipe must define model() and val_data(), but {recipe} lacks model()."),
+        (
+            recipe_with("def model(): return 3"),
+            "model() in {recipe} must return a torch.nn.Module, but got an object of type int.",
+        ),
+        (
+            "import nowhere",
+            "--recipe must be a Python file that runs, but line 1 of {recipe} raised ModuleNotFoundError: No module "
+            "named 'nowhere'.",
+        ),
         (
             recipe_with("def val_data(): return [{}]"),
-            "val_data() of {recipe} must yield batches (x, y) with a tensor x, but got dict.",
+            "val_data() in {recipe} must yield batches (x, y) with a tensor x, where there is no example_input(), but "
+            "got an object of type dict.",
         ),
         (
             recipe_with("def val_data(): return []"),
-            "val_data() of {recipe} must yield batches (x, y) with a tensor x, but got NoneType.",
+            "val_data() in {recipe} must yield batches (x, y) with a tensor x, where there is no example_input(), but "
+            "got None.",
+        ),
+        (
+            recipe_with("def example_input(): return 3"),
+            "example_input() in {recipe} must return a batch, or a tuple of batches, but got an object of type int.",
         ),
         (
             RECIPE.replace("Linear(HIDDEN, 3)", "Linear(HIDDEN, 4)"),
@@ -115,6 +144,37 @@ def test_bad_input_is_one_sentence(source: str, message: str, folder: Path, caps
     assert run(["sparsity", str(folder), "--no-latency"]) == 2
     expected = message.format(recipe=folder / "recipe.py", dense=folder / "model.safetensors")
     assert capsys.readouterr().err == f"Error: {expected}\n"
+
+
+def test_a_recipe_without_pairs_gives_an_example(folder: Path) -> None:
+    more = (
+        "def val_data(): return [{}]\ndef train_data(): raise ValueError\ndef example_input(): return torch.ones(2, 6)"
+    )
+    (folder / "recipe.py").write_text(recipe_with(more))
+    assert run(["sparsity", str(folder), "--no-latency"]) == 0
+
+
+def test_what_cannot_be_traced_is_said_and_timed(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    more = "class Own(nn.Sequential):\n    def forward(self, x): return super().forward(x if x.sum() > 0 else -x)\n"
+    more += "build = model\ndef model(): return Own(*build())"
+    (folder / "recipe.py").write_text(recipe_with(more))
+    assert run(["sparsity", str(folder)]) == 0
+    captured = capsys.readouterr()
+    assert captured.err == ""
+    assert " ".join(captured.out.split()).count("Own cannot be traced by torch.fx") == 1
+
+
+def test_onnxruntime_has_its_turn(folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    pytest.importorskip("onnxruntime")
+    pytest.importorskip("onnxscript")
+    numbers = tmp_path / "numbers.json"
+    assert run(["sparsity", str(folder), "--onnx", "--json", str(numbers)]) == 0
+    macs = json.loads(numbers.read_text())["variant_macs"]
+    assert (macs["dense in onnxruntime"], macs["compacted in onnxruntime"]) == (180, compacted_macs(folder))
+    assert run(["sparsity", str(folder), "--onnx", "--no-latency"]) == 2
+    assert capsys.readouterr().err == (
+        "Error: --onnx must not be given with --no-latency, since it is a time that is measured.\n"
+    )
 
 
 def test_a_damaged_sparse_file_is_refused(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -143,7 +203,7 @@ def test_what_is_no_model_is_refused(tmp_path: Path, capsys: pytest.CaptureFixtu
     save_file({"a": torch.ones(2)}, file)
     assert run(["sparsity", str(file), "--recipe", str(tmp_path / "none.py")]) == 2
     assert capsys.readouterr().err == (
-        f"Error: --recipe must be a Python file, but {tmp_path / 'none.py'}: No such file or directory.\n"
+        f"Error: --recipe must be a Python file, but {tmp_path / 'none.py'} is not there.\n"
     )
 
 

@@ -24,7 +24,7 @@ def problem(model: nn.Module, settings: Settings | None = None, steps: int = 60,
 
 
 @pytest.mark.parametrize("method", METHODS)
-@pytest.mark.parametrize("scope", ["layer", "global"])
+@pytest.mark.parametrize("scope", ["layer", "global", "erk"])
 def test_every_method_ends_on_the_zeros_that_were_asked_for(method: str, scope: str) -> None:
     x, y = data(5)
     settings = Settings(samples=4, scope=scope, mask_every=4, v0=0.5, v1=20.0)  # weak: there are few data

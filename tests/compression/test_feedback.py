@@ -7,6 +7,7 @@ import torch
 from torch import nn
 
 from spikeslab.compression.feedback import FeedbackPruner
+from spikeslab.pruning import Pruner
 from spikeslab.schedules import cubic_sparsity
 
 
@@ -58,3 +59,16 @@ def test_a_state_goes_on_where_it_was() -> None:
     moved(first, pruner, 6, seed=2)
     moved(second, again, 6, seed=2)
     assert torch.equal(first.weight, second.weight)
+
+
+@pytest.mark.parametrize("scope", ["layer", "global", "erk"])
+def test_zeros_are_shared_out_and_floors_held_as_by_any_pruner(scope: str) -> None:
+    def layers() -> list[nn.Parameter]:
+        generator = torch.Generator().manual_seed(0)
+        return [nn.Parameter(s * torch.randn(4, n, generator=generator)) for s, n in ((0.01, 5), (1.0, 20), (1.0, 3))]
+
+    ours, plain = layers(), layers()
+    FeedbackPruner(ours, 0.7, scope=scope, floor=0.25).step()
+    Pruner(plain, 0.7, scope=scope, floor=0.25).step()
+    assert all(torch.equal(a, b) for a, b in zip(ours, plain, strict=True))
+    assert int(ours[0].count_nonzero()) >= 5

@@ -19,7 +19,7 @@ from torch.nn import functional as F
 from torch.utils.data import DataLoader, TensorDataset
 
 import spikeslab as ss
-from spikeslab.compression import Compression, Settings, compress
+from spikeslab.compression import Compression, Settings, compress, load_sparse
 from spikeslab.compression.result import check_finite
 from spikeslab.datasets import load_digits
 from spikeslab.training import Callback, CheckpointError, Every, TensorBatches, Training
@@ -177,8 +177,10 @@ def test_save_writes_what_can_be_read_and_refuses_a_folder_with_something(tmp_pa
     result = small(val_loader=[data(5)])
     result.save(tmp_path / "new" / "folder")
     folder = tmp_path / "new" / "folder"
-    assert sorted(path.name for path in folder.iterdir()) == ["model.safetensors", "posterior", "report.json"]
+    names = ["model.safetensors", "posterior", "report.json", "sparse.safetensors"]
+    assert sorted(path.name for path in folder.iterdir()) == names
     assert equal(load_file(folder / "model.safetensors"), tensors(result.model))
+    assert equal(load_sparse(folder / "sparse.safetensors"), tensors(result.model))
     posterior = ss.Posterior.load(folder / "posterior", network())
     x, _ = data(5)
     assert torch.equal(posterior.predict(x), result.posterior.predict(x))
@@ -250,9 +252,15 @@ def _same_results(a: object, b: object) -> bool:
 def test_a_folder_holds_the_results_and_is_not_begun_twice(tmp_path: Path) -> None:
     folder = tmp_path / "run"
     result = small(folder=folder, val_loader=[data(5)])
-    assert {"run.json", "metrics.jsonl", "checkpoints", "posterior", "model.safetensors", "report.json"} <= {
-        path.name for path in folder.iterdir()
-    }
+    assert {
+        "run.json",
+        "metrics.jsonl",
+        "checkpoints",
+        "posterior",
+        "model.safetensors",
+        "sparse.safetensors",
+        "report.json",
+    } <= {path.name for path in folder.iterdir()}
     assert equal(load_file(folder / "model.safetensors"), tensors(result.model))
     before = {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
     with pytest.raises(FileExistsError) as caught:
@@ -299,10 +307,13 @@ LONE = [torch.randn(8, 4)]
     [
         ({"model": 3}, TypeError, "model must be a torch.nn.Module, but got int."),
         ({"sparsity": 1.0}, ValueError, "sparsity must be a number in (0, 1), but got 1.0."),
-        ({"sparsity": 0.9}, ValueError, "sparsity must be at most 0.6100, since every sparse layer keeps a weight "
-         "and 162 parameters stay dense, but got 0.9: choose more weights, or count='layers'."),
-        ({"sparsity": 0.9999, "count": "layers"}, ValueError, "sparsity must be at most 0.9961, since every sparse "
-         "layer keeps a weight, but got 0.9999."),
+        ({"sparsity": 0.9}, ValueError, "sparsity must be at most 0.610048, since 1 layer must keep 1 weight in "
+         "all, but got 0.9, which is 376 zeros of 418: choose more weights, or count='layers'."),
+        ({"sparsity": 0.6, "settings": Settings(floor=0.1)}, ValueError, "sparsity must be at most 0.550239, since 1 "
+         "layer must keep 26 weights in all, but got 0.6, which is 251 zeros of 418: choose more weights, or "
+         "count='layers'."),
+        ({"sparsity": 0.9999, "count": "layers"}, ValueError, "sparsity must be at most 0.996094, since 1 layer "
+         "must keep 1 weight in all, but got 0.9999, which is 256 zeros of 256."),
         ({"epochs": 0}, ValueError, "epochs must be an integer >= 1, but got 0."),
         ({"method": "magic"}, ValueError, "method must be one of 'a-sghmc-sa', 'sghmc-sa', 'a-sghmc-em', 'a-sghmc', "
          "'marginal', 'prior-annealing', 'gmp', 'l1' and 3 more, but got 'magic'."),

@@ -108,9 +108,11 @@ def test_the_record_is_json(report: SparsityReport) -> None:
     assert record["nonzeros"] == report.nonzeros
     assert record["sparse_weights"] == sum(layer["weights"] for layer in record["layers"] if layer["sparse"])
     assert [(item["variant"], item["batch"]) for item in record["latencies"]] == [
-        ("dense", 1), ("finalised", 1), ("dense", 2), ("finalised", 2)
-    ]  # fmt: skip
-    assert record["variant_macs"] == {"dense": report.macs, "finalised": report.macs}
+        (variant, batch) for batch in (1, 2) for variant in ("dense", "BN folded", "finalised", "compacted")
+    ]
+    macs = record["variant_macs"]
+    assert macs["dense"] == macs["BN folded"] == macs["finalised"] == report.macs
+    assert macs["compacted"] <= report.macs
 
 
 def test_smaller_and_faster_are_two_sentences() -> None:
@@ -149,5 +151,5 @@ def test_the_chart_shows_the_numbers(report: SparsityReport) -> None:
     assert len(titles) == 3
     assert any(title.startswith("Smaller? ") for title in titles)
     assert sum("x smaller" in text for text in texts) == 4
-    assert sum(" ms)" in text for text in texts) == 4
+    assert sum(" ms)" in text for text in texts) == 8
     assert png(figure).startswith(b"\x89PNG")

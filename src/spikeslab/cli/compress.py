@@ -23,7 +23,10 @@ if TYPE_CHECKING:
     from spikeslab.compression import Compressed, Compression
 
 RECIPE, RESULT = "recipe.py", "result"
-OPTIONS = ("sparsity", "epochs", "method", "weights", "count", "lr", "temperature", "samples", "num_data", "seed")
+OPTIONS = (
+    "sparsity", "epochs", "method", "weights", "count", "structure", "scope", "floor", "lr", "temperature", "samples",
+    "num_data", "seed",
+)  # fmt: skip
 NAMES = {"train_loader": "train_data()", "val_loader": "val_data()", "model": "model()", "folder": "--out"}
 
 
@@ -73,6 +76,23 @@ def compress(
     count: Annotated[
         str, typer.Option(help="Whether --sparsity is a share of the 'network' or of the sparse 'layers'.")
     ] = "network",
+    structure: Annotated[
+        str,
+        typer.Option(
+            help="What becomes zero: single 'weights', or whole 'channels', of which --sparsity is then the share."
+        ),
+    ] = "weights",
+    scope: Annotated[
+        str | None,
+        typer.Option(
+            help="How zeros are shared out: at one rate in each 'layer', by one 'global' ranking, or by 'erk', which "
+            "leaves small layers denser; layer if not given."
+        ),
+    ] = None,
+    floor: Annotated[
+        float | None,
+        typer.Option(help="What each sparse layer keeps at least: a number, or a share below 1; 1 if not given."),
+    ] = None,
     lr: Annotated[float | None, typer.Option(help="Highest learning rate, that of SGD; 0.05 if not given.")] = None,
     temperature: Annotated[float | None, typer.Option(help="Temperature; 0.001 if not given.")] = None,
     samples: Annotated[int | None, typer.Option(help="Samples of the posterior; 15 if not given.")] = None,
@@ -88,9 +108,9 @@ def compress(
     """Compress a network of your own: prune it while it is sampled, and compare it with the dense one.
 
     The recipe is a Python file with model(), train_data(), val_data() and optionally loss(model, batch), test_data()
-    and settings. --out gets the sparse network (model.safetensors), the samples (posterior/), report.json, the table
-    (result.md and result.json), report.html, a copy of the recipe, and checkpoints: a run that was stopped, however it
-    was, goes on with --resume.
+    and settings. --out gets the sparse network (model.safetensors, and smaller in sparse.safetensors), the samples
+    (posterior/), report.json, the table (result.md and result.json), report.html, a copy of the recipe, and
+    checkpoints: a run that was stopped, however it was, goes on with --resume.
 
     Examples: `spikeslab init recipe.py` writes a recipe, `spikeslab compress recipe.py --out out/first` runs it,
     `spikeslab compress recipe.py --sparsity 0.95 --method gmp --out out/gmp` is a baseline.
@@ -105,12 +125,13 @@ def compress(
 
     with _bad_input():
         check_choice("method", method, METHODS)  # before the recipe, which may take long
-        given = {"lr": lr, "temperature": temperature, "samples": samples}
+        given = {"lr": lr, "temperature": temperature, "samples": samples, "scope": scope, "floor": _number(floor)}
         Settings().changed(**given)
     read = read_recipe(recipe)
     if dense is not None:
         _load(read.model, dense)
-    command = _command(recipe, out, sparsity, epochs, method, weights, count, given, num_data, dense, seed)
+    own = {"structure": None if structure == "weights" else structure, "num-data": num_data, "dense": dense, "out": out}
+    command = _command(recipe, sparsity, epochs, method, weights, count, seed, given | own)
     with _bad_input():
         compression = Compression(
             read.model,
@@ -122,6 +143,7 @@ def compress(
             method=method,
             weights=weights,
             count=count,
+            structure=structure,
             settings=(read.settings or Settings()).changed(**given),
             num_data=num_data,
             seed=seed,
@@ -214,22 +236,24 @@ def _run(compression: Compression) -> Compressed:
         ) from error
 
 
+def _number(floor: float | None) -> float | None:
+    """A number of weights as an integer, a share as it is."""
+    return int(floor) if floor is not None and floor.is_integer() else floor
+
+
 def _command(
     recipe: Path,
-    out: Path | None,
     sparsity: float,
     epochs: int,
     method: str,
     weights: list[str] | None,
     count: str,
-    settings: dict[str, Any],
-    num_data: int | None,
-    dense: Path | None,
     seed: int,
+    others: dict[str, Any],
 ) -> str:
     options: dict[str, Any] = {"sparsity": sparsity, "epochs": epochs, "method": method, "seed": seed}
     options |= {} if count == "network" else {"count": count}
-    options |= settings | {"num-data": num_data, "dense": dense, "out": out}
+    options |= others
     words = ["spikeslab", "compress", str(recipe)]
     words += [word for name, value in options.items() if value is not None for word in (f"--{name}", f"{value}")]
     words += [word for glob in weights or () for word in ("--weights", glob)]
@@ -248,7 +272,7 @@ def _finish(recipe: Recipe, result: Compressed, folder: Path, command: str, seed
         parts["test"] = {"dense": dense, **result.evaluate(recipe.test_data)}
     table = comparison(result, parts)
     paths = table.write(folder / RESULT, Run(command, seed))
-    names = ("model.safetensors", "report.json", "posterior", RECIPE, REPORT)
+    names = ("model.safetensors", "sparse.safetensors", "report.json", "posterior", RECIPE, REPORT)
     paths = [folder / name for name in names if (folder / name).exists()] + paths
     console = plain_console()
     print_result(console, [table], paths)

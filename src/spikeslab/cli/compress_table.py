@@ -51,4 +51,18 @@ def comparison(result: Compressed, parts: dict[str, dict[str, dict[str, Any]]]) 
         f"{counted(len(result.report['layers']), 'sparse layer')}. The average is that of "
         f"{samples} samples with the same zeros, and needs them all."
     )
-    return Table("Dense and compressed", [Column("model", "Network"), *columns, *rest], rows, notes=[note])
+    notes = [note, *([_channels(result.report)] if "channels" in result.report else [])]
+    return Table("Dense and compressed", [Column("model", "Network"), *columns, *rest], rows, notes=notes)
+
+
+def _channels(report: dict[str, Any]) -> str:
+    layers = report["channels"].values()
+    living, total = (sum(layer[key] for layer in layers) for key in ("living", "all"))
+    told = f"{total - living} of {total} channels of {counted(len(layers), 'layer')} are gone."
+    if "compacted" not in report:
+        return told
+    weights, macs = report["compacted"]["parameters"], report["compacted"]["multiply_adds"]
+    return (
+        f"{told} Without them (spikeslab.compact) the network has {weights['after']:,} parameters instead of "
+        f"{weights['before']:,}, and {macs['after']:,} multiply-adds instead of {macs['before']:,}."
+    )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib.util
 import sys
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
@@ -15,11 +15,12 @@ from spikeslab.cli.errors import InputError
 from spikeslab.errors import quoted
 
 if TYPE_CHECKING:
-    from torch import nn
+    from torch import Tensor, nn
 
     from spikeslab.compression import Settings
 
-NEEDED = ("model", "train_data", "val_data")
+MODEL, TRAIN, VAL, TEST = "model", "train_data", "val_data", "test_data"
+EXAMPLE, LOSS, SETTINGS = "example_input", "loss", "settings"
 
 
 @dataclass(frozen=True)
@@ -51,38 +52,124 @@ def read_recipe(path: Path) -> Recipe:
     Raises:
         InputError: If the file is no recipe, lacks a function, or one returns something else.
     """
-    from torch import nn
+    file = RecipeFile(path, "RECIPE", (MODEL, TRAIN, VAL))
+    model, settings = file.model(), file.settings()
+    train, val = file.batches(TRAIN), file.batches(VAL)
+    test = file.batches(TEST) if file.has(TEST) else None
+    return Recipe(path, model, train, val, test, file.loss, settings)
 
-    from spikeslab.compression import Settings
 
-    module = _run(path)
-    missing = [f"{name}()" for name in NEEDED if not hasattr(module, name)]
-    if missing:
+class RecipeFile:
+    """A recipe that has been run; its functions are called when what they return is needed.
+
+    Args:
+        path: The file.
+        name: What messages call it: the argument or the option that it was given by.
+        needed: Functions that it must define.
+
+    Raises:
+        InputError: If it does not run, or lacks a function.
+    """
+
+    def __init__(self, path: Path, name: str, needed: Sequence[str]) -> None:
+        self.path = path
+        self._module = _run(path, name)
+        missing = [f"{function}()" for function in needed if not self.has(function)]
+        if missing:
+            all_needed = _listed([f"{function}()" for function in needed])
+            raise InputError(f"{name} must define {all_needed}, but {path} lacks {_listed(missing)}.")
+        optional = (MODEL, TRAIN, VAL, TEST, EXAMPLE, LOSS)
+        idle = [function for function in optional if not callable(getattr(self._module, function, print))]
+        if idle:
+            raise InputError(f"{quoted(idle)} in {path} must be a function, but got something else.")
+
+    def has(self, name: str) -> bool:
+        """Whether the recipe defines a name."""
+        return hasattr(self._module, name)
+
+    @property
+    def loss(self) -> Callable[..., Any] | None:
+        """The loss, if the recipe has one."""
+        return getattr(self._module, LOSS, None)
+
+    def model(self) -> nn.Module:
+        """What ``model()`` returns."""
+        from torch import nn
+
+        model = self._call(MODEL)
+        if not isinstance(model, nn.Module):
+            raise InputError(f"model() in {self.path} must return a torch.nn.Module, but got {_kind(model)}.")
+        return model
+
+    def settings(self) -> Settings | None:
+        """The settings, if the recipe has any."""
+        from spikeslab.compression import Settings
+
+        settings = getattr(self._module, SETTINGS, None)
+        if settings is None or isinstance(settings, Settings):
+            return settings
         raise InputError(
-            f"RECIPE must define model(), train_data() and val_data(), but {path} lacks {' and '.join(missing)}."
+            f"settings in {self.path} must be spikeslab.compression.Settings(...), but got {_kind(settings)}."
         )
-    idle = [name for name in (*NEEDED, "test_data", "loss") if not callable(getattr(module, name, print))]
-    if idle:
-        raise InputError(f"{quoted(idle)} in {path} must be a function, but got something else.")
-    model = _call(path, module, "model")
-    if not isinstance(model, nn.Module):
-        raise InputError(f"model() in {path} must return a torch.nn.Module, but got {_kind(model)}.")
-    settings = getattr(module, "settings", None)
-    if settings is not None and not isinstance(settings, Settings):
-        raise InputError(f"settings in {path} must be spikeslab.compression.Settings(...), but got {_kind(settings)}.")
-    train, val = (_batches(path, module, name) for name in ("train_data", "val_data"))
-    test = _batches(path, module, "test_data") if hasattr(module, "test_data") else None
-    return Recipe(path, model, train, val, test, getattr(module, "loss", None), settings)
+
+    def batches(self, name: str) -> Any:
+        """What a function of data returns, which can be run through again."""
+        from torch import Tensor
+
+        data = self._call(name)
+        again = hasattr(data, "__iter__") and not isinstance(data, (Tensor, str, dict)) and iter(data) is not data
+        if not again:
+            raise InputError(
+                f"{name}() in {self.path} must return a loader or a list of batches that can be run through again, but "
+                f"got {_kind(data)}."
+            )
+        return data
+
+    def example_input(self) -> Tensor | tuple[Tensor, ...]:
+        """What ``example_input()`` returns, or without one the x of the first batch of ``val_data()``."""
+        from torch import Tensor
+
+        if self.has(EXAMPLE):
+            example = self._call(EXAMPLE)
+            if _is_batch(example) or (isinstance(example, tuple) and example and all(map(_is_batch, example))):
+                return example  # type: ignore[no-any-return]
+            raise InputError(
+                f"example_input() in {self.path} must return a batch, or a tuple of batches, but got {_kind(example)}."
+            )
+        batch = self._first_batch()
+        first = batch[0] if isinstance(batch, tuple | list) and batch else batch
+        if not isinstance(first, Tensor) or not _is_batch(first):
+            raise InputError(
+                f"val_data() in {self.path} must yield batches (x, y) with a tensor x, where there is no "
+                f"example_input(), but got {_kind(batch)}."
+            )
+        return first
+
+    def _first_batch(self) -> Any:
+        data = self.batches(VAL)
+        try:
+            return next(iter(data), None)
+        except Exception as error:
+            reason = _failure(self.path, error)
+            raise InputError(f"val_data() in {self.path} must yield batches, but {reason}.") from error
+
+    def _call(self, name: str) -> Any:
+        try:
+            return getattr(self._module, name)()
+        except Exception as error:
+            reason = _failure(self.path, error)
+            raise InputError(f"{name}() in {self.path} must run without arguments, but {reason}.") from error
 
 
-def _run(path: Path) -> ModuleType:
+def _run(path: Path, argument: str) -> ModuleType:
     if not path.is_file():
-        raise InputError(f"RECIPE must be a Python file, but {path} is {'a folder' if path.is_dir() else 'not there'}.")
+        what = "a folder" if path.is_dir() else "not there"
+        raise InputError(f"{argument} must be a Python file, but {path} is {what}.")
     # Its own name and folder, where they are free: workers of a DataLoader import it, and it may import its neighbours.
     name = path.stem if path.stem.isidentifier() and path.stem not in sys.modules else f"_recipe_{path.stem}"
     spec = importlib.util.spec_from_file_location(name, path)
     if spec is None or spec.loader is None:
-        raise InputError(f"RECIPE must be a Python file, name.py, but got {path}.")
+        raise InputError(f"{argument} must be a Python file, name.py, but got {path}.")
     module = importlib.util.module_from_spec(spec)
     sys.modules[name] = module
     folder = str(path.resolve().parent)
@@ -91,28 +178,18 @@ def _run(path: Path) -> ModuleType:
     try:
         spec.loader.exec_module(module)
     except Exception as error:
-        raise InputError(f"RECIPE must be a Python file that runs, but {_failure(path, error)}.") from error
+        raise InputError(f"{argument} must be a Python file that runs, but {_failure(path, error)}.") from error
     return module
 
 
-def _call(path: Path, module: ModuleType, name: str) -> Any:
-    try:
-        return getattr(module, name)()
-    except Exception as error:
-        raise InputError(f"{name}() in {path} must run without arguments, but {_failure(path, error)}.") from error
-
-
-def _batches(path: Path, module: ModuleType, name: str) -> Any:
+def _is_batch(value: object) -> bool:
     from torch import Tensor
 
-    data = _call(path, module, name)
-    again = hasattr(data, "__iter__") and not isinstance(data, (Tensor, str, dict)) and iter(data) is not data
-    if not again:
-        raise InputError(
-            f"{name}() in {path} must return a loader or a list of batches that can be run through again, but got "
-            f"{_kind(data)}."
-        )
-    return data
+    return isinstance(value, Tensor) and value.ndim > 0 and len(value) > 0
+
+
+def _listed(names: Sequence[str]) -> str:
+    return " and ".join(filter(None, (", ".join(names[:-1]), names[-1])))
 
 
 def _kind(value: object) -> str:

@@ -72,6 +72,11 @@ def test_data() -> DataLoader[tuple[Tensor, ...]]:
 # def loss(model, batch):
 #     return nn.functional.cross_entropy(model(batch["image"]), batch["label"], label_smoothing=0.1)
 
+# Optional: an input of the network for `spikeslab sparsity`, where batches are no pairs (x, y).
+#
+# def example_input():
+#     return torch.zeros(64, 1, 8, 8)
+
 # Optional: settings other than the defaults, such as the highest lr, the temperature or the prior.
 #
 # from spikeslab.compression import Settings

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -15,7 +18,7 @@ from spikeslab.cli.output import plain_console, print_result, write_file
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from spikeslab.cli.recipes import Recipe
+    from spikeslab.cli.recipe import RecipeFile
     from spikeslab.compression import SparsityReport
 
 DENSE, SPARSE, RECIPE = "model.safetensors", "sparse.safetensors", "recipe.py"
@@ -32,6 +35,9 @@ def sparsity(
         Path | None, typer.Option(help="Python file with model() and val_data(); recipe.py of the folder if not given.")
     ] = None,
     latency: Annotated[bool, typer.Option(help="Measure the time of a forward pass at batch 1 and 64.")] = True,
+    onnx: Annotated[
+        bool, typer.Option("--onnx", help="Time the dense and the compacted network in onnxruntime too.")
+    ] = False,
     json_file: Annotated[
         Path | None, typer.Option("--json", metavar="FILE", help="Write the numbers to this file as well.")
     ] = None,
@@ -40,7 +46,8 @@ def sparsity(
     """Say what the zeros of a model bought: weights, multiply-adds, bytes on disk, and measured time.
 
     A smaller file is not a faster network, so both are said. Multiply-adds and times need the module, which the recipe
-    builds; without one the rest is reported.
+    builds; without one the rest is reported. Timed are the dense network, the same with batch normalisation folded,
+    the sparse one with its zeros (finalised) and without its dead channels (compacted).
 
     Example: `spikeslab sparsity out/compressed --out out/sparsity`
     """
@@ -48,18 +55,21 @@ def sparsity(
         check_file("--json", json_file, MARK, WHAT)
     if out is not None:
         _check_out(out)
+    if onnx:
+        _check_onnx(latency)
     tensors, source = _read(model)
     found = _find_recipe(model, recipe)
-    with bad_input():
-        report = _of_tensors(tensors) if found is None else _of_module(found, tensors, source, latency)
+    notes: list[str] = [] if found else ["No recipe was given, so multiply-adds and times are not known."]
+    with bad_input(), _told(notes):
+        report = _of_tensors(tensors) if found is None else _of_module(found, tensors, source, latency, onnx)
     text = json.dumps({"sparsity of": str(model), **report.record()}, indent=1, ensure_ascii=False, allow_nan=False)
     files = [] if out is None else _write(out, report, text)
     if json_file is not None:
         write_file("--json", json_file, f"{text}\n".encode())
         files.append(json_file)
     console = plain_console()
-    if found is None:
-        console.print("No recipe was given, so multiply-adds and times are not known.\n")
+    for note in notes:
+        console.print(f"{note}\n")
     print_result(console, report.tables(), files)
 
 
@@ -88,12 +98,12 @@ def _read(model: Path) -> tuple[dict[str, Tensor], Path]:
         raise InputError(f"MODEL must be a readable safetensors file, but {file}: {error}.") from error
 
 
-def _find_recipe(model: Path, recipe: Path | None) -> Recipe | None:
-    from spikeslab.cli.recipes import Recipe
+def _find_recipe(model: Path, recipe: Path | None) -> RecipeFile | None:
+    from spikeslab.cli.recipe import RecipeFile
 
     beside = model / RECIPE
     path = recipe or (beside if beside.is_file() else None)
-    return None if path is None else Recipe(path)
+    return None if path is None else RecipeFile(path, "--recipe", ("model", "val_data"))
 
 
 def _of_tensors(tensors: dict[str, Tensor]) -> SparsityReport:
@@ -102,14 +112,46 @@ def _of_tensors(tensors: dict[str, Tensor]) -> SparsityReport:
     return SparsityReport.of_tensors(tensors)
 
 
-def _of_module(recipe: Recipe, tensors: dict[str, Tensor], source: Path, latency: bool) -> SparsityReport:
-    from spikeslab.compression import SparsityReport, finalize
+def _of_module(
+    recipe: RecipeFile, tensors: dict[str, Tensor], source: Path, latency: bool, onnx: bool
+) -> SparsityReport:
+    from spikeslab.compression import ExportError, SparsityReport, finalize
     from spikeslab.compression.sparse_file import fill
+    from spikeslab.compression.variants import network_variants
 
-    dense, sparse = finalize(recipe.model()), recipe.model()
-    fill(sparse, tensors, str(source))
-    variants = {"dense": dense, "finalised": finalize(sparse)} if latency else {}
-    return SparsityReport.of(sparse, recipe.example_input(), variants=variants)
+    model, example = recipe.model(), recipe.example_input()
+    dense = finalize(model)
+    fill(model, tensors, str(source))
+    try:
+        variants = network_variants(dense, model, example, onnx=onnx) if latency else {}
+    except ExportError as error:
+        raise InputError(str(error)) from error
+    return SparsityReport.of(model, example, variants=variants)
+
+
+@contextmanager
+def _told(notes: list[str]) -> Iterator[None]:
+    """Collect the library's warnings, to be said in the command's own way."""
+    from spikeslab.errors import SpikeSlabWarning
+
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always", SpikeSlabWarning)
+        yield
+    own = [warning for warning in caught if issubclass(warning.category, SpikeSlabWarning)]
+    notes += dict.fromkeys(str(warning.message) for warning in own)
+    for other in caught:
+        if other not in own:
+            warnings.warn_explicit(other.message, other.category, other.filename, other.lineno)
+
+
+def _check_onnx(latency: bool) -> None:
+    from spikeslab.compression.onnx import INSTALL, missing_packages
+    from spikeslab.errors import quoted
+
+    if not latency:
+        raise InputError("--onnx must not be given with --no-latency, since it is a time that is measured.")
+    if missing_packages():
+        raise InputError(f"--onnx must have its packages, but {quoted(missing_packages())} is missing: {INSTALL}.")
 
 
 def _check_out(out: Path) -> None:

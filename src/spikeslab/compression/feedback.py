@@ -19,7 +19,7 @@ import torch
 from torch import Tensor, nn
 
 from spikeslab.errors import check_count
-from spikeslab.functional.thresholds import apportion, smallest_overall, smallest_per_tensor
+from spikeslab.functional.thresholds import smallest_overall, smallest_per_tensor
 from spikeslab.pruning import Pruner
 from spikeslab.schedules import ScheduleLike
 from spikeslab.selection import Weights
@@ -44,6 +44,7 @@ class FeedbackPruner(Pruner):
         sparsity: Share of zeros: a number or a schedule of the step.
         every: Steps between two masks, p.
         scope: As for :class:`~spikeslab.Pruner`.
+        floor: As for :class:`~spikeslab.Pruner`.
         network: As for :class:`~spikeslab.Pruner`.
     """
 
@@ -54,9 +55,10 @@ class FeedbackPruner(Pruner):
         *,
         every: int = 16,
         scope: str = "layer",
+        floor: float = 1,
         network: nn.Module | None = None,
     ) -> None:
-        super().__init__(weights, sparsity, scope=scope, network=network)
+        super().__init__(weights, sparsity, scope=scope, floor=floor, network=network)
         self.every = check_count("every", every)
         self._hidden: list[Tensor] = []
         self._masks: list[Tensor] = []
@@ -90,8 +92,8 @@ class FeedbackPruner(Pruner):
 
     def _smallest(self, scores: list[Tensor], zeros: int) -> list[Tensor]:
         if self.scope == "global":
-            return smallest_overall(scores, zeros)
-        return smallest_per_tensor(scores, apportion(zeros, self._sizes))
+            return smallest_overall(scores, zeros, self._keep)
+        return smallest_per_tensor(scores, self._allocate(zeros, [0] * len(scores)))
 
     def state_dict(self) -> dict[str, Any]:
         """That of a pruner, and what is under the mask."""

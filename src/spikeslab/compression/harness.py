@@ -17,12 +17,20 @@ from torch import nn
 
 from spikeslab.compression.evaluation import Evaluation
 from spikeslab.compression.history import History
-from spikeslab.compression.layers import Chosen, weight_names
-from spikeslab.compression.methods import METHODS, Problem
-from spikeslab.compression.result import Compressed, check_finite, check_free, describe_metrics, describe_zeros
+from spikeslab.compression.layers import Chosen, channel_followers, weight_names
+from spikeslab.compression.methods import METHODS, WEIGHTS_ONLY
+from spikeslab.compression.problem import ChannelProblem, Problem
+from spikeslab.compression.result import (
+    Compressed,
+    check_finite,
+    check_free,
+    describe_channels,
+    describe_metrics,
+    describe_zeros,
+)
 from spikeslab.compression.settings import Settings, Timeline
-from spikeslab.compression.tasks import count_batches, count_rows, find_task, first_batch
-from spikeslab.errors import check_choice, check_count, check_number, counted
+from spikeslab.compression.tasks import OTHER, count_batches, count_rows, find_task, first_batch, pair
+from spikeslab.errors import check_choice, check_count, check_number
 from spikeslab.posterior import Posterior
 from spikeslab.training import Callback, Collect, Evaluate, Every, RunFolder, ShowProgress, TensorBatches, Training
 from spikeslab.training.folder import CHECKPOINTS, RECORD
@@ -32,6 +40,7 @@ from spikeslab.training.randomness import randomness, restore_randomness
 from spikeslab.training.run_reader import POSTERIOR
 
 COUNTS = ("network", "layers")
+STRUCTURES = WEIGHTS, CHANNELS = ("weights", "channels")
 BEFORE_RECORD = {LOCK, CHECKPOINTS, POSTERIOR}
 """What a run that was killed at once leaves, before its record is written."""
 
@@ -47,6 +56,7 @@ def compress(
     method: str = "a-sghmc-sa",
     weights: Chosen = None,
     count: str = "network",
+    structure: str = "weights",
     lr: float | None = None,
     temperature: float | None = None,
     samples: int | None = None,
@@ -78,8 +88,12 @@ def compress(
             squared error where y are floating-point numbers.
         method: One of ``METHODS``.
         weights: Which weights become sparse: globs over parameter names, or parameters; by default those of all
-            convolutions and linear layers but the first and the last, in the order in which the model registers them.
+            convolutions and linear layers but the first and the last, in the order in which the model registers them;
+            with ``structure="channels"`` those of all layers with free channels, and a mapping to the normalisation
+            behind each, as :func:`~spikeslab.pruning.free_channel_layers` returns it, is taken as it is.
         count: Whether ``sparsity`` is a share of all parameters, ``"network"``, or of the sparse ``"layers"``.
+        structure: What becomes zero: single ``"weights"``, or whole ``"channels"``, which :func:`compact` can remove;
+            ``sparsity`` is then the share of the channels of the chosen layers, whatever ``count`` says.
         lr: Highest learning rate, in place of that of ``settings``.
         temperature: Temperature, likewise.
         samples: Samples of the posterior, likewise.
@@ -106,6 +120,7 @@ def compress(
         method=method,
         weights=weights,
         count=count,
+        structure=structure,
         settings=(settings or Settings()).changed(lr=lr, temperature=temperature, samples=samples),
         num_data=num_data,
         seed=seed,
@@ -129,6 +144,7 @@ class Compression:
         method: As for :func:`compress`.
         weights: As for :func:`compress`.
         count: As for :func:`compress`.
+        structure: As for :func:`compress`.
         settings: The recipe.
         num_data: As for :func:`compress`.
         seed: As for :func:`compress`.
@@ -153,6 +169,7 @@ class Compression:
         method: str = "a-sghmc-sa",
         weights: Chosen = None,
         count: str = "network",
+        structure: str = "weights",
         settings: Settings | None = None,
         num_data: int | None = None,
         seed: int = 0,
@@ -172,7 +189,14 @@ class Compression:
         self.epochs = check_count("epochs", epochs)
         self.seed = check_count("seed", seed, minimum=0)
         self.settings = settings or Settings()
-        names = weight_names(model, weights)
+        self.structure = check_choice("structure", structure, STRUCTURES)
+        if self.structure == CHANNELS and self.method in WEIGHTS_ONLY:
+            raise ValueError(
+                f"method must be one for channels where structure is {CHANNELS!r}, but got {self.method!r}, which is "
+                "about single weights."
+            )
+        followers = channel_followers(model, weights) if self.structure == CHANNELS else None
+        names = weight_names(model, weights) if followers is None else list(followers)
         self.folder = None if folder is None else Path(folder)
         if self.folder is not None and not (self.folder / RECORD).exists():
             _check_free(self.folder, resume)
@@ -186,16 +210,17 @@ class Compression:
             self.task = find_task(self._model, batch, loss)
             steps = self.epochs * count_batches(train_loader)
         parameters = dict(self._model.named_parameters())
-        self._problem = Problem(
-            model=self._model,
-            weights={name: parameters[name] for name in names},
-            sparsity=self.sparsity,
-            network=self._model if self.count == "network" else None,
-            settings=self.settings,
-            timeline=Timeline(self.settings, steps),
-            num_data=count_rows(train_loader, num_data),
-            seed=self.seed,
-        )
+        given: dict[str, Any] = {
+            "model": self._model,
+            "weights": {name: parameters[name] for name in names},
+            "sparsity": self.sparsity,
+            "network": self._model if self.count == "network" and followers is None else None,
+            "settings": self.settings,
+            "timeline": Timeline(self.settings, steps),
+            "num_data": count_rows(train_loader, num_data),
+            "seed": self.seed,
+        }
+        self._problem = Problem(**given) if followers is None else ChannelProblem(**given, followers=followers)
         self._check_reachable()
         self._place: RunFolder | None = None
         if self.folder is not None:
@@ -210,16 +235,11 @@ class Compression:
             self._place.check()
 
     def _check_reachable(self) -> None:
-        sizes = [weight.numel() for weight in self._problem.weights.values()]
-        total = sum(sizes) if self.count == "layers" else sum(p.numel() for p in self._model.parameters())
-        room = sum(sizes) - len(sizes)
-        if round(self.sparsity * total) > room:
-            dense = "" if self.count == "layers" else f" and {counted(total - sum(sizes), 'parameter')} stay dense"
-            advice = "" if self.count == "layers" else ": choose more weights, or count='layers'"
-            raise ValueError(
-                f"sparsity must be at most {room / total:.4f}, since every sparse layer keeps a weight{dense}, "
-                f"but got {self.sparsity:g}{advice}."
-            )
+        try:
+            self._problem.pruner(self.sparsity)
+        except ValueError as error:
+            advice = ": choose more weights, or count='layers'" if self._problem.network is not None else ""
+            raise ValueError(f"{str(error).removesuffix('.')}{advice}.") from error
 
     def run(self) -> Compressed:
         """Do it, once."""
@@ -261,8 +281,10 @@ class Compression:
             evaluation = {"dense": dense, "sparse": evaluate.last, "average": validation.of_posterior(posterior)}
         report = {
             **self._record(),
+            "structure": self.structure,
             "settings": self.settings.record(),
             **describe_zeros(model, self._problem.weights),
+            **(self._describe_channels() if self.structure == CHANNELS else {}),
             "samples": len(posterior),
             "metrics": describe_metrics(evaluation),
         }
@@ -271,11 +293,16 @@ class Compression:
             result.write(self.folder)
         return result
 
+    def _describe_channels(self) -> dict[str, Any]:
+        batch = first_batch("train_loader", self._data)
+        example = None if self.task.kind == OTHER else pair(self._model, batch)[0]
+        return describe_channels(self._model, self._problem.weights, example)
+
     def _record(self) -> dict[str, Any]:
         return {
             "method": self.method,
             "target": self.sparsity,
-            "count": self.count,
+            "count": self.count if self.structure == WEIGHTS else CHANNELS,
             "epochs": self.epochs,
             "seed": self.seed,
             "task": self.task.kind,

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from fnmatch import fnmatchcase
 from typing import TypeAlias
 
 from torch import Tensor, nn
 
 from spikeslab.errors import quoted
+from spikeslab.pruning import free_channel_layers
+from spikeslab.pruning.channels import channel_layers
 
 LAYERS = (nn.Linear, nn.modules.conv._ConvNd)
 
-Chosen: TypeAlias = str | Sequence[str] | Iterable[Tensor] | None
+Chosen: TypeAlias = str | Sequence[str] | Iterable[Tensor] | Mapping[str, str | None] | None
 
 
 def weight_names(model: nn.Module, weights: Chosen = None) -> list[str]:
@@ -44,6 +46,38 @@ def weight_names(model: nn.Module, weights: Chosen = None) -> list[str]:
     if frozen:
         raise ValueError(f"weights must be trained, but {quoted(frozen)} has requires_grad=False.")
     return names
+
+
+def channel_followers(model: nn.Module, weights: Chosen = None) -> dict[str, str | None]:
+    """The layers whose channels shall go, by the names of their weights, and the normalisation behind each.
+
+    >>> model = nn.Sequential(nn.Linear(4, 8), nn.BatchNorm1d(8), nn.ReLU(), nn.Linear(8, 8), nn.Linear(8, 2))
+    >>> channel_followers(model), channel_followers(model, "3.*")
+    ({'0.weight': '1', '3.weight': None}, {'3.weight': None})
+
+    Args:
+        model: Any module; unless ``weights`` is a mapping, one that ``torch.fx`` can trace.
+        weights: Globs or parameters that choose among the layers with free channels, all of them where it is ``None``;
+            or a mapping in the form of the result, which is taken as it is.
+
+    Raises:
+        ValueError: If there is nothing to prune, or a layer's channels are not free.
+    """
+    try:
+        found = dict(weights) if isinstance(weights, Mapping) else free_channel_layers(model)
+        channel_layers(model, found)
+    except ValueError as error:
+        raise ValueError(str(error).replace("followers", "weights")) from error
+    if weights is None or isinstance(weights, Mapping):
+        return found
+    parameters = dict(model.named_parameters())
+    chosen = [name for name in weight_names(model, weights) if parameters[name].ndim > 1]
+    tied = [name for name in chosen if name not in found]
+    if tied or not chosen:
+        raise ValueError(
+            f"weights must name layers with free channels, {quoted(found)}, but got {quoted(tied) or 'none'}."
+        )
+    return {name: found[name] for name in chosen}
 
 
 def _inner_weights(model: nn.Module) -> list[str]:

@@ -14,19 +14,14 @@ zeros are chosen.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, TypeAlias
-
-import torch
-from torch import nn
+from typing import TypeAlias
 
 from spikeslab.compression.annealed_prior import AnnealedPrior
 from spikeslab.compression.feedback import FeedbackPruner
-from spikeslab.compression.settings import Settings, Timeline
-from spikeslab.priors import EM, L1, L2, SA, Adaptation, Fixed, Marginal, Prior, SpikeSlab
-from spikeslab.pruning import Pruner
+from spikeslab.compression.problem import Problem
+from spikeslab.priors import EM, L1, L2, SA, Adaptation, Fixed, Marginal
 from spikeslab.samplers import SGHMC
 from spikeslab.schedules import Schedule, polynomial
 from spikeslab.training import Prune
@@ -36,85 +31,6 @@ PAPER_STEPS, PAPER_OFFSET, PAPER_POWER = 50_000, 1000, 0.75
 L1_STRENGTH, L2_STRENGTH = 1e-4, 5e-3
 INCLUSION = 1e-8
 """Prior probability of the slab in prior annealing."""
-
-
-@dataclass(frozen=True)
-class Problem:
-    """What a method is given.
-
-    Attributes:
-        model: The model, in which ``weights`` are.
-        weights: Weights that become sparse, by name.
-        sparsity: Share of zeros at the end.
-        network: The model, where the share is that of all its parameters; ``None`` where it is that of ``weights``.
-        settings: The recipe.
-        timeline: The recipe in steps.
-        num_data: N.
-        seed: Seed of the noise.
-    """
-
-    model: nn.Module
-    weights: dict[str, nn.Parameter]
-    sparsity: float
-    network: nn.Module | None
-    settings: Settings
-    timeline: Timeline
-    num_data: int
-    seed: int
-
-    def sampler(self, temperature: float | Schedule, prior: Prior | None = None) -> SGHMC:
-        """SGHMC with the recipe's lr, momentum and weight decay."""
-        return SGHMC(
-            self.model.parameters(),
-            lr=self.timeline.lr(),
-            momentum=self.settings.momentum,
-            num_data=self.num_data,
-            temperature=temperature,
-            weight_decay=self.settings.weight_decay,
-            prior=prior,
-            seed=self.seed,
-        )
-
-    def gradual(self, scope: str | None = None, sparsity: float | Schedule | None = None) -> Prune:
-        """Magnitude pruning along the recipe's ramp; zeros may come back until the mask is frozen."""
-        ramp = self.timeline.sparsity(self.sparsity) if sparsity is None else sparsity
-        pruner = Pruner(self.weights, ramp, scope=scope or self.settings.scope, network=self.network)
-        return Prune(pruner, freeze_at=self.timeline.freeze)
-
-    @property
-    def v1(self) -> float:
-        """Variance of the slab: that of the recipe, or the one that is its weight decay."""
-        return self.settings.v1 or 1.0 / (self.num_data * self.settings.weight_decay)
-
-    @property
-    def v0(self) -> float:
-        """Scale of the spike: that of the recipe, or the one whose weights are those that will be pruned.
-
-        Never so narrow that a step of the lr jumps out of it, nor so wide that it is no spike beside the slab.
-        """
-        if self.settings.v0 is not None:
-            return self.settings.v0
-        sizes = torch.cat([weight.detach().abs().flatten().float() for weight in self.weights.values()])
-        total = sizes.numel() if self.network is None else sum(p.numel() for p in self.network.parameters())
-        threshold = float(sizes.kthvalue(max(1, round(self.sparsity * total))).values)
-        narrowest = math.sqrt(self.settings.lr / self.num_data)
-        return min(max(spike_scale(threshold, self.v1, 1.0 - self.sparsity), narrowest), math.sqrt(self.v1) / 4.0)
-
-
-def spike_scale(threshold: float, v1: float, delta: float) -> float:
-    r"""The scale v0 of a Laplace spike at which a weight of size ``threshold`` is as likely in the slab.
-
-    It solves :math:`c\,v_0 = t` with :math:`c = \tfrac12\log(\pi v_1/(2 v_0^2)) + \log((1-\delta)/\delta)`, where rho
-    is one half, up to the slab's own fall over so short a way.
-
-    >>> round(spike_scale(0.05, v1=0.04, delta=0.1), 4)
-    0.0091
-    """
-    scale = threshold / 5.0
-    for _ in range(50):
-        odds = 0.5 * math.log(math.pi * v1 / (2.0 * scale**2)) + math.log((1.0 - delta) / delta) if scale > 0.0 else 1.0
-        scale = threshold / max(odds, 2.0)
-    return scale
 
 
 @dataclass(frozen=True)
@@ -211,14 +127,17 @@ def gmp(problem: Problem) -> Chain:
 
 
 def l1(problem: Problem) -> Chain:
-    r"""A fixed L1 penalty on the sparse weights, :math:`p(w)/N = s\,|w|`: the paper's commented-out baseline."""
-    prior = L1(problem.weights, problem.settings.strength or L1_STRENGTH)
+    r"""A fixed L1 penalty on the sparse weights, :math:`p(w)/N = s\,|w|`: the paper's commented-out baseline.
+
+    On the scales of normalisations, where channels go, it is network slimming (Liu et al., ICCV 2017).
+    """
+    prior = L1(dict(problem.penalised), problem.settings.strength or L1_STRENGTH)
     return Chain(problem.sampler(problem.timeline.temperature(annealed=True), prior), problem.gradual())
 
 
 def l2(problem: Problem) -> Chain:
     r"""A fixed L2 penalty on the sparse weights, :math:`p(w)/N = s\,w^2/2`: weight decay of another strength."""
-    prior = L2(problem.weights, problem.settings.strength or L2_STRENGTH)
+    prior = L2(dict(problem.penalised), problem.settings.strength or L2_STRENGTH)
     return Chain(problem.sampler(problem.timeline.temperature(annealed=True), prior), problem.gradual())
 
 
@@ -233,6 +152,7 @@ def dpf(problem: Problem) -> Chain:
         problem.timeline.sparsity(problem.sparsity),
         every=problem.settings.mask_every,
         scope=problem.settings.scope,
+        floor=problem.floor,
         network=problem.network,
     )
     return Chain(problem.sampler(0.0), Prune(pruner, freeze_at=problem.timeline.collect))
@@ -243,9 +163,7 @@ def one_shot(problem: Problem) -> Chain:
 
     Han, Pool, Tran and Dally, "Learning both Weights and Connections", NeurIPS 2015, with one iteration.
     """
-    pruner = Pruner(
-        problem.weights, problem.sparsity, scope=problem.settings.scope, mode="masked", network=problem.network
-    )
+    pruner = problem.pruner(problem.sparsity, mode="masked")
     pruner.step()  # before the first step of SGD, which would already choose among other weights
     return Chain(problem.sampler(0.0), Prune(pruner))
 
@@ -264,20 +182,22 @@ METHODS: dict[str, Method] = {
     "one-shot": one_shot,
 }
 
+WEIGHTS_ONLY = ("prior-annealing", "dpf")
+"""Methods whose definition is about single weights."""
+
 
 def _spike_and_slab(problem: Problem, adapt: Adaptation, *, annealed: bool) -> Chain:
     settings = problem.settings
-    arguments: dict[str, Any] = {
-        "v0": problem.v0,
-        "v1": problem.v1,
-        "delta": 1.0 - problem.sparsity,
-        "b": 1.0,
-        "rho": settings.rho,
-        "kappa": settings.kappa,
-        "sigma_coupling": "fixed",
-        "adapt": adapt,
-    }
-    prior = SpikeSlab(problem.weights, **arguments | dict(settings.prior))
+    prior = problem.spike_and_slab(
+        v0=problem.v0,
+        v1=problem.v1,
+        delta=1.0 - problem.sparsity,
+        b=1.0,
+        rho=settings.rho,
+        kappa=settings.kappa,
+        sigma_coupling="fixed",
+        adapt=adapt,
+    )
     return Chain(problem.sampler(problem.timeline.temperature(annealed), prior), problem.gradual())
 
 

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -19,6 +20,7 @@ from spikeslab.compression.finalize import finalize
 from spikeslab.files import write_atomically
 
 NEEDS = ("onnx", "onnxscript", "onnxruntime")
+INSTALL = "pip install 'spikeslab[onnx]'"
 PRODUCER, HEAD = b"pytorch", 32
 """What tells files of the exporter from others, within their first bytes."""
 BATCHES = (1, 3)
@@ -58,9 +60,7 @@ def export_onnx(
         ExportError: If torch cannot export the model, or the outputs differ.
         FileExistsError: If there is another file of that name.
     """
-    missing = [name for name in NEEDS if find_spec(name) is None]
-    if missing:
-        raise ImportError(f"export_onnx needs {', '.join(missing)}: pip install 'spikeslab[onnx]'.")
+    _check_installed("export_onnx")
     path = Path(file)
     if path.exists() and not _is_onnx(path):
         raise FileExistsError(f"file must be a new file or an ONNX file of torch, but {path} is something else.")
@@ -75,6 +75,52 @@ def export_onnx(
     path.parent.mkdir(parents=True, exist_ok=True)
     write_atomically(path, content)
     return path
+
+
+class OnnxNetwork(nn.Module):
+    """A network as onnxruntime computes it, with as many threads as torch has when it is made.
+
+    Args:
+        model: A model that returns a tensor.
+        example_input: A batch, or a tuple of batches.
+
+    Attributes:
+        source: The model.
+
+    Raises:
+        ImportError: If onnx, onnxscript or onnxruntime is missing.
+        ExportError: If torch cannot export the model.
+    """
+
+    def __init__(self, model: nn.Module, example_input: ExampleInput) -> None:
+        super().__init__()
+        _check_installed("OnnxNetwork")
+        self.source = model
+        self._session = _session(_exported(finalize(model), arguments(example_input)))
+        self._names = [entry.name for entry in self._session.get_inputs()]
+
+    def forward(self, *inputs: Tensor) -> Tensor:
+        """The first output."""
+        given = {name: tensor.numpy() for name, tensor in zip(self._names, inputs, strict=True)}
+        return torch.from_numpy(self._session.run(None, given)[0])
+
+
+def missing_packages() -> list[str]:
+    """What is needed for ONNX and not installed."""
+    return [name for name in NEEDS if find_spec(name) is None]
+
+
+def _check_installed(what: str) -> None:
+    if missing := missing_packages():
+        raise ImportError(f"{what} needs {', '.join(missing)}: {INSTALL}.")
+
+
+def _session(content: bytes) -> Any:
+    import onnxruntime
+
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = torch.get_num_threads()
+    return onnxruntime.InferenceSession(content, options, providers=["CPUExecutionProvider"])
 
 
 def _is_onnx(path: Path) -> bool:
@@ -125,11 +171,7 @@ def _compare(
     content: bytes, model: nn.Module, inputs: tuple[Tensor, ...], rtol: float, atol: float
 ) -> tuple[float, float]:
     """The largest difference of the outputs, and the largest that is allowed, on random batches."""
-    import onnxruntime
-
-    options = onnxruntime.SessionOptions()
-    options.intra_op_num_threads = torch.get_num_threads()
-    session = onnxruntime.InferenceSession(content, options, providers=["CPUExecutionProvider"])
+    session = _session(content)
     names = [entry.name for entry in session.get_inputs()]
     difference, size = 0.0, 0.0
     for batch in BATCHES:

@@ -13,16 +13,19 @@ import torch
 from safetensors.torch import save
 from torch import Tensor, nn
 
+from spikeslab.compression.compact import compact
 from spikeslab.compression.evaluation import Evaluation, numbers
+from spikeslab.compression.sparse_file import save_sparse
 from spikeslab.compression.tasks import Task
 from spikeslab.errors import NonFiniteError
 from spikeslab.files import write_atomically
+from spikeslab.functional.groups import norms
 from spikeslab.posterior import Posterior
 from spikeslab.pruning import measure_sparsity
 from spikeslab.training.log import finite
 from spikeslab.training.run_reader import POSTERIOR
 
-MODEL, REPORT = "model.safetensors", "report.json"
+MODEL, SPARSE, REPORT = "model.safetensors", "sparse.safetensors", "report.json"
 
 
 @dataclass(frozen=True)
@@ -52,7 +55,10 @@ class Compressed:
         return {"sparse": evaluation.of_model(self.model), "average": evaluation.of_posterior(self.posterior)}
 
     def save(self, directory: str | os.PathLike[str]) -> None:
-        """Write ``model.safetensors`` (the dense ``state_dict``), ``posterior/`` and ``report.json``.
+        """Write the model twice, ``posterior/`` and ``report.json``.
+
+        ``model.safetensors`` is the dense ``state_dict``; ``sparse.safetensors`` is the same in a smaller file, for
+        :func:`~spikeslab.compression.load_sparse`.
 
         Raises:
             FileExistsError: If the folder holds something.
@@ -66,8 +72,11 @@ class Compressed:
     def write(self, folder: Path) -> list[Path]:
         """Write the model and the report into a folder that is there, replacing those of an earlier time."""
         write_atomically(folder / MODEL, save(state_tensors(self.model)))
+        # The same names as in the other file; finalize, for a module, would take parametrizations off.
+        tensors = {name: t for name, t in self.model.state_dict().items() if isinstance(t, Tensor)}
+        save_sparse(tensors, folder / SPARSE)
         write_atomically(folder / REPORT, json.dumps(finite(self.report), indent=1).encode())
-        return [folder / MODEL, folder / REPORT]
+        return [folder / name for name in (MODEL, SPARSE, REPORT)]
 
 
 def state_tensors(model: nn.Module) -> dict[str, Tensor]:
@@ -115,6 +124,25 @@ def describe_zeros(model: nn.Module, weights: Mapping[str, Tensor]) -> dict[str,
         "sparse_layers": _count(found.sparse_zeros, found.sparse_total),
         "network": _count(int(found.network_zeros or 0), int(found.network_total or 0)),
     }
+
+
+def describe_channels(model: nn.Module, filters: Mapping[str, Tensor], example: Tensor | None) -> dict[str, Any]:
+    """Living channels of every layer, and what is left of the network if the others are removed.
+
+    Args:
+        model: The network.
+        filters: The weights whose slices are channels.
+        example: An input; without one it is not known what is left.
+    """
+    living = {name: int(norms([weight.detach()])[0].count_nonzero()) for name, weight in filters.items()}
+    found: dict[str, Any] = {
+        "channels": {name: {"all": len(filters[name]), "living": count} for name, count in living.items()}
+    }
+    if example is not None:
+        report = compact(model, example).report
+        for name, (before, after) in (("parameters", report.parameters), ("multiply_adds", report.multiply_adds)):
+            found.setdefault("compacted", {})[name] = {"before": before, "after": after}
+    return found
 
 
 def _count(zeros: int, total: int) -> dict[str, Any]:

@@ -13,6 +13,8 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from spikeslab.errors import check_choice, check_count, check_number
+from spikeslab.pruning.allocation import floors
+from spikeslab.pruning.scheduled import SCOPES
 from spikeslab.schedules import (
     Schedule,
     constant,
@@ -25,7 +27,6 @@ from spikeslab.schedules import (
 
 LR_SCHEDULES = ("cosine", "steps", "constant")
 RAMPS = ("cubic", "exponential")
-SCOPES = ("layer", "global")
 DROP = 0.1
 """Factor of the lr at each of the ``drops``, as in the paper."""
 PAPER_HALVINGS = 14.5
@@ -52,7 +53,10 @@ class Settings:
         freeze_at: When zeros become final; before, a pruned weight may come back.
         collect_from: When samples begin to be collected.
         samples: Samples of the posterior, all with the same zeros.
-        scope: ``"layer"`` prunes all layers at one rate, ``"global"`` ranks all weights together.
+        scope: ``"layer"`` prunes all layers at one rate, ``"global"`` ranks all weights together, ``"erk"`` leaves
+            small layers denser (:mod:`spikeslab.pruning.allocation`).
+        floor: What every sparse layer keeps at least: a number of weights or channels, or a share of them below 1;
+            ``None`` is one.
         v0: Scale of the spike; ``None`` takes the one at which a weight of the size below which weights will be pruned
             is as likely in the slab.
         v1: Variance of the slab; ``None`` takes that of ``weight_decay``, 1/(N weight_decay).
@@ -81,6 +85,7 @@ class Settings:
     collect_from: float = 0.75
     samples: int = 15
     scope: str = "layer"
+    floor: float | None = None
     v0: float | None = None
     v1: float | None = None
     rho: float = 1.0
@@ -111,6 +116,8 @@ class Settings:
         check_choice("lr_schedule", self.lr_schedule, LR_SCHEDULES)
         check_choice("ramp", self.ramp, RAMPS)
         check_choice("scope", self.scope, SCOPES)
+        if self.floor is not None:
+            floors([1], self.floor)
         check_count("samples", self.samples)
         check_count("mask_every", self.mask_every)
 

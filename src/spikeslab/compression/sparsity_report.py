@@ -17,9 +17,11 @@ from torch import Tensor, nn
 from spikeslab.compression.example_input import ExampleInput
 from spikeslab.compression.finalize import finalize
 from spikeslab.compression.latency import Latency, measure_latency
-from spikeslab.compression.layer_counts import DENSE, LayerCount, count_layers, file_sizes, unshared
+from spikeslab.compression.layer_counts import LayerCount, count_layers, file_sizes, unshared
 from spikeslab.compression.macs import count_positions
+from spikeslab.compression.onnx import OnnxNetwork
 from spikeslab.compression.sparsity_words import file_table, known_sum, latency_table, layer_table, words
+from spikeslab.compression.variants import network_variants
 from spikeslab.report.tables import Table
 
 if TYPE_CHECKING:
@@ -76,14 +78,15 @@ class SparsityReport:
             original: The dense model that it was made from, if that is not of the same shapes.
             weights: Names of the sparse layers; every layer with a zero if not given.
             variants: Models to time against each other by name, the dense one first; ``{}`` measures nothing. If not
-                given: ``original``, or else ``model``, and the finalised model.
+                given: ``original``, or else ``model``, the same with batch normalisation folded, and ``model``
+                finalised and compacted.
             batches: Sizes of a batch.
             rounds: How often each variant has its turn.
         """
         plain = finalize(model)
         dense = plain if original is None else finalize(original)
         if variants is None:
-            variants = {DENSE: model if original is None else original, "finalised": plain}
+            variants = network_variants(model if original is None else original, model, example_input)
         parameters = dict(plain.named_parameters())
         return cls(
             layers=count_layers(parameters, weights, count_positions(plain, example_input)),
@@ -183,6 +186,6 @@ def _others(parameters: Mapping[str, Tensor]) -> dict[str, Any]:
 
 
 def _macs(model: nn.Module, example_input: ExampleInput) -> int | None:
-    plain = finalize(model)
+    plain = finalize(model.source if isinstance(model, OnnxNetwork) else model)
     counts = count_layers(dict(plain.named_parameters()), positions=count_positions(plain, example_input))
     return known_sum([layer.macs for layer in counts])

@@ -119,7 +119,7 @@ def build(run: ImageRun, num_data: int, folder: Path | None) -> Network:
     model = _model(run)
     if run.method in ADAM:
         return Network(model, Adam(model.parameters(), lr=run.recipe.adam_lr), None)
-    steps_per_epoch = num_data // run.recipe.batch_size
+    steps_per_epoch = num_data // min(run.recipe.batch_size, num_data)
     weights = select_weights(model, "fc1.weight")
     with warnings.catch_warnings():  # the paper's spike is wider than its slab, as the docs say
         warnings.simplefilter("ignore", SpikeSlabWarning)

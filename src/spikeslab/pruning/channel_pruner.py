@@ -38,7 +38,7 @@ class ChannelPruner(ScheduledPruner):
             ``None``; by default those of :func:`~spikeslab.pruning.free_channel_layers`.
         scope: ``"layer"`` takes the same share of each layer, ``"global"`` ranks the channels of all layers together,
             ``"erk"`` takes more of large layers.
-        min_channels: What every layer keeps at least.
+        min_channels: What every layer keeps at least: a number of channels, or a share of them below 1.
         by: What ranks the channels: ``"gate"`` is the scale of the normalisation, or without one the norm of the
             filter; ``"filter"`` is always the norm of the filter. Both are the standard deviation of the channel's
             output, the norm for uncorrelated inputs of unit variance, so that layers of any width compare.
@@ -55,7 +55,7 @@ class ChannelPruner(ScheduledPruner):
         *,
         followers: Mapping[str, str | None] | None = None,
         scope: str = "layer",
-        min_channels: int = 1,
+        min_channels: float = 1,
         by: str = "gate",
         mode: str = "projected",
         sampler: Sampler | None = None,
@@ -67,7 +67,7 @@ class ChannelPruner(ScheduledPruner):
             {name: layer.weight for name, layer in self._layers.items()},
             sparsity,
             scope=scope,
-            floor=check_count("min_channels", min_channels),
+            floor=min_channels if isinstance(min_channels, float) else check_count("min_channels", min_channels),
             mode=mode,
             sampler=sampler,
             sliced=True,

@@ -1,0 +1,180 @@
+"""What a method is given: which zeros are asked for, and the sampler, prior and pruner in the recipe's terms.
+
+Single weights become zero, or whole channels. The methods do not know which: a problem says what is penalised, what the
+prior is on, and what prunes.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from spikeslab.compression.settings import Settings, Timeline
+from spikeslab.functional import groups
+from spikeslab.functional.mixture import GAUSSIAN, LAPLACE
+from spikeslab.priors import GroupSpikeSlab, Prior, SpikeSlab
+from spikeslab.pruning import ChannelPruner, Pruner, channel_gates
+from spikeslab.samplers import SGHMC
+from spikeslab.schedules import Schedule
+from spikeslab.training import Prune
+
+
+@dataclass(frozen=True)
+class Problem:
+    """Single weights become zero.
+
+    Attributes:
+        model: The model, in which ``weights`` are.
+        weights: Weights that become sparse, by name.
+        sparsity: Share of zeros at the end.
+        network: The model, where the share is that of all its parameters; ``None`` where it is that of ``weights``.
+        settings: The recipe.
+        timeline: The recipe in steps.
+        num_data: N.
+        seed: Seed of the noise.
+    """
+
+    model: nn.Module
+    weights: dict[str, nn.Parameter]
+    sparsity: float
+    network: nn.Module | None
+    settings: Settings
+    timeline: Timeline
+    num_data: int
+    seed: int
+
+    @property
+    def floor(self) -> float:
+        """What every sparse layer keeps at least."""
+        return 1 if self.settings.floor is None else self.settings.floor
+
+    def sampler(self, temperature: float | Schedule, prior: Prior | None = None) -> SGHMC:
+        """SGHMC with the recipe's lr, momentum and weight decay."""
+        return SGHMC(
+            self.model.parameters(),
+            lr=self.timeline.lr(),
+            momentum=self.settings.momentum,
+            num_data=self.num_data,
+            temperature=temperature,
+            weight_decay=self.settings.weight_decay,
+            prior=prior,
+            seed=self.seed,
+        )
+
+    def gradual(self, scope: str | None = None, sparsity: float | Schedule | None = None) -> Prune:
+        """Magnitude pruning along the recipe's ramp; zeros may come back until the mask is frozen."""
+        ramp = self.timeline.sparsity(self.sparsity) if sparsity is None else sparsity
+        return Prune(self.pruner(ramp, scope), freeze_at=self.timeline.freeze)
+
+    def pruner(
+        self, sparsity: float | Schedule, scope: str | None = None, mode: str = "projected"
+    ) -> Pruner | ChannelPruner:
+        """A pruner with the recipe's allocation; it refuses a sparsity that the floors do not allow."""
+        return Pruner(
+            self.weights,
+            sparsity,
+            scope=scope or self.settings.scope,
+            floor=self.floor,
+            mode=mode,
+            network=self.network,
+        )
+
+    @property
+    def penalised(self) -> Mapping[str, Tensor]:
+        """What a prior or a penalty is on."""
+        return self.weights
+
+    def spike_and_slab(self, **arguments: Any) -> SpikeSlab:
+        """The prior, with the recipe's arguments in place of these."""
+        return SpikeSlab(dict(self.penalised), **arguments | dict(self.settings.prior))
+
+    @property
+    def v1(self) -> float:
+        """Variance of the slab: that of the recipe, or the one that is its weight decay."""
+        return self.settings.v1 or 1.0 / (self.num_data * self.settings.weight_decay)
+
+    @property
+    def v0(self) -> float:
+        """Scale of the spike: that of the recipe, or the one whose weights are those that will be pruned.
+
+        Never so narrow that a step of the lr jumps out of it, nor so wide that it is no spike beside the slab.
+        """
+        if self.settings.v0 is not None:
+            return self.settings.v0
+        narrowest = math.sqrt(self.settings.lr / self.num_data)
+        return min(max(self._even_scale(), narrowest), math.sqrt(self.v1) / 4.0)
+
+    def _even_scale(self) -> float:
+        """The spike that is as likely as the slab at the size below which all will go."""
+        sizes = torch.cat([weight.detach().abs().flatten().float() for weight in self.weights.values()])
+        total = sizes.numel() if self.network is None else sum(p.numel() for p in self.network.parameters())
+        return spike_scale(_smallest(sizes, self.sparsity * total), self.v1, 1.0 - self.sparsity)
+
+
+@dataclass(frozen=True)
+class ChannelProblem(Problem):
+    """Whole channels become zero; the sparsity is their share, and the prior is on what decides how large they are.
+
+    Attributes:
+        followers: The normalisation behind each of ``weights``, or ``None``.
+    """
+
+    followers: Mapping[str, str | None]
+
+    def pruner(self, sparsity: float | Schedule, scope: str | None = None, mode: str = "projected") -> ChannelPruner:
+        """A pruner with the recipe's allocation; it refuses a sparsity that the floors do not allow."""
+        return ChannelPruner(
+            self.model,
+            sparsity,
+            followers=self.followers,
+            scope=scope or self.settings.scope,
+            min_channels=self.floor,
+            mode=mode,
+        )
+
+    @property
+    def penalised(self) -> Mapping[str, Tensor]:
+        """The scales of the normalisations, or the filters where there is none."""
+        return channel_gates(self.model, self.followers)
+
+    def spike_and_slab(self, **arguments: Any) -> SpikeSlab:
+        """The prior on groups, with the recipe's arguments in place of these."""
+        return GroupSpikeSlab(dict(self.penalised), **arguments | dict(self.settings.prior))
+
+    def _even_scale(self) -> float:
+        """The narrowest over the layers, since one that is too wide takes nearly all channels of a layer for small."""
+        scales = []
+        for gate in self.penalised.values():
+            size = groups.group_size(gate)
+            sizes = groups.norms([gate.detach().float()])[0] / math.sqrt(size)
+            threshold = _smallest(sizes, self.sparsity * sizes.numel())
+            scales.append(spike_scale(threshold, self.v1, 1.0 - self.sparsity, size))
+        return min(scales)
+
+
+def _smallest(sizes: Tensor, count: float) -> float:
+    return float(sizes.kthvalue(max(1, round(count))).values)
+
+
+def spike_scale(threshold: float, v1: float, delta: float, size: int = 1) -> float:
+    r"""The scale v0 of the spike at which weights of root mean square ``threshold`` are as likely in the slab.
+
+    For single weights it solves :math:`c\,v_0 = t` with
+    :math:`c = \tfrac12\log(\pi v_1/(2 v_0^2)) + \log((1-\delta)/\delta)`, where rho is one half, up to the slab's own
+    fall over so short a way; for groups of m, the same with the densities of :mod:`spikeslab.functional.groups`.
+
+    >>> round(spike_scale(0.05, v1=0.04, delta=0.1), 4), round(spike_scale(0.05, v1=0.04, delta=0.1, size=64), 4)
+    (0.0091, 0.0118)
+    """
+    steepness = groups.norm_weight(size) * math.sqrt(size)
+    slab = groups.log_normaliser(GAUSSIAN, v1, size) + math.log((1.0 - delta) / delta)
+    scale = threshold / 5.0
+    for _ in range(50):
+        odds = (slab - groups.log_normaliser(LAPLACE, scale, size)) / steepness if scale > 0.0 else 1.0
+        scale = threshold / max(odds, 2.0)
+    return scale
