@@ -1,11 +1,11 @@
 r"""Recipes of the CIFAR-10 experiment (section 5.4 of the paper).
 
 ``paper`` is the paper's run of 1000 epochs, and ``compressed`` the same in E = 1000/c epochs: with
-:math:`c\,\omega(ck)` for :math:`\omega(k)`, :math:`f/c` for f, :math:`1.005^c` for the factor of tau and c times the lr,
-each epoch does what c epochs did (the sum of omega and the shrinkage by the prior stay). ``ablation`` is the paper's
-other setting, batches of 2000 and :math:`\tau = 20 \cdot 1.01^k`. ``grid`` holds the fixed penalties that its source has
-in comments. ``sound`` is ours: small batches, a high lr that falls along a cosine, a spike that is narrower than the
-slab.
+:math:`c\,\omega(ck)` for :math:`\omega(k)`, :math:`f/c` for f, :math:`1.005^c` for the factor of tau and c times the
+lr, each epoch does what c epochs did (the sum of omega and the shrinkage by the prior stay). ``ablation`` is the
+paper's other setting, batches of 2000 and :math:`\tau = 20 \cdot 1.01^k`. ``grid`` holds the fixed penalties that its
+source has in comments. ``sound`` is ours: small batches, a high lr that falls along a cosine, a spike that is narrower
+than the slab.
 """
 
 from __future__ import annotations

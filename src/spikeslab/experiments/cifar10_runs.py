@@ -204,9 +204,7 @@ def _read(path: Path, facts: dict[str, Any], settings: Settings) -> dict[str, An
         f"{name} was {value!r} and is now {now.get(name)!r}" for name, value in before.items() if now.get(name) != value
     ]
     if changes:
-        raise CheckpointError(
-            f"settings must be those with which {path.parent} was made, but {', '.join(changes)}: choose another folder."
-        )
+        raise CheckpointError(f"settings must be those with which {path.parent} was made, but {', '.join(changes)}.")
     return result
 
 

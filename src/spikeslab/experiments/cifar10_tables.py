@@ -121,7 +121,7 @@ def detail_table(rows: Sequence[Row], part: str) -> Table:
             "network": row.percent("network", "sparsity").mean,
             "layers": row.percent("sparse_layers", "sparsity").mean,
             "samples": min(result["samples"] for result in row.results),
-            "minutes": row.estimate(lambda result: result["seconds"] / 60.0 / row.epochs).mean,
+            "minutes": row.estimate(lambda result: result["seconds"] / 60.0 / result["epochs"]).mean,
         }
         for row in rows
     ]
