@@ -16,8 +16,8 @@ from spikeslab.compression.channel_graph import ChannelGraph, Layer, PerChannel
 from spikeslab.compression.compact_report import CompactReport, layer_sizes
 from spikeslab.compression.example_input import ExampleInput
 from spikeslab.compression.fold import fold_traced
-from spikeslab.compression.liveness import Liveness
 from spikeslab.compression.narrowable import bias_of, kernel_sums, pads_with_zeros, set_weights
+from spikeslab.compression.liveness import Liveness
 from spikeslab.compression.tracing import (
     Traced,
     UntraceableError,

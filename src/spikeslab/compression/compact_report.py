@@ -8,8 +8,8 @@ import torch
 from torch import nn
 
 from spikeslab.compression.example_input import ExampleInput
-from spikeslab.compression.macs import count_positions
 from spikeslab.compression.narrowable import CONVS
+from spikeslab.compression.macs import count_positions
 from spikeslab.report.tables import Cell, Column, Table
 
 
