@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -55,6 +56,13 @@ def cifar10(
     scope: Annotated[
         str, typer.Option(help="How zeros are shared out: 'layer' (the paper: one rate), 'global' or 'erk'.")
     ] = DEFAULT_SCOPE,
+    structure: Annotated[
+        str,
+        typer.Option(
+            help="What becomes zero: single 'weights' (the paper), or whole 'channels', of which --sparsities are then "
+            "the shares."
+        ),
+    ] = "weights",
     batch_size: Annotated[
         int | None, typer.Option(help="Images in a mini-batch; the recipe's if not given, 1000 for --pretrain.")
     ] = None,
@@ -112,6 +120,7 @@ def cifar10(
     from spikeslab.datasets import DataError
     from spikeslab.datasets.images import load_cifar10
     from spikeslab.errors import NonFiniteError
+    from spikeslab.experiments.cifar10_runs import STRUCTURES
     from spikeslab.experiments.cifar10_study import run_plan, write_results
     from spikeslab.report.tables import Run
     from spikeslab.training import CheckpointError
@@ -128,7 +137,8 @@ def cifar10(
         raise InputError("--best-epoch must not go with --held-out, which leaves the test images unseen, but got both.")
     with bad_input():
         plan = _plan(preset, methods, sparsities, epochs, seed, seeds, scope, batch_size, erasing, settings or [])
-        plan = _judged(plan, held_out, best_epoch)
+        plan = replace(plan, held_out=held_out, best_epoch=best_epoch)
+        plan = replace(plan, structure=check_choice("--structure", structure, STRUCTURES))
         _check_settings(plan)
     if not resume and any((out / run.name).exists() for run in plan.runs()):
         raise InputError(f"--out must not hold these runs yet, but {out} does: go on with --resume, or choose another.")
@@ -197,12 +207,6 @@ def _plan(
         erasing=recipe.erasing if erasing is None else erasing,
         variants=tuple(product(*fixed, *([(name, value) for value in values] for name, values in varied))),
     )
-
-
-def _judged(plan: CifarPlan, held_out: int, best_epoch: bool) -> CifarPlan:
-    from dataclasses import replace
-
-    return replace(plan, held_out=held_out, best_epoch=best_epoch)
 
 
 def _share(text: str) -> float:

@@ -9,7 +9,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
-from spikeslab.experiments.cifar10_paper import paper_accuracy, title
+from spikeslab.experiments.cifar10_paper import title
 from spikeslab.experiments.cifar10_tables import AVERAGE, SINGLE, Row
 from spikeslab.report.figures import BLUE, GREEN, GREY, INK, ORANGE, SKY, VERMILION, WIDTH, style
 
@@ -61,8 +61,13 @@ def sparsity_figure(rows: Sequence[Row]) -> Figure:
             axes.plot(x, [each.mean for each in averages], "o", color=colour, markersize=8, markerfacecolor="none")
             errors = [each.error or 0.0 for each in singles]
             axes.errorbar(x, [each.mean for each in singles], errors, fmt="none", ecolor=colour, capsize=2)
-            paper = [(place, paper_accuracy(row.method, row.sparsity)) for place, row in zip(x, members, strict=True)]
-            axes.plot(*_given(paper), "x", color=colour, markersize=7, markeredgewidth=1.8)
+            axes.plot(
+                *_given([(place, row.paper) for place, row in zip(x, members, strict=True)]),
+                "x",
+                color=colour,
+                markersize=7,
+                markeredgewidth=1.8,
+            )
             name = f"{title(method)}, {label}, {epochs} epochs"
             handles.append(Line2D([], [], color=colour, linestyle=line, marker="o", markersize=5, label=name))
         dense = max(row.percent("dense").mean for row in rows)
@@ -118,6 +123,8 @@ def _draw(axes: Axes, course: Course, key: str, line: str) -> None:
 
 def _entry(record: Mapping[str, Any], key: str) -> float | None:
     """A number of a record; penalties that are zero have no place on a logarithmic axis."""
+    if key == "sparsity":
+        return float(record["sparsity"] if "sparsity" in record else record["sparsity_sparse"])
     value = record.get("evaluation", {}).get(key) if key == "accuracy" else record.get(key)
     return None if value is None or (key.startswith("effective") and value <= 0.0) else float(value)
 

@@ -15,7 +15,7 @@ from dataclasses import dataclass, fields
 from typing import Any
 
 from spikeslab.compression import METHODS, Settings, paper_settings
-from spikeslab.errors import check_choice, check_number, quoted
+from spikeslab.errors import check_choice, quoted
 from spikeslab.presets import CIFAR10_SCALES
 
 PAPER_METHODS = ("a-sghmc", "a-sghmc-em", "sghmc-sa", "a-sghmc-sa")
@@ -125,16 +125,23 @@ def read_values(option: str, text: str) -> tuple[str, list[Any]]:
 
 
 def _value(option: str, name: str, text: str) -> Any:
-    kind = {field.name: field.type for field in fields(Settings)}[name]
+    kind = {field.name: str(field.type) for field in fields(Settings)}[name]
     if kind == "str":
         return text
     try:
-        parts = [int(part) if kind == "int" else float(part) for part in text.split(":")]
+        parts = [_number(part) for part in text.split(":")]
     except ValueError:
         raise ValueError(f"{option} must be NAME=VALUE with a number, but got {name}={text}.") from None
-    for part in parts:
-        check_number(f"{option} {name}", part, ">= 0")
-    pair = "tuple" in str(kind)
-    if not pair and len(parts) > 1:
+    if "tuple" in kind:
+        return tuple(parts)
+    if len(parts) > 1:
         raise ValueError(f"{option} must give {name} one number at a time, but got {name}={text}.")
-    return tuple(parts) if pair else parts[0]
+    return parts[0]
+
+
+def _number(text: str) -> float:
+    """An integer where it is written as one, since a count and a share are told apart by it."""
+    try:
+        return int(text)
+    except ValueError:
+        return float(text)

@@ -27,6 +27,7 @@ from spikeslab.training.log import finite
 
 RESULT = "result.json"
 TEST, HELD_OUT = "test", "held_out"
+STRUCTURES = WEIGHTS, CHANNELS = ("weights", "channels")
 NEARLY = 0.005
 """The paper takes its best epoch among those whose sparsity is at most this far from the target."""
 
@@ -46,6 +47,8 @@ class CifarRun:
         seed: Seed of the order of the images and of the noise.
         held_out: Training images that are held out, and judged in place of the test images.
         best_epoch: Whether the test images are judged after every epoch, as the paper did.
+        structure: Whether single ``"weights"`` become zero or whole ``"channels"``, of which ``sparsity`` is then the
+            share, among those that can be removed.
     """
 
     method: str
@@ -58,6 +61,7 @@ class CifarRun:
     seed: int = 0
     held_out: int = 0
     best_epoch: bool = False
+    structure: str = WEIGHTS
 
     @property
     def name(self) -> str:
@@ -72,7 +76,8 @@ class CifarRun:
         recipe = PRESETS[self.preset]
         others = [("batch", self.batch_size)] if self.batch_size != recipe.batch_size else []
         others += [("erasing", int(self.erasing))] if self.erasing != recipe.erasing else []
-        return ", ".join([self.preset, *(f"{name}={_text(value)}" for name, value in (*others, *self.changes))])
+        words = [self.preset] if self.structure == WEIGHTS else [self.preset, self.structure]
+        return ", ".join([*words, *(f"{name}={_text(value)}" for name, value in (*others, *self.changes))])
 
     def settings(self, rows: int) -> Settings:
         """All settings of the compression, of ``rows`` training images."""
@@ -90,6 +95,7 @@ class CifarRun:
             "erasing": self.erasing,
             "held_out": self.held_out,
             "best_epoch": self.best_epoch,
+            "structure": self.structure,
             "dense": dense.digest,
             "seen_all": dense.seen_all,
         }
@@ -137,7 +143,6 @@ def run_cifar10(
             sparsity=run.sparsity,
             epochs=run.epochs,
             method=split_method(run.method)[0],
-            weights=SPARSE,
             settings=settings,
             seed=run.seed,
             folder=folder,
@@ -147,6 +152,7 @@ def run_cifar10(
             checkpoint_every=checkpoint_every,
             command=command,
             facts=facts,
+            **_sparse(run.structure),
         )
         compressed = compression.run()
     result: dict[str, Any] = finite(
@@ -155,12 +161,17 @@ def run_cifar10(
             "facts": facts,
             **describe(compressed, judged, dense),
             "part": HELD_OUT if run.held_out else TEST,
-            "best_epoch": best_epoch(folder, run.sparsity) if run.best_epoch else None,
+            "best_epoch": best_epoch(folder) if run.best_epoch else None,
             "seconds": json.loads((folder / RECORD).read_text(encoding="utf-8"))["seconds"],
         }
     )
     write_atomically(folder / RESULT, json.dumps(result, indent=1).encode())
     return result
+
+
+def _sparse(structure: str) -> dict[str, Any]:
+    """Which weights become zero, as arguments: the paper's, or whole channels wherever they can be removed."""
+    return {"weights": SPARSE} if structure == WEIGHTS else {"structure": structure}
 
 
 def describe(compressed: Compressed, judged: OrderedBatches, dense: Dense) -> dict[str, Any]:
@@ -169,26 +180,22 @@ def describe(compressed: Compressed, judged: OrderedBatches, dense: Dense) -> di
         "dense": Evaluation(compressed.task, judged).of_model(dense.model),
         **compressed.evaluate(judged),
     }
-    kept = ("method", "target", "epochs", "seed", "samples", "settings", "sparse_layers", "network")
-    return {name: compressed.report[name] for name in kept} | {
+    kept = ("method", "target", "epochs", "seed", "samples", "settings", "sparse_layers", "network", "compacted")
+    return {name: compressed.report[name] for name in kept if name in compressed.report} | {
         "rows": len(judged.labels),
         **{name: numbers(each) for name, each in found.items()},
     }
 
 
-def best_epoch(folder: Path, target: float) -> dict[str, float] | None:
-    """The epoch of the highest accuracy, by the log, among those that are sparse enough.
-
-    Args:
-        folder: Folder of the run.
-        target: Sparsity of the network at the end.
-    """
-    records = [
+def best_epoch(folder: Path) -> dict[str, float] | None:
+    """The epoch of the highest accuracy, by the log, among those that are nearly as sparse as the last."""
+    records = MetricsLog(folder / METRICS).read()
+    judged = [
         {"epoch": record["epoch"], "accuracy": record["evaluation"]["accuracy"]}
-        for record in MetricsLog(folder / METRICS).read()
-        if "evaluation" in record and record["sparsity"] >= target - NEARLY
+        for record in records
+        if record["sparsity_sparse"] >= records[-1]["sparsity_sparse"] - NEARLY
     ]
-    return max(records, key=lambda record: record["accuracy"], default=None)
+    return max(judged, key=lambda record: record["accuracy"], default=None)
 
 
 def _read(path: Path, facts: dict[str, Any], settings: Settings) -> dict[str, Any]:

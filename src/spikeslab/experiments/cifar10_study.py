@@ -12,7 +12,7 @@ from spikeslab.experiments.cifar10_data import Dense
 from spikeslab.experiments.cifar10_figures import Course, course_figure, sparsity_figure
 from spikeslab.experiments.cifar10_paper import paper_table
 from spikeslab.experiments.cifar10_recipes import PRESETS
-from spikeslab.experiments.cifar10_runs import HELD_OUT, TEST, CifarRun, read_results, run_cifar10
+from spikeslab.experiments.cifar10_runs import HELD_OUT, TEST, WEIGHTS, CifarRun, read_results, run_cifar10
 from spikeslab.experiments.cifar10_tables import Row, accuracy_table, detail_table, group_rows
 from spikeslab.report.figures import save
 from spikeslab.report.tables import Run, Table
@@ -35,6 +35,7 @@ class CifarPlan:
         variants: Settings in place of the recipe's; each of these runs all methods.
         held_out: Training images that are held out, and judged in place of the test images.
         best_epoch: Whether the test images are judged after every epoch.
+        structure: Whether single weights or whole channels become zero.
     """
 
     preset: str
@@ -47,6 +48,7 @@ class CifarPlan:
     variants: tuple[tuple[tuple[str, Any], ...], ...] = ((),)
     held_out: int = 0
     best_epoch: bool = False
+    structure: str = WEIGHTS
 
     def runs(self) -> Iterator[CifarRun]:
         """All runs, those of the first seed first."""
@@ -65,6 +67,7 @@ class CifarPlan:
                             seed=seed,
                             held_out=self.held_out,
                             best_epoch=self.best_epoch,
+                            structure=self.structure,
                         )
 
     def command(self, start: str) -> str:
@@ -79,6 +82,7 @@ class CifarPlan:
         words += ["--erasing" if self.erasing else "--no-erasing"] if self.erasing != recipe.erasing else []
         words += [f"--held-out {self.held_out}"] if self.held_out else []
         words += ["--best-epoch"] if self.best_epoch else []
+        words += [f"--structure {self.structure}"] if self.structure != WEIGHTS else []
         return " ".join([*words, *self._varied()])
 
     def _varied(self) -> Iterator[str]:
