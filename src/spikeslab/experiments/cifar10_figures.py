@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple, TypeAlias
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
@@ -28,7 +28,8 @@ COLOURS = {
 }
 SHIFT = 0.06
 """How far apart the points of two rows stand at the same sparsity."""
-LINES = ("-", "--", ":", "-.")
+Line: TypeAlias = Literal["-", "--", ":", "-."]
+LINES: tuple[Line, ...] = ("-", "--", ":", "-.")
 
 
 class Course(NamedTuple):
@@ -114,7 +115,7 @@ def course_figure(courses: Sequence[Course]) -> Figure:
     return figure
 
 
-def _draw(axes: Axes, course: Course, key: str, line: str) -> None:
+def _draw(axes: Axes, course: Course, key: str, line: Line) -> None:
     percent = key in ("accuracy", "sparsity")
     points = [(record["epoch"], _entry(record, key)) for record in course.records]
     x, y = _given(points)
@@ -139,7 +140,7 @@ def _colour(method: str) -> str:
     return COLOURS.get(method.partition(":")[0], INK)
 
 
-def _line(method: str, label: str, keys: Sequence[tuple[str, str]]) -> str:
+def _line(method: str, label: str, keys: Sequence[tuple[str, str]]) -> Line:
     """Rows of the same colour have different lines."""
     alike = [key for key in dict.fromkeys(keys) if _colour(key[0]) == _colour(method)]
     return LINES[alike.index((method, label)) % len(LINES)]
