@@ -63,7 +63,7 @@ class Row:
         if not all("compacted" in result for result in self.results):
             return None
         found = [result["compacted"]["multiply_adds"] for result in self.results]
-        return 100.0 * sum(each["after"] / each["before"] for each in found) / len(found)
+        return 100.0 * float(sum(each["after"] / each["before"] for each in found)) / len(found)
 
     @property
     def best_epoch(self) -> Estimate | None:
