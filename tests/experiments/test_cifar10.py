@@ -391,6 +391,14 @@ def test_the_best_epoch_has_a_column_only_where_it_was_asked_for() -> None:
     assert [row["best"].mean for row in table.rows if row["best"] is not None] == [pytest.approx(92.0)]
 
 
+def test_an_infinite_likelihood_has_no_number() -> None:
+    broken = result("gmp", 0.9, 0, 0.1, 0.1)
+    broken["sparse"]["nll"] = None
+    row = detail_table(group_rows([(Path("a"), broken)], "test"), "test").rows[0]
+    assert row["nll"] is None
+    assert row["average_nll"].mean == 0.3
+
+
 def test_rows_of_channels_have_no_number_of_the_paper() -> None:
     compacted = {"multiply_adds": {"before": 40, "after": 10}}
     channels = result("a-sghmc-sa", 0.9, 0, 0.9, 0.9, structure="channels", compacted=compacted)

@@ -8,10 +8,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from rich.console import Console
 
 from spikeslab.cli.errors import InputError
 from spikeslab.cli.options import bad_input, check_folder, check_option
-from spikeslab.cli.output import plain_console, print_result
+from spikeslab.cli.output import print_result
 from spikeslab.errors import check_choice
 
 if TYPE_CHECKING:
@@ -165,7 +166,10 @@ def cifar10(
         raise InputError(f"{str(error)[:1].upper()}{str(error)[1:]}") from error
     except OSError as error:
         raise InputError(f"--out must be a folder that can be written to, but {out}: {error.strerror}.") from error
-    print_result(plain_console(), tables, files)
+    console = Console(highlight=False, markup=False)
+    if not console.is_terminal:
+        console = Console(highlight=False, markup=False, width=200)  # a file can be as wide as the tables
+    print_result(console, tables, files)
 
 
 def _check_counts(positive: dict[str, int | None], natural: dict[str, int | None]) -> None:

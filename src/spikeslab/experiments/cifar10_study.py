@@ -105,7 +105,11 @@ def run_plan(plan: CifarPlan, out: Path, data: Images, dense: Dense, command: st
 def write_results(out: Path, run: Run) -> tuple[list[Table], list[Path]]:
     """Write tables and figures of all runs below ``out`` that are done, whichever commands made them.
 
-    Runs on held-out images have tables of their own, so that nobody takes one for the other.
+    Runs on held-out images have tables of their own, so that nobody takes one for the other. The paper's numbers are
+    written too.
+
+    Returns:
+        Our tables, and the paths of all files.
     """
     results = read_results(out)
     tables: list[Table] = []
@@ -121,9 +125,8 @@ def write_results(out: Path, run: Run) -> tuple[list[Table], list[Path]]:
                 save(course_figure(courses), out / f"{stem}course-{sparsity:g}.png")
                 for sparsity, courses in _courses(rows).items()
             ]
-    paper = paper_table()
-    files += paper.write(out / "paper", run)
-    return [*tables, paper], files
+    files += paper_table().write(out / "paper", run)
+    return tables, files
 
 
 def _courses(rows: Sequence[Row]) -> dict[float, list[Course]]:

@@ -34,6 +34,11 @@ class Row:
     results: Sequence[Mapping[str, Any]]
     folders: Sequence[Path]
 
+    def nll(self, kind: str) -> Estimate | None:
+        """Negative log-likelihood; ``None`` where a network gives a right class no chance, and it is infinite."""
+        found = [result[kind]["nll"] for result in self.results]
+        return None if None in found else Estimate.of(found)
+
     def estimate(self, function: Callable[[Mapping[str, Any]], float]) -> Estimate:
         """Mean and standard error of a number, over seeds."""
         return Estimate.of([function(result) for result in self.results])
@@ -132,8 +137,8 @@ def detail_table(rows: Sequence[Row], part: str) -> Table:
     cells: list[dict[str, Cell]] = [
         {
             **_head(row),
-            "nll": row.estimate(lambda result: result[SINGLE]["nll"]),
-            "average_nll": row.estimate(lambda result: result[AVERAGE]["nll"]),
+            "nll": row.nll(SINGLE),
+            "average_nll": row.nll(AVERAGE),
             "ece": row.percent(SINGLE, "ece"),
             "average_ece": row.percent(AVERAGE, "ece"),
             "nonzeros": row.results[0]["network"]["nonzeros"],
@@ -213,7 +218,7 @@ def _judged(rows: Sequence[Row], part: str, best: bool) -> str:
         )
         return f"{count:,} training images were held out. {caveat}"
     when = (
-        "looked at after every epoch, but for the column of the best test epoch the last one counts"
+        "looked at after every epoch; all columns but that of the best test epoch are of the last one"
         if best
         else "looked at once, after the last step of a recipe that was fixed before"
     )
