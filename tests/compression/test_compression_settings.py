@@ -42,6 +42,14 @@ def test_the_exponential_ramp_is_the_papers() -> None:
         assert timeline.sparsity(0.9)(50 * epoch) == pytest.approx(expected, abs=2e-4)
 
 
+def test_the_exponential_ramp_keeps_its_pace_where_it_ends_early() -> None:
+    timeline = Timeline(Settings(ramp="exponential", prune_until=0.7, freeze_at=0.7), 1500)  # 30 epochs of 50 steps
+    for epoch in (1, 5, 15):
+        expected = 0.9 * (1.0 - 0.99 ** (1000 / 30 * epoch))
+        assert timeline.sparsity(0.9)(50 * epoch) == pytest.approx(expected, rel=1e-3)
+    assert timeline.sparsity(0.9)(1050) == 0.9
+
+
 @pytest.mark.parametrize(
     ("changes", "message"),
     [

@@ -10,6 +10,7 @@ import typer
 from rich.console import Console
 
 from spikeslab.cli.adversarial import adversarial
+from spikeslab.cli.cifar10 import cifar10
 from spikeslab.cli.errors import InputError
 from spikeslab.cli.images import fashion, mnist
 from spikeslab.cli.options import CORES, bad_input, check_choices, check_folder, check_option
@@ -33,6 +34,7 @@ Steps = Annotated[int, typer.Option(help="Steps of each chain of the paper's met
 Workers = Annotated[int, typer.Option(help="Processes, each on one core.")]
 
 app = typer.Typer(help="Reproduce the paper's tables and figures.", no_args_is_help=True)
+app.command()(cifar10)
 
 
 @app.callback(epilog="Example: `spikeslab reproduce linear --out out/linear`")

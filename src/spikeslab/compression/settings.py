@@ -30,7 +30,7 @@ RAMPS = ("cubic", "exponential")
 DROP = 0.1
 """Factor of the lr at each of the ``drops``, as in the paper."""
 PAPER_HALVINGS = 14.5
-"""The paper's ramp ends after 1000 epochs of D = 0.99: log2(0.99 ** -1000) halvings of what is left to prune."""
+"""Halvings of what is left to prune over the whole run: log2(0.99 ** -1000), of the paper's D = 0.99 in 1000 epochs."""
 
 
 @dataclass(frozen=True)
@@ -202,7 +202,7 @@ class Timeline:
         start = min(round(self.settings.prune_from * self.total), end - 1)
         if self.settings.ramp == "cubic":
             return cubic_sparsity(target, end, start)
-        return exponential_sparsity(target, decay=0.5, every=end / PAPER_HALVINGS, total=end)
+        return exponential_sparsity(target, decay=0.5, every=self.total / PAPER_HALVINGS, total=end)
 
 
 def _warmed(schedule: Schedule, warmup: int) -> Schedule:

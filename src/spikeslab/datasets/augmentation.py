@@ -124,9 +124,11 @@ class Augment:
 
     Attributes:
         dataset: ``"mnist"``, ``"fashion"`` or ``"cifar10"``.
+        erasing: Whether rectangles are erased, in the data sets for which the paper does.
     """
 
     dataset: str
+    erasing: bool = True
 
     def __post_init__(self) -> None:
         check_choice("dataset", self.dataset, tuple(NORMALIZE))
@@ -136,7 +138,8 @@ class Augment:
         images = random_crop(images, generator)
         if self.dataset == "mnist":
             return self.normalize(random_rotation(images, generator))
-        return random_erasing(self.normalize(random_flip(images, generator)), generator)
+        images = self.normalize(random_flip(images, generator))
+        return random_erasing(images, generator) if self.erasing else images
 
     @property
     def normalize(self) -> Normalize:

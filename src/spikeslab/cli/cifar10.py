@@ -1,0 +1,253 @@
+"""``spikeslab reproduce cifar10``: table 3 of the paper."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from itertools import product
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich.console import Console
+
+from spikeslab.cli.errors import InputError
+from spikeslab.cli.options import bad_input, check_folder, check_option
+from spikeslab.cli.output import print_result
+from spikeslab.errors import check_choice
+
+if TYPE_CHECKING:
+    from spikeslab.datasets.images import Images
+    from spikeslab.experiments.cifar10_data import Dense
+    from spikeslab.experiments.cifar10_study import CifarPlan
+
+MOST = 0.98
+"""The share of zeros that the sparse layers can give to the whole network."""
+DEFAULT_SCOPE = "layer"
+
+
+def cifar10(
+    dense: Annotated[
+        Path | None,
+        typer.Option(help="Weights of a trained ResNet20, a safetensors file with the names of `spikeslab.models`."),
+    ] = None,
+    pretrain: Annotated[
+        bool, typer.Option("--pretrain", help="Train the dense network first, with the paper's SGHMC, in --out.")
+    ] = False,
+    pretrain_epochs: Annotated[int, typer.Option(help="Epochs of --pretrain.")] = 1000,
+    preset: Annotated[
+        str,
+        typer.Option(
+            help="Recipe: sound (ours), compressed (the paper's in few epochs), paper (its 1000 epochs), ablation "
+            "(batches of 2000, tau = 20 x 1.01^k), grid (compressed, fixed L1 and L2)."
+        ),
+    ] = "sound",
+    methods: Annotated[
+        str | None,
+        typer.Option(
+            help="Methods, separated by commas: those of `spikeslab compress`, and l1:0.003 or l2:0.6 with a strength; "
+            "the recipe's if not given."
+        ),
+    ] = None,
+    sparsities: Annotated[
+        str, typer.Option(help="Shares of zeros in the whole network, separated by commas.")
+    ] = "0.3,0.5,0.7,0.9",
+    epochs: Annotated[int | None, typer.Option(help="Epochs of each run; the recipe's if not given.")] = None,
+    seeds: Annotated[int, typer.Option(help="Runs of each row.")] = 1,
+    seed: Annotated[int, typer.Option(help="Seed of the first run of each row; the others follow it.")] = 0,
+    scope: Annotated[
+        str, typer.Option(help="How zeros are shared out: 'layer' (the paper: one rate), 'global' or 'erk'.")
+    ] = DEFAULT_SCOPE,
+    structure: Annotated[
+        str,
+        typer.Option(
+            help="What becomes zero: single 'weights' (the paper), or whole 'channels', of which --sparsities are then "
+            "the shares."
+        ),
+    ] = "weights",
+    batch_size: Annotated[
+        int | None, typer.Option(help="Images in a mini-batch; the recipe's if not given, 1000 for --pretrain.")
+    ] = None,
+    erasing: Annotated[
+        bool | None,
+        typer.Option(
+            "--erasing/--no-erasing", help="Erase rectangles of training images, as the paper does; else the recipe's."
+        ),
+    ] = None,
+    settings: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--set",
+            metavar="NAME=VALUE",
+            help="A setting of `spikeslab.compression.Settings` in place of the recipe's; several values with commas "
+            "are several rows. May be given several times.",
+        ),
+    ] = None,
+    held_out: Annotated[
+        int,
+        typer.Option(
+            help="Training images to hold out and judge in place of the test images, which then stay unseen. A dense "
+            "network from a file has usually been trained on them: they rank settings, and their accuracy is too good."
+        ),
+    ] = 0,
+    best_epoch: Annotated[
+        bool,
+        typer.Option(
+            "--best-epoch",
+            help="Judge the test images after every epoch, for a column with the best, as the paper reports it.",
+        ),
+    ] = False,
+    threads: Annotated[int | None, typer.Option(help="Threads; torch's choice if not given.")] = None,
+    out: Annotated[Path, typer.Option(help="Folder for the runs, the tables and the figures.")] = Path("out/cifar10"),
+    resume: Annotated[
+        bool, typer.Option("--resume", help="Go on with runs that are in --out; those that are done are read.")
+    ] = False,
+    data_dir: Annotated[
+        Path | None,
+        typer.Option(help="Folder with cifar-10-batches-bin; by default SPIKESLAB_DATA, or else it is downloaded."),
+    ] = None,
+) -> None:
+    """Repeat the paper's compression of ResNet20 on CIFAR-10 (table 3), beside the baselines that it lacks.
+
+    Accuracy of the last epoch and of the posterior average, drop from dense, NLL, ECE and non-zeros of every method and
+    sparsity, beside the paper's. The test images are looked at once, after the last step. An epoch takes about two
+    minutes on two cores; a run that is stopped or killed goes on with --resume and ends in the same numbers. The
+    tables and figures are of all runs in --out that are done.
+
+    Examples: `spikeslab reproduce cifar10 --dense resnet20.safetensors --sparsities 0.9 --epochs 30 --seeds 2`,
+    `spikeslab reproduce cifar10 --dense resnet20.safetensors --preset compressed --epochs 30 --best-epoch`,
+    `spikeslab reproduce cifar10 --dense resnet20.safetensors --sparsities 0.9 --methods gmp,l2:0.002,l2:0.005 --epochs
+    10 --held-out 5000` ranks settings, and `spikeslab reproduce cifar10 --pretrain --preset paper` is the paper's run.
+    """
+    from spikeslab.datasets import DataError
+    from spikeslab.datasets.images import load_cifar10
+    from spikeslab.errors import NonFiniteError
+    from spikeslab.experiments.cifar10_runs import STRUCTURES
+    from spikeslab.experiments.cifar10_study import run_plan, write_results
+    from spikeslab.report.tables import Run
+    from spikeslab.training import CheckpointError
+
+    check_folder(out)
+    _check_counts({"--pretrain-epochs": pretrain_epochs, "--seeds": seeds}, {"--seed": seed, "--held-out": held_out})
+    _check_counts({"--epochs": epochs, "--batch-size": batch_size, "--threads": threads}, {})
+    if (dense is not None) == pretrain:
+        raise InputError(
+            "--dense must be the file of a trained ResNet20, or --pretrain must be given to train one, but got "
+            f"{'both' if pretrain else 'neither'}."
+        )
+    if best_epoch and held_out:
+        raise InputError("--best-epoch must not go with --held-out, which leaves the test images unseen, but got both.")
+    with bad_input():
+        plan = _plan(preset, methods, sparsities, epochs, seed, seeds, scope, batch_size, erasing, settings or [])
+        plan = replace(plan, held_out=held_out, best_epoch=best_epoch)
+        plan = replace(plan, structure=check_choice("--structure", structure, STRUCTURES))
+        _check_settings(plan)
+    if not resume and any((out / run.name).exists() for run in plan.runs()):
+        raise InputError(f"--out must not hold these runs yet, but {out} does: go on with --resume, or choose another.")
+    start = f"--pretrain --pretrain-epochs {pretrain_epochs}" if dense is None else f"--dense {dense.name}"
+    command = plan.command(start)
+    network = None if dense is None else _read_dense(dense)
+    if threads is not None:
+        import torch
+
+        torch.set_num_threads(threads)
+    try:
+        data = load_cifar10(data_dir)
+        if held_out >= len(data.y_train):
+            raise InputError(
+                f"--held-out must leave images to train on: fewer than {len(data.y_train)}, but got {held_out}."
+            )
+        out.mkdir(parents=True, exist_ok=True)
+        network = network or _pretrained(data, out, pretrain_epochs, batch_size, seed, held_out, command)
+        run_plan(plan, out, data, network, command)
+        tables, files = write_results(out, Run(command, seed))
+    except (DataError, CheckpointError, BlockingIOError) as error:
+        raise InputError(str(error)) from error
+    except NonFiniteError as error:
+        raise InputError(f"{str(error)[:1].upper()}{str(error)[1:]}") from error
+    except OSError as error:
+        raise InputError(f"--out must be a folder that can be written to, but {out}: {error.strerror}.") from error
+    console = Console(highlight=False, markup=False)
+    if not console.is_terminal:
+        console = Console(highlight=False, markup=False, width=200)  # a file can be as wide as the tables
+    print_result(console, tables, files)
+
+
+def _check_counts(positive: dict[str, int | None], natural: dict[str, int | None]) -> None:
+    for minimum, options in ((1, positive), (0, natural)):
+        for option, value in options.items():
+            if value is not None:
+                check_option(option, value, minimum)
+
+
+def _plan(
+    preset: str,
+    methods: str | None,
+    sparsities: str,
+    epochs: int | None,
+    seed: int,
+    seeds: int,
+    scope: str,
+    batch_size: int | None,
+    erasing: bool | None,
+    settings: list[str],
+) -> CifarPlan:
+    from spikeslab.experiments.cifar10_recipes import PRESETS, check_method, read_values
+    from spikeslab.experiments.cifar10_study import CifarPlan
+
+    recipe = PRESETS[check_choice("--preset", preset, PRESETS)]
+    names = recipe.methods if methods is None else [part.strip() for part in methods.split(",")]
+    varied = [read_values("--set", text) for text in settings]
+    twice = {name for name, _ in varied if sum(name == other for other, _ in varied) > 1}
+    if twice:
+        raise ValueError(f"--set must name a setting once, with commas between its values, but got {min(twice)} twice.")
+    fixed = [] if scope == DEFAULT_SCOPE else [[("scope", scope)]]
+    return CifarPlan(
+        preset=preset,
+        methods=tuple(dict.fromkeys(check_method("--methods", name) for name in names)),
+        sparsities=tuple(dict.fromkeys(_share(text) for text in sparsities.split(","))),
+        epochs=epochs or recipe.epochs,
+        seeds=tuple(range(seed, seed + seeds)),
+        batch_size=batch_size or recipe.batch_size,
+        erasing=recipe.erasing if erasing is None else erasing,
+        variants=tuple(product(*fixed, *([(name, value) for value in values] for name, values in varied))),
+    )
+
+
+def _share(text: str) -> float:
+    try:
+        share = float(text)
+    except ValueError:
+        share = 0.0
+    if not 0.0 < share <= MOST:
+        raise ValueError(f"--sparsities must be numbers in (0, {MOST}], separated by commas, but got {text.strip()!r}.")
+    return share
+
+
+def _check_settings(plan: CifarPlan) -> None:
+    """Raise if a setting is impossible, before any work is done; CIFAR-10 has 50,000 training images."""
+    for run in plan.runs():
+        try:
+            run.settings(50_000)
+        except (ValueError, TypeError) as error:
+            name = str(error).partition(" ")[0]
+            option = "--scope" if name == "scope" else f"--set {name}"
+            raise ValueError(f"{option}{str(error)[len(name) :]}") from error
+
+
+def _read_dense(path: Path) -> Dense:
+    from spikeslab.cli.dense import load_dense
+    from spikeslab.experiments.cifar10_data import Dense, empty_network
+    from spikeslab.files import digest
+
+    model = empty_network().eval()
+    load_dense(model, path, "ResNet20")
+    return Dense(model, digest(path)[:16])
+
+
+def _pretrained(
+    data: Images, out: Path, epochs: int, batch_size: int | None, seed: int, held_out: int, command: str
+) -> Dense:
+    from spikeslab.experiments.cifar10_data import PRETRAIN_BATCH, pretrain
+
+    size: Any = batch_size or PRETRAIN_BATCH
+    return pretrain(data, out, epochs=epochs, batch_size=size, seed=seed, held_out=held_out, command=command)

@@ -1,0 +1,225 @@
+"""Tables of the CIFAR-10 experiment: ours over seeds, beside the paper's."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from spikeslab.experiments.cifar10_paper import CITED, LOGS, paper_accuracy, title
+from spikeslab.experiments.cifar10_runs import HELD_OUT, TEST, WEIGHTS
+from spikeslab.report.tables import Cell, Column, Estimate, Table
+
+SINGLE, AVERAGE = "sparse", "average"
+
+
+@dataclass(frozen=True)
+class Row:
+    """The runs of one method, sparsity and recipe, over seeds.
+
+    Attributes:
+        method: Method, with the strength of its penalty.
+        sparsity: Share of zeros in the network.
+        label: The recipe, and what differs from it.
+        epochs: Epochs.
+        results: What each run gave.
+        folders: Folder of each run.
+    """
+
+    method: str
+    sparsity: float
+    label: str
+    epochs: int
+    results: Sequence[Mapping[str, Any]]
+    folders: Sequence[Path]
+
+    def nll(self, kind: str) -> Estimate | None:
+        """Negative log-likelihood; ``None`` where a network gives a right class no chance, and it is infinite."""
+        found = [result[kind]["nll"] for result in self.results]
+        return None if None in found else Estimate.of(found)
+
+    def estimate(self, function: Callable[[Mapping[str, Any]], float]) -> Estimate:
+        """Mean and standard error of a number, over seeds."""
+        return Estimate.of([function(result) for result in self.results])
+
+    def percent(self, kind: str, metric: str = "accuracy") -> Estimate:
+        """A share in per cent, of the dense, the sparse or the averaged network."""
+        return self.estimate(lambda result: 100.0 * result[kind][metric])
+
+    def drop(self, kind: str) -> Estimate:
+        """Points of accuracy below dense."""
+        return self.estimate(lambda result: 100.0 * (result["dense"]["accuracy"] - result[kind]["accuracy"]))
+
+    @property
+    def paper(self) -> float | None:
+        """The paper's accuracy; it has none for channels."""
+        single = self.results[0]["facts"]["structure"] == WEIGHTS
+        return paper_accuracy(self.method, self.sparsity) if single else None
+
+    @property
+    def log(self) -> float | None:
+        """The accuracy of the last epoch in its authors' log, where there is one."""
+        return LOGS[self.method][1] if self.method in LOGS and self.sparsity == 0.9 and self.paper else None
+
+    @property
+    def multiply_adds(self) -> float | None:
+        """Per cent of the multiply-adds that are left once dead channels are removed, where channels were pruned."""
+        if not all("compacted" in result for result in self.results):
+            return None
+        found = [result["compacted"]["multiply_adds"] for result in self.results]
+        return 100.0 * float(sum(each["after"] / each["before"] for each in found)) / len(found)
+
+    @property
+    def best_epoch(self) -> Estimate | None:
+        """Highest accuracy on the test images over epochs, where all runs asked for it."""
+        if not all(result["best_epoch"] for result in self.results):
+            return None
+        return self.estimate(lambda result: 100.0 * result["best_epoch"]["accuracy"])
+
+
+def group_rows(results: Sequence[tuple[Path, Mapping[str, Any]]], part: str) -> list[Row]:
+    """Runs that were judged on one part of the data as rows: by sparsity, then recipe, then accuracy."""
+    groups: dict[tuple[Any, ...], list[tuple[Path, Mapping[str, Any]]]] = {}
+    for folder, result in results:
+        if result["part"] == part:
+            facts = result["facts"]
+            others = (facts["held_out"], facts["dense"], facts["best_epoch"])
+            key = (facts["row"], result["target"], facts["label"], result["epochs"], *others)
+            groups.setdefault(key, []).append((folder, result))
+    rows = []
+    for (method, sparsity, label, epochs, *_), found in groups.items():
+        found.sort(key=lambda item: item[1]["seed"])
+        folders, ordered = zip(*found, strict=True)
+        rows.append(Row(method, sparsity, label, epochs, ordered, folders))
+    return sorted(rows, key=lambda row: (row.sparsity, row.epochs, -row.percent(AVERAGE).mean))
+
+
+def accuracy_table(rows: Sequence[Row], part: str) -> Table:
+    """Accuracy of dense, sparse and average, beside the paper's."""
+    best = [row.best_epoch for row in rows]
+    cells: list[dict[str, Cell]] = [
+        {
+            **_head(row),
+            "paper": row.paper,
+            "log": row.log,
+            "dense": row.percent("dense").mean,
+            "single": row.percent(SINGLE),
+            "drop": row.drop(SINGLE),
+            "average": row.percent(AVERAGE),
+            "average_drop": row.drop(AVERAGE),
+            **({"best": found} if any(best) else {}),
+            "runs": len(row.results),
+        }
+        for row, found in zip(rows, best, strict=True)
+    ]
+    return Table(
+        f"CIFAR-10, ResNet20: accuracy on {_images(part)}",
+        [
+            *HEAD,
+            Column("paper", "paper, best epoch %", ".2f"),
+            Column("log", "its log, last epoch %", ".2f"),
+            Column("dense", "dense %", ".2f"),
+            Column("single", "last epoch %", ".2f"),
+            Column("drop", "drop from dense", ".2f"),
+            Column("average", "average %", ".2f"),
+            Column("average_drop", "drop from dense", ".2f"),
+            *([Column("best", "best test epoch %", ".2f")] if any(best) else []),
+            Column("runs", "runs"),
+        ],
+        cells,
+        notes=[_judged(rows, part, any(best)), SPREAD, _cited()],
+    )
+
+
+def detail_table(rows: Sequence[Row], part: str) -> Table:
+    """Calibration, non-zeros and time."""
+    cells: list[dict[str, Cell]] = [
+        {
+            **_head(row),
+            "nll": row.nll(SINGLE),
+            "average_nll": row.nll(AVERAGE),
+            "ece": row.percent(SINGLE, "ece"),
+            "average_ece": row.percent(AVERAGE, "ece"),
+            "nonzeros": row.results[0]["network"]["nonzeros"],
+            "network": row.percent("network", "sparsity").mean,
+            "layers": row.percent("sparse_layers", "sparsity").mean,
+            **({"multiply_adds": row.multiply_adds} if any(row.multiply_adds for row in rows) else {}),
+            "samples": min(result["samples"] for result in row.results),
+            "minutes": row.estimate(lambda result: result["seconds"] / 60.0 / result["epochs"]).mean,
+        }
+        for row in rows
+    ]
+    return Table(
+        f"CIFAR-10, ResNet20: calibration on {_images(part)}, and size",
+        [
+            *HEAD,
+            Column("nll", "NLL", ".4f"),
+            Column("average_nll", "NLL, average", ".4f"),
+            Column("ece", "ECE %", ".2f"),
+            Column("average_ece", "ECE %, average", ".2f"),
+            Column("nonzeros", "non-zeros", ","),
+            Column("network", "zeros in the network %", ".2f"),
+            Column("layers", "zeros in the sparse layers %", ".2f"),
+            *(
+                [Column("multiply_adds", "multiply-adds left %", ".1f")]
+                if any(row.multiply_adds for row in rows)
+                else []
+            ),
+            Column("samples", "samples"),
+            Column("minutes", "min per epoch", ".1f"),
+        ],
+        cells,
+        notes=[
+            "Non-zeros and zeros of the network are counted over all 272,474 parameters, batch normalisation and the "
+            "last layer included; the sparse layers are the 18 convolutions of 3 x 3 but the first, 267,264 weights, "
+            "as in the paper. An average is over samples with the same zeros, each with its own statistics of batch "
+            "normalisation."
+        ],
+    )
+
+
+HEAD = (
+    Column("method", "Method"),
+    Column("sparsity", "zeros", ".0%"),
+    Column("label", "Settings"),
+    Column("epochs", "epochs", ","),
+)
+SPREAD = (
+    "± is the standard error over seeds. That over the images is √(p(100 − p)/n) points: 0.28 at 91 % and 0.24 at 94 % "
+    "of 10,000 images. Numbers of the paper are the highest over epochs on the test images, after 1000 epochs."
+)
+
+
+def _cited() -> str:
+    """The competitors beside the table."""
+    found = [f"{name.removesuffix(' (cited)')} {value:g} % ({remark})" for name, (value, remark) in CITED.items()]
+    return f"The paper cites {' and '.join(found)}; all of its numbers are in `paper.md`."
+
+
+def _head(row: Row) -> dict[str, Cell]:
+    return {"method": title(row.method), "sparsity": row.sparsity, "label": row.label, "epochs": row.epochs}
+
+
+def _images(part: str) -> str:
+    return {TEST: "the test images", HELD_OUT: "held-out training images"}[part]
+
+
+def _judged(rows: Sequence[Row], part: str, best: bool) -> str:
+    """What the numbers were measured on, and what that means."""
+    count = rows[0].results[0]["rows"]
+    if part == HELD_OUT:
+        seen = any(result["facts"]["seen_all"] for row in rows for result in row.results)
+        caveat = (
+            "The dense network has been trained on them, so these numbers are too good and only rank settings against "
+            "each other; the test images were not looked at."
+            if seen
+            else "The dense network has not seen them either; the test images were not looked at."
+        )
+        return f"{count:,} training images were held out. {caveat}"
+    when = (
+        "looked at after every epoch; all columns but that of the best test epoch are of the last one"
+        if best
+        else "looked at once, after the last step of a recipe that was fixed before"
+    )
+    return f"{count:,} test images, {when}. The average is that of the last samples, which share one mask."
