@@ -34,7 +34,6 @@ Steps = Annotated[int, typer.Option(help="Steps of each chain of the paper's met
 Workers = Annotated[int, typer.Option(help="Processes, each on one core.")]
 
 app = typer.Typer(help="Reproduce the paper's tables and figures.", no_args_is_help=True)
-app.command()(cifar10)
 
 
 @app.callback(epilog="Example: `spikeslab reproduce linear --out out/linear`")
@@ -45,6 +44,7 @@ def _group() -> None:
 app.command()(mnist)
 app.command()(fashion)
 app.command()(adversarial)
+app.command()(cifar10)
 
 
 @app.command()
