@@ -8,6 +8,7 @@ from typing import Any, Literal, NamedTuple, TypeAlias
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
+from matplotlib.ticker import MaxNLocator
 
 from spikeslab.experiments.cifar10_paper import title
 from spikeslab.experiments.cifar10_tables import AVERAGE, SINGLE, Row
@@ -29,6 +30,8 @@ COLOURS = {
 SHIFT = 0.06
 """How far apart the points of two rows stand at the same sparsity."""
 Line: TypeAlias = Literal["-", "--", ":", "-."]
+ROOM = 120
+"""Letters that fit beside each other."""
 LINES: tuple[Line, ...] = ("-", "--", ":", "-.")
 
 
@@ -50,7 +53,7 @@ def sparsity_figure(rows: Sequence[Row]) -> Figure:
     for row in rows:
         series.setdefault((row.method, row.label, row.epochs), []).append(row)
     with style():
-        figure = Figure(figsize=(WIDTH, 4.6), layout="constrained")
+        figure = Figure(figsize=(WIDTH, 5.4), layout="constrained")
         axes = figure.subplots()
         handles = []
         for index, ((method, label, epochs), members) in enumerate(series.items()):
@@ -81,7 +84,7 @@ def sparsity_figure(rows: Sequence[Row]) -> Figure:
         axes.set_xticks(list(places.values()), [f"{sparsity:.0%}" for sparsity in places])
         axes.set_xlim(-0.5, len(places) - 0.5)
         axes.set(xlabel="zeros in the whole network", ylabel="accuracy, %", title="ResNet20 on CIFAR-10")
-        axes.legend(handles=handles, loc="upper left", bbox_to_anchor=(1.01, 1.0))
+        _legend(figure, handles)
     return figure
 
 
@@ -107,12 +110,20 @@ def course_figure(courses: Sequence[Course]) -> Figure:
                 axes.set_yscale("log")
         for axes in figure.axes[3:]:
             axes.set_xlabel("epoch")
+            axes.xaxis.set_major_locator(MaxNLocator(integer=True))
         handles = [
             Line2D([], [], color=_colour(m), linestyle=_line(m, label, keys), label=f"{title(m)}, {label}")
             for m, label in keys
         ]
-        figure.legend(handles=handles, loc="outside lower center", ncols=min(3, len(handles)))
+        _legend(figure, handles)
     return figure
+
+
+def _legend(figure: Figure, handles: Sequence[Line2D]) -> None:
+    """A legend below, in as many columns as its words allow."""
+    widest = max(len(f"{handle.get_label()}") for handle in handles)
+    columns = max(1, min(len(handles), ROOM // (widest + 8)))
+    figure.legend(handles=handles, loc="outside lower center", ncols=columns)
 
 
 def _draw(axes: Axes, course: Course, key: str, line: Line) -> None:
