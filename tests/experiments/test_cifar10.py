@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import math
 from dataclasses import replace
-from inspect import signature
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +14,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from spikeslab.cli.app import run as run_cli
-from spikeslab.compression import METHODS, Compression, Settings
+from spikeslab.compression import METHODS, Settings
 from spikeslab.compression.methods import Problem
 from spikeslab.compression.result import state_tensors
 from spikeslab.compression.settings import Timeline
@@ -412,7 +411,6 @@ def test_rows_of_channels_have_no_number_of_the_paper() -> None:
     )
 
 
-@pytest.mark.skipif("structure" not in signature(Compression).parameters, reason="compress has no channels yet")
 def test_whole_channels_can_be_pruned(tmp_path: Path, dense: Dense) -> None:
     run = small_run(sparsity=0.5, structure="channels")
     found = run_small(run, tmp_path, dense)

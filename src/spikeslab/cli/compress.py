@@ -12,13 +12,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from spikeslab.cli.dense import load_dense
 from spikeslab.cli.errors import InputError
 from spikeslab.cli.options import check_folder
 from spikeslab.cli.output import plain_console, print_result
 
 if TYPE_CHECKING:
-    from torch import nn
-
     from spikeslab.cli.recipe import Recipe
     from spikeslab.compression import Compressed, Compression
 
@@ -129,7 +128,7 @@ def compress(
         Settings().changed(**given)
     read = read_recipe(recipe)
     if dense is not None:
-        _load(read.model, dense)
+        load_dense(read.model, dense, "model()")
     own = {"structure": None if structure == "weights" else structure, "num-data": num_data, "dense": dense, "out": out}
     command = _command(recipe, sparsity, epochs, method, weights, count, seed, given | own)
     with _bad_input():
@@ -178,31 +177,6 @@ def _bad_input() -> Iterator[None]:
         option = f"--{name.replace('_', '-')}" if name in OPTIONS else NAMES.get(name, name)
         rest = rest.replace("count='layers'", "--count layers")
         raise InputError(f"{option}{space}{rest}") from error
-
-
-def _load(model: nn.Module, path: Path) -> None:
-    """Load a state_dict into a model, whole or not at all."""
-    from safetensors import SafetensorError
-    from safetensors.torch import load_file
-
-    from spikeslab.errors import quoted
-
-    try:
-        state = load_file(path)
-    except (OSError, SafetensorError) as error:
-        raise InputError(f"--dense must be a safetensors file, but {path} cannot be read: {error}.") from error
-    own = {name: tuple(tensor.shape) for name, tensor in model.state_dict().items()}
-    found = {name: tuple(tensor.shape) for name, tensor in state.items()}
-    faults = [
-        f"it lacks {quoted(missing)}" if (missing := [name for name in own if name not in found]) else "",
-        f"it has {quoted(extra)} besides" if (extra := [name for name in found if name not in own]) else "",
-        f"{quoted(odd)} has another shape" if (odd := [n for n in own if n in found and own[n] != found[n]]) else "",
-    ]
-    if any(faults):
-        raise InputError(
-            f"--dense must hold the state_dict of model(), but in {path} {', '.join(filter(None, faults))}."
-        )
-    model.load_state_dict(state)
 
 
 def _keep_recipe(recipe: Path, copy: Path) -> Any:
