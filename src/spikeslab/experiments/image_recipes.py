@@ -103,7 +103,7 @@ def tuned_recipe(dataset: str) -> Recipe:
     return Recipe(
         name="tuned",
         batch_size=100,
-        lr=0.1,
+        lr=0.05,
         temperature=1e-2,
         v0=0.5,
         v1=10.0,
