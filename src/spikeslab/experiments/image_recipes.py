@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import asdict, dataclass
 from typing import Any
 
 from spikeslab.errors import check_choice
 from spikeslab.presets import paper_mnist
 from spikeslab.priors import SA, Fixed
-from spikeslab.schedules import Schedule, cyclical, polynomial
+from spikeslab.schedules import Schedule, cosine, polynomial
 
 
 @dataclass(frozen=True)
@@ -19,15 +18,15 @@ class Recipe:
     Attributes:
         name: Its name.
         batch_size: Images in a batch.
-        lr: Learning rate of the samplers, in the units of SGD; where there are cycles, that at the start of each.
+        lr: Learning rate of the samplers at the start, in the units of SGD.
+        sampling_lr: Learning rate that it falls to, and at which samples are taken; ``None`` keeps ``lr``.
         temperature: Temperature of the samplers.
         v0: Scale of the spike.
         v1: Variance of the slab.
         weight_decay: Weight decay of what the prior does not cover.
         rho: Initial probability of the slab.
         sigma_coupling: Whether sigma is learnt (``"conjugate"``) or stays (``"fixed"``).
-        cycles: Cycles of the learning rate; ``None`` keeps it constant.
-        burn_in: Share of the steps before the first sample; where there are cycles, what their samples leave.
+        burn_in: Share of the steps before the first sample.
         samples: Samples of the posterior.
         adam_lr: Learning rate of Adam, for Vanilla and Dropout.
     """
@@ -39,9 +38,9 @@ class Recipe:
     v0: float
     v1: float
     weight_decay: float = 0.0
+    sampling_lr: float | None = None
     rho: float = 0.5
     sigma_coupling: str = "conjugate"
-    cycles: int | None = None
     burn_in: float = 0.5
     samples: int = 20
     adam_lr: float = 1e-3
@@ -62,8 +61,10 @@ class Recipe:
         }
 
     def learning_rate(self, steps: int) -> float | Schedule:
-        """The learning rate of a run: constant, or falling to zero along a cosine in every cycle."""
-        return self.lr if self.cycles is None else cyclical(self.lr, math.ceil(steps / self.cycles))
+        """The learning rate of a run: it falls along a cosine until the first sample is taken, and stays."""
+        if self.sampling_lr is None:
+            return self.lr
+        return cosine(self.lr, total=max(1, round(self.burn_in * steps)), final=self.sampling_lr)
 
     def prior(self, adaptive: bool) -> dict[str, Any]:
         """Arguments of the prior; the baseline keeps its initial values."""
@@ -73,14 +74,8 @@ class Recipe:
         return {**given, **scales, "adapt": adapt}
 
     def thinning(self, steps: int) -> tuple[int, int]:
-        """Burn-in and distance of the samples, so that the last one is taken at the last step.
-
-        With cycles a sample is taken at the end of each, where the learning rate is lowest.
-        """
-        if self.cycles is None:
-            thin = max(1, round((1.0 - self.burn_in) * steps) // self.samples)
-        else:
-            thin = math.ceil(steps / self.cycles)
+        """Burn-in and distance of the samples, so that the last one is taken at the last step."""
+        thin = max(1, round((1.0 - self.burn_in) * steps) // self.samples)
         return max(0, steps - self.samples * thin), thin
 
 
@@ -104,13 +99,12 @@ def tuned_recipe(dataset: str) -> Recipe:
         name="tuned",
         batch_size=100,
         lr=0.05,
+        sampling_lr=0.02,
         temperature=1e-2,
         v0=0.5,
         v1=10.0,
         weight_decay=3e-4,
         sigma_coupling="fixed",
-        cycles=20,
-        samples=16,
     )
 
 
