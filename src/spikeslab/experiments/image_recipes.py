@@ -24,7 +24,6 @@ class Recipe:
         v0: Scale of the spike.
         v1: Variance of the slab.
         weight_decay: Weight decay of what the prior does not cover.
-        rho: Initial probability of the slab.
         sigma_coupling: Whether sigma is learnt (``"conjugate"``) or stays (``"fixed"``).
         burn_in: Share of the steps before the first sample.
         samples: Samples of the posterior.
@@ -39,7 +38,6 @@ class Recipe:
     v1: float
     weight_decay: float = 0.0
     sampling_lr: float | None = None
-    rho: float = 0.5
     sigma_coupling: str = "conjugate"
     burn_in: float = 0.5
     samples: int = 20
@@ -70,7 +68,7 @@ class Recipe:
         """Arguments of the prior; the baseline keeps its initial values."""
         given = paper_mnist().prior
         adapt = SA(polynomial(1.0, power=0.75, offset=1000)) if adaptive else Fixed()
-        scales = {"v0": self.v0, "v1": self.v1, "rho": self.rho, "sigma_coupling": self.sigma_coupling}
+        scales = {"v0": self.v0, "v1": self.v1, "sigma_coupling": self.sigma_coupling}
         return {**given, **scales, "adapt": adapt}
 
     def thinning(self, steps: int) -> tuple[int, int]:

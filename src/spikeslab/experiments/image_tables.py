@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
+from spikeslab.experiments.image_runs import OTHER, kinds_of
 from spikeslab.metrics import selective_accuracy
 from spikeslab.report.tables import Cell, Column, Estimate, Table
 
@@ -138,7 +139,6 @@ def uncertainty_table(dataset: str, runs: Sequence[Trained], labels: Tensor) -> 
         for kind, name in run.kinds()
         for score, cells in _uncertainty(run, kind, labels)
     ]
-    other = {"mnist": "fashion", "fashion": "mnist"}[dataset]
     return Table(
         f"{TITLES[dataset]}: uncertainty",
         [
@@ -153,9 +153,9 @@ def uncertainty_table(dataset: str, runs: Sequence[Trained], labels: Tensor) -> 
         ],
         rows,
         notes=[
-            f"AUROC, AUPR and FPR95 of telling the test images of {TITLES[other]}, which the network never saw, from "
-            "those of its own data by the score; a lower FPR95 is better. The last columns are the accuracy on the "
-            "test images of which the model is most confident."
+            f"AUROC, AUPR and FPR95 of telling the test images of {TITLES[OTHER[dataset]]}, which the network never "
+            "saw, from those of its own data by the score; a lower FPR95 is better. The last columns are the accuracy "
+            "on the test images of which the model is most confident."
         ],
     )
 
@@ -163,7 +163,7 @@ def uncertainty_table(dataset: str, runs: Sequence[Trained], labels: Tensor) -> 
 def _uncertainty(run: Trained, kind: str, labels: Tensor) -> Iterator[tuple[str, dict[str, Cell]]]:
     """Detection by each score, with the accuracy on the surest half and nine tenths of the images."""
     shares = torch.tensor([0.5, 0.9])
-    kept = torch.stack([selective_accuracy(_average(each, kind), labels, shares) for each in run.predictions])
+    kept = torch.stack([selective_accuracy(kinds_of(each, "test")[kind], labels, shares) for each in run.predictions])
     half, most = (Estimate.of(values) for values in (100.0 * kept).T.tolist())
     for score in run.results[0]["foreign"][kind]:
         found = [result["foreign"][kind][score] for result in run.results]
@@ -171,13 +171,9 @@ def _uncertainty(run: Trained, kind: str, labels: Tensor) -> Iterator[tuple[str,
         yield score, {**cells, "half": half, "most": most}
 
 
-def _average(predictions: Mapping[str, Tensor], kind: str) -> Tensor:
-    return predictions["test.point"] if kind == "point" else predictions["test.samples"].mean(dim=0)
-
-
 def _right(run: Trained, kind: str, labels: Tensor) -> Tensor:
     """Whether each image is classified right, of shape (seeds, images)."""
-    return torch.stack([(_average(each, kind).argmax(dim=1) == labels).double() for each in run.predictions])
+    return torch.stack([(kinds_of(each, "test")[kind].argmax(dim=1) == labels).double() for each in run.predictions])
 
 
 def _reported(method: str, kind: str) -> bool:
