@@ -18,6 +18,7 @@ ALL = [
     ss.multistep(0.1, 0.1, [100, 200]),
     ss.cosine(0.1, total=300, final=0.01, warmup=20),
     ss.cyclical(0.1, cycle=37),
+    ss.waves(0.1, total=120, low=0.01, high=0.05, period=37),
     ss.exponential_sparsity(0.9),
     ss.exponential_sparsity(0.9, total=250),
     ss.cubic_sparsity(0.9, total=250, start=30),
@@ -85,6 +86,16 @@ def test_cyclical_restarts() -> None:
     assert all(a > b > 0 for a, b in pairwise(first))
 
 
+def test_waves_fall_once_and_then_rise_and_fall_without_a_jump() -> None:
+    schedule = ss.waves(1.0, total=100, low=0.1, high=0.5, period=40)
+    fall = ss.cosine(1.0, total=100, final=0.1)
+    assert [schedule(k) for k in range(1, 101)] == [fall(k) for k in range(1, 101)]
+    assert [schedule(100 + 40 * cycle) for cycle in (1, 2, 7)] == [0.1] * 3
+    assert [schedule(80 + 40 * cycle) for cycle in (1, 2, 7)] == pytest.approx([0.5] * 3)
+    wave = [schedule(k) for k in range(100, 260)]
+    assert max(abs(a - b) for a, b in pairwise(wave)) < 0.4 * math.pi / 40 * 1.01
+
+
 def test_sparsity_is_the_papers_formula() -> None:
     schedule = ss.exponential_sparsity(0.917, decay=0.99, every=50)
     for k in (1, 50, 1234, 50_000):
@@ -121,6 +132,8 @@ def test_cubic_waits_for_its_start() -> None:
         (lambda: ss.multistep(1.0, 0.5, [0]), "milestones must be an integer >= 1, but got 0."),
         (lambda: ss.cosine(1.0, total=5, warmup=5), "warmup must be an integer below total = 5, but got 5."),
         (lambda: ss.cyclical(1.0, cycle=0), "cycle must be an integer >= 1, but got 0."),
+        (lambda: ss.waves(1.0, total=5, low=-1.0, high=1.0, period=5), "low must be a number >= 0, but got -1.0."),
+        (lambda: ss.waves(1.0, total=5, low=0.1, high=1.0, period=0), "period must be an integer >= 1, but got 0."),
         (lambda: ss.exponential_sparsity(1.0), "target must be a number in [0, 1), but got 1.0."),
         (lambda: ss.exponential_sparsity(0.5, decay=1.0), "decay must be a number in (0, 1), but got 1.0."),
         (lambda: ss.exponential_sparsity(0.5, every=0), "every must be a number > 0, but got 0."),

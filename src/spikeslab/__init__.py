@@ -42,6 +42,7 @@ from spikeslab.schedules import (
     geometric,
     multistep,
     polynomial,
+    waves,
 )
 from spikeslab.selection import select_weights
 
@@ -114,6 +115,7 @@ __all__ = [
     "recalibrate",
     "save_sparse",
     "select_weights",
+    "waves",
 ]
 
 _COMPRESSION = frozenset(

@@ -139,6 +139,29 @@ def cyclical(initial: float, cycle: int) -> Schedule:
     )
 
 
+def waves(initial: float, total: int, low: float, high: float, period: int) -> Schedule:
+    r"""Half a cosine from ``initial`` down to ``low`` at step ``total``, then waves up to ``high`` and back to ``low``.
+
+    For the lr of a chain that is sampled in the troughs, at steps ``total + period``, ``total + 2 period``, ...: the
+    crests carry it on, and no step is a jump (Garipov et al., NeurIPS 2018; Zhang et al., ICLR 2020, restart instead).
+
+    >>> schedule = waves(1.0, total=11, low=0.1, high=0.5, period=4)
+    >>> [round(schedule(k), 3) for k in (1, 11, 13, 15, 17, 19)]
+    [1.0, 0.1, 0.5, 0.1, 0.5, 0.1]
+    """
+    low, high = check_number("low", low, ">= 0"), check_number("high", high, ">= 0")
+    period = check_count("period", period)
+    fall = cosine(initial, total, final=low)
+
+    def value(k: int) -> float:
+        if k <= total:
+            return fall(k)
+        return low + 0.5 * (high - low) * (1.0 - math.cos(2.0 * math.pi * ((k - total) % period) / period))
+
+    settings = (*fall.settings[:2], ("low", low), ("high", high), ("period", period))
+    return Schedule("waves", settings, value)
+
+
 def exponential_sparsity(target: float, decay: float = 0.99, every: float = 50, total: int | None = None) -> Schedule:
     r"""The paper's sparse rate :math:`S(1 - D^{k/f})`: fast at first, slow near the target (algorithm 1).
 

@@ -8,7 +8,7 @@ from typing import Any
 from spikeslab.errors import check_choice
 from spikeslab.presets import paper_mnist
 from spikeslab.priors import SA, Fixed
-from spikeslab.schedules import Schedule, cosine, polynomial
+from spikeslab.schedules import Schedule, cosine, polynomial, waves
 
 
 @dataclass(frozen=True)
@@ -20,6 +20,7 @@ class Recipe:
         batch_size: Images in a batch.
         lr: Learning rate of the samplers at the start, in the units of SGD.
         sampling_lr: Learning rate that it falls to, and at which samples are taken; ``None`` keeps ``lr``.
+        crest_lr: Learning rate that it rises to between two samples; ``None`` keeps ``sampling_lr``.
         temperature: Temperature of the samplers.
         v0: Scale of the spike.
         v1: Variance of the slab.
@@ -38,6 +39,7 @@ class Recipe:
     v1: float
     weight_decay: float = 0.0
     sampling_lr: float | None = None
+    crest_lr: float | None = None
     sigma_coupling: str = "conjugate"
     burn_in: float = 0.5
     samples: int = 20
@@ -59,10 +61,13 @@ class Recipe:
         }
 
     def learning_rate(self, steps: int) -> float | Schedule:
-        """The learning rate of a run: it falls along a cosine until the first sample is taken, and stays."""
+        """The learning rate of a run: it falls along a cosine in the burn-in, and stays or rises between samples."""
         if self.sampling_lr is None:
             return self.lr
-        return cosine(self.lr, total=max(1, round(self.burn_in * steps)), final=self.sampling_lr)
+        burn_in, thin = self.thinning(steps)
+        if self.crest_lr is None:
+            return cosine(self.lr, max(1, burn_in), final=self.sampling_lr)
+        return waves(self.lr, max(1, burn_in), low=self.sampling_lr, high=self.crest_lr, period=thin)
 
     def prior(self, adaptive: bool) -> dict[str, Any]:
         """Arguments of the prior; the baseline keeps its initial values."""
