@@ -7,6 +7,7 @@ import gzip
 import hashlib
 import http.server
 import os
+import re
 import tarfile
 import threading
 from pathlib import Path
@@ -73,7 +74,7 @@ def test_a_cut_or_altered_file_is_refused_by_name(folder: Path) -> None:
     for bad in (content[:-1], b"x" + content[1:], content + b"x"):
         path.write_bytes(bad)
         with pytest.raises(
-            DataError, match=r"^b-ubyte must be the publisher's file .* it is cut or altered, so fetch it "
+            DataError, match=r"^\S+Set.raw.b-ubyte must be the publisher's file .* it is cut or altered, so fetch it "
         ):
             read_published(source(), folder)
     path.unlink()
@@ -95,6 +96,18 @@ def test_a_missing_file_or_folder_is_named(folder: Path, monkeypatch: pytest.Mon
         DataError, match=r"^SPIKESLAB_DATA must be a folder with data sets, but got .*gone, which is none"
     ):
         read_published(source())
+
+
+def test_a_file_beside_the_folder_is_taken_only_if_it_is_the_right_one(folder: Path) -> None:
+    raw = folder / "Set" / "raw"
+    assert read_published(source(), raw) == CONTENT
+    other = Published("Other/raw", dict.fromkeys(CONTENT, "0" * 64), "http://nowhere", {})
+    message = (
+        f"data_dir must hold Other/raw/a-ubyte (or a-ubyte.gz), but {raw} does not, and {raw / 'a-ubyte'} is of "
+        f"another data set or altered: put the publisher's file into {raw / 'Other/raw'}, or give no data_dir"
+    )
+    with pytest.raises(DataError, match=f"^{re.escape(message)}"):
+        read_published(other, raw)
 
 
 @pytest.mark.parametrize("archive", [False, True])

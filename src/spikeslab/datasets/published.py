@@ -57,42 +57,59 @@ def read_published(source: Published, data_dir: str | os.PathLike[str] | None = 
 
     Args:
         source: Which files.
-        data_dir: Folder of data sets; each file lies in ``source.folder`` below it or in it, as it is or with
-            ``.gz``. By default the one of ``SPIKESLAB_DATA``, or else they are downloaded once into a cache.
+        data_dir: Folder of data sets; each file lies in ``source.folder`` below it, as it is or with ``.gz``, or in it
+            if it is the right one there (data sets share names). By default the one of ``SPIKESLAB_DATA``, or else they
+            are downloaded once into a cache.
 
     Raises:
-        DataError: If a file is missing, cut or altered; it is named.
+        DataError: If a file is missing, cut, altered or of another data set; its path is named.
     """
     folder = data_folder(data_dir)
     if folder is None:
         return _download(source)
-    return {name: _check(name, _read(folder, source.folder, name), value) for name, value in source.digests.items()}
+    return {name: _read(folder, source.folder, name, value) for name, value in source.digests.items()}
 
 
-def _read(folder: Path, below: str, name: str) -> bytes:
-    for path in (folder / below / name, folder / name):
-        for candidate in (path, path.with_name(f"{name}.gz")):
-            if candidate.is_file():
-                content = candidate.read_bytes()
-                return _unzip(candidate, content) if candidate.suffix == ".gz" else content
+def _read(folder: Path, below: str, name: str, digest: str) -> bytes:
+    for path in _versions(folder / below / name):
+        return _check(path, _content(path), digest)
+    others = _versions(folder / name)
+    for path in others:
+        if _digest(content := _content(path)) == digest:
+            return content
+    odd = f", and {others[0]} is of another data set or altered" if others else ""
     raise DataError(
-        f"data_dir must hold {below}/{name} (or {name}.gz), but {folder} does not: put the publisher's file there, or "
-        f"give no data_dir (and no {VARIABLE}) to download it."
+        f"data_dir must hold {below}/{name} (or {name}.gz), but {folder} does not{odd}: put the publisher's file into "
+        f"{folder / below}, or give no data_dir (and no {VARIABLE}) to download it."
     )
 
 
-def _unzip(name: object, content: bytes) -> bytes:
+def _versions(path: Path) -> list[Path]:
+    """What is there of a file: itself, and the file compressed."""
+    return [each for each in (path, path.with_name(f"{path.name}.gz")) if each.is_file()]
+
+
+def _content(path: Path) -> bytes:
+    content = path.read_bytes()
+    return _unzip(path, content) if path.suffix == ".gz" else content
+
+
+def _unzip(path: Path, content: bytes) -> bytes:
     try:
         return gzip.decompress(content)
     except (OSError, EOFError, zlib.error) as error:
-        raise DataError(f"{name} must be a whole gzip file, but got: {error}.") from error
+        raise DataError(f"{path} must be a whole gzip file, but got: {error}.") from error
 
 
-def _check(name: str, content: bytes, expected: str) -> bytes:
-    found = hashlib.sha256(content).hexdigest()
+def _digest(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()
+
+
+def _check(file: Path | str, content: bytes, expected: str) -> bytes:
+    found = _digest(content)
     if found != expected:
         raise DataError(
-            f"{name} must be the publisher's file (SHA-256 {expected[:12]}…), but got one of {len(content):,} bytes "
+            f"{file} must be the publisher's file (SHA-256 {expected[:12]}…), but got one of {len(content):,} bytes "
             f"(SHA-256 {found[:12]}…): it is cut or altered, so fetch it again."
         )
     return content
@@ -133,7 +150,7 @@ def _download(source: Published) -> dict[str, bytes]:
         if name.endswith(".tar.gz"):
             contents |= _members(path, source)
         else:
-            contents[name.removesuffix(".gz")] = _unzip(path, path.read_bytes())
+            contents[name.removesuffix(".gz")] = _content(path)
     return {name: _check(name, contents[name], value) for name, value in source.digests.items()}
 
 
