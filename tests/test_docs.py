@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import re
 import runpy
 from pathlib import Path
@@ -48,6 +49,18 @@ def test_links_lead_somewhere(page):
     targets = [link for link in links if "://" not in link]
     missing = [target for target in targets if not (page.parent / target).exists()]
     assert not missing
+
+
+def test_the_pieces_for_own_work_are_where_the_page_says():
+    section = (ROOT / "docs" / "images.md").read_text(encoding="utf-8").partition("## Pieces for your own work")[2]
+    rooms = re.findall(r"^- `(spikeslab\.[\w.]+)`:(.*(?:\n  .*)*)", section, re.MULTILINE)
+    assert [room for room, _ in rooms] == [
+        f"spikeslab.{room}" for room in ("datasets", "metrics", "report.plots", "attacks")
+    ]
+    for room, names in rooms:
+        there = dir(importlib.import_module(room))
+        missing = [name for name in re.findall(r"`(\w+)`", names) if name not in there]
+        assert not missing, f"{room} has no {missing}"
 
 
 def test_the_readme_shows_the_committed_results():

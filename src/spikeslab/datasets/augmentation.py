@@ -17,13 +17,15 @@ import torch
 from torch import Generator, Tensor
 from torch.nn import functional as F
 
-from spikeslab.errors import check_choice
+from spikeslab.errors import check_choice, check_count
 
 TRIES = 100  # rectangles that random erasing draws before it gives up on an image
 
 
 def random_crop(images: Tensor, generator: Generator, padding: int = 4) -> Tensor:
     """A window of the old size, at a random place in each image after zeros were put around it."""
+    _check(images)
+    check_count("padding", padding, minimum=0)
     rows, _, height, width = images.shape
     padded = F.pad(images, (padding, padding, padding, padding))
     top, left = torch.randint(2 * padding + 1, (2, rows), generator=generator, device=images.device)
@@ -34,12 +36,14 @@ def random_crop(images: Tensor, generator: Generator, padding: int = 4) -> Tenso
 
 def random_flip(images: Tensor, generator: Generator) -> Tensor:
     """Left and right exchanged in half of the images."""
+    _check(images)
     flip = torch.rand(len(images), generator=generator, device=images.device) < 0.5
     return torch.where(flip[:, None, None, None], images.flip(3), images)
 
 
 def random_rotation(images: Tensor, generator: Generator, degrees: float = 15.0) -> Tensor:
     """Each image turned about its centre by an angle in [-degrees, degrees]: nearest pixels, zeros from outside."""
+    _check(images)
     rows, _, height, width = images.shape
     angle = (2.0 * torch.rand(rows, generator=generator, device=images.device) - 1.0) * math.radians(degrees)
     y = torch.arange(height, device=images.device) - (height - 1) / 2
@@ -66,6 +70,9 @@ def random_erasing(
 
     Area (a share of the image) and aspect (height over width) are uniform; one that does not fit is drawn again.
     """
+    _check(images)
+    if not images.is_floating_point():  # in which the colour, a part of 1, would be black
+        raise TypeError(f"images must be floating-point numbers, but got {images.dtype}.")
     rows, channels, height, width = images.shape
     shape = (rows, TRIES)
 
@@ -100,6 +107,7 @@ class Normalize:
 
     def __call__(self, images: Tensor, generator: Generator | None = None) -> Tensor:
         """Normalised images in float32."""
+        _check(images)
         mean = torch.tensor(self.mean, device=images.device).view(1, -1, 1, 1)
         std = torch.tensor(self.std, device=images.device).view(1, -1, 1, 1)
         return (images.float() / 255.0 - mean) / std
@@ -145,3 +153,8 @@ class Augment:
     def normalize(self) -> Normalize:
         """How images are normalised, those of the test set too."""
         return NORMALIZE[self.dataset]
+
+
+def _check(images: Tensor) -> None:
+    if images.ndim != 4:
+        raise ValueError(f"images must have the shape (rows, channels, height, width), but got {tuple(images.shape)}.")
