@@ -67,3 +67,31 @@ def test_other_shapes_are_refused() -> None:
     )
     with pytest.raises(ValueError, match=message):
         accuracy(PROBABILITIES, LABELS[:, None])
+
+
+@pytest.mark.parametrize("value", [math.nan, math.inf])
+@pytest.mark.parametrize("metric", [accuracy, brier_score, expected_calibration_error, negative_log_likelihood])
+def test_what_is_no_number_is_not_well_calibrated(metric, value: float) -> None:
+    broken = PROBABILITIES.clone()
+    broken[1] = value
+    with pytest.raises(ValueError, match=r"^probabilities must be finite, but got NaN or Inf in 1 of 4 rows\.$"):
+        metric(broken, LABELS)
+
+
+@pytest.mark.parametrize("metric", [accuracy, brier_score, expected_calibration_error, negative_log_likelihood])
+def test_labels_are_classes(metric) -> None:
+    for wrong in (3, -1):
+        with pytest.raises(ValueError, match=rf"^labels must be classes from 0 to 2, but got {wrong}\.$"):
+            metric(PROBABILITIES, torch.tensor([0, 2, 2, wrong]))
+    with pytest.raises(TypeError, match=r"^labels must be integers, but got torch\.float32\.$"):
+        metric(PROBABILITIES, LABELS.float())
+    assert (
+        metric(PROBABILITIES, LABELS.to(torch.uint8))
+        == metric(PROBABILITIES, LABELS.int())
+        == metric(PROBABILITIES, LABELS)
+    )
+
+
+def test_there_is_a_bin() -> None:
+    with pytest.raises(ValueError, match=r"^bins must be an integer >= 1, but got 0\.$"):
+        expected_calibration_error(PROBABILITIES, LABELS, bins=0)

@@ -4,6 +4,7 @@ import pytest
 import torch
 
 from spikeslab.metrics import detection, detection_curves, entropy, mutual_information, selective_accuracy
+from spikeslab.metrics.detection import _ranked
 
 
 def test_entropy_and_mutual_information_of_known_predictions() -> None:
@@ -51,14 +52,41 @@ def test_selective_accuracy_keeps_the_most_confident() -> None:
 
 
 def test_bad_shapes_are_refused() -> None:
-    with pytest.raises(
-        ValueError, match=r"^probabilities must have the shape \(samples, rows, classes\), but got \(2, 3\)"
-    ):
+    message = (
+        r"^probabilities must have the shape \(samples, rows, classes\) with at least one sample, but got \(2, 3\)"
+    )
+    with pytest.raises(ValueError, match=message):
         mutual_information(torch.rand(2, 3))
     with pytest.raises(ValueError, match=r"^foreign must be a vector of finite scores, but got the shape \(0,\)\.$"):
         detection(torch.rand(3), torch.rand(0))
     with pytest.raises(ValueError, match=r"^coverages must be in \(0, 1\], but got \[0\.0\]\.$"):
         selective_accuracy(torch.rand(2, 2), torch.zeros(2), torch.zeros(1))
+
+
+@pytest.mark.parametrize("weights", [[1.0, -1.0], [0.0, 0.0], [1.0], [math.inf, 1.0], [math.nan, 1.0]])
+def test_weights_that_weigh_nothing_are_refused(weights: list[float]) -> None:
+    message = r"^weights must be finite numbers >= 0, not all 0, one for each of the 2 samples, but got \["
+    with pytest.raises(ValueError, match=message):
+        mutual_information(torch.rand(2, 3, 4).softmax(-1), torch.tensor(weights))
+
+
+def test_weights_have_no_unit() -> None:
+    p, weights = torch.randn(3, 20, 5).softmax(-1), torch.tensor([0.5, 0.25, 0.25])
+    repeated = mutual_information(p[[0, 0, 1, 2]])
+    torch.testing.assert_close(mutual_information(p, weights), repeated)
+    torch.testing.assert_close(mutual_information(p, 8 * weights), repeated)
+    torch.testing.assert_close(mutual_information(p, torch.tensor([2, 1, 1])), repeated)
+
+
+def test_selective_accuracy_wants_a_label_for_each_row() -> None:
+    with pytest.raises(ValueError, match=r"and labels \(rows,\) with at least one row, but got \(4, 2\) and \(3,\)\.$"):
+        selective_accuracy(torch.rand(4, 2).softmax(1), torch.zeros(3, dtype=torch.long), torch.ones(1))
+
+
+def test_labels_are_made_where_the_scores_are() -> None:
+    own, foreign = torch.rand(5), torch.rand(4)
+    with torch.device("meta"):  # where tensors go that are made without a thought
+        assert [tensor.device.type for tensor in _ranked(own, foreign)] == ["cpu", "cpu"]
 
 
 def test_the_curves_of_a_score_enclose_its_areas() -> None:

@@ -11,6 +11,8 @@ import torch
 from torch import Tensor
 from torch.nn.functional import nll_loss, one_hot
 
+from spikeslab.errors import check_count
+
 BINS = 15
 
 
@@ -20,20 +22,20 @@ def accuracy(probabilities: Tensor, labels: Tensor) -> float:
     >>> accuracy(torch.tensor([[0.9, 0.1], [0.6, 0.4]]), torch.tensor([0, 1]))
     0.5
     """
-    _check(probabilities, labels)
+    check_predictions(probabilities, labels)
     return float((probabilities.argmax(dim=1) == labels).double().mean())
 
 
 def negative_log_likelihood(probabilities: Tensor, labels: Tensor) -> float:
     """Mean of minus the log of the probability given to the right class, in nats; infinite if one of them is 0."""
-    _check(probabilities, labels)
-    return float(nll_loss(probabilities.double().log(), labels))
+    check_predictions(probabilities, labels)
+    return float(nll_loss(probabilities.double().log(), labels.long()))
 
 
 def brier_score(probabilities: Tensor, labels: Tensor) -> float:
     """Mean squared distance of the probabilities from the one-hot label, summed over classes: from 0 to 2."""
-    _check(probabilities, labels)
-    errors = probabilities.double() - one_hot(labels, probabilities.shape[1])
+    check_predictions(probabilities, labels)
+    errors = probabilities.double() - one_hot(labels.long(), probabilities.shape[1])
     return float(errors.square().sum(dim=1).mean())
 
 
@@ -54,7 +56,8 @@ class Reliability:
 
 def reliability_curve(probabilities: Tensor, labels: Tensor, bins: int = BINS) -> Reliability:
     """Sort rows into bins by their largest probability; bin i holds those in (i/bins, (i+1)/bins]."""
-    _check(probabilities, labels)
+    check_predictions(probabilities, labels)
+    bins = check_count("bins", bins)
     confidence, predicted = probabilities.double().max(dim=1)
     right = (predicted == labels).double()
     position = (confidence * bins).ceil().long().clamp(1, bins) - 1
@@ -69,13 +72,22 @@ def reliability_curve(probabilities: Tensor, labels: Tensor, bins: int = BINS) -
 def expected_calibration_error(probabilities: Tensor, labels: Tensor, bins: int = BINS) -> float:
     """Mean distance of confidence from accuracy over the bins, weighted by their rows (Naeini et al., 2015)."""
     curve = reliability_curve(probabilities, labels, bins)
-    gaps = (curve.confidence - curve.accuracy).abs().nan_to_num()
-    return float((gaps * curve.count).sum() / curve.count.sum())
+    gaps = (curve.confidence - curve.accuracy).abs()
+    return float((torch.where(curve.count > 0, gaps, 0.0) * curve.count).sum() / curve.count.sum())
 
 
-def _check(probabilities: Tensor, labels: Tensor) -> None:
+def check_predictions(probabilities: Tensor, labels: Tensor) -> None:
+    """Raise unless there is a label among the classes for each row of finite probabilities."""
     if probabilities.ndim != 2 or labels.shape != probabilities.shape[:1] or not len(labels):
         raise ValueError(
             f"probabilities must have shape (rows, classes) and labels (rows,) with at least one row, but got "
             f"{tuple(probabilities.shape)} and {tuple(labels.shape)}."
         )
+    broken = int((~probabilities.isfinite()).any(dim=1).sum())
+    if broken:
+        raise ValueError(f"probabilities must be finite, but got NaN or Inf in {broken:,} of {len(labels):,} rows.")
+    if labels.is_floating_point() or labels.is_complex():
+        raise TypeError(f"labels must be integers, but got {labels.dtype}.")
+    low, high, last = int(labels.min()), int(labels.max()), probabilities.shape[1] - 1
+    if low < 0 or high > last:
+        raise ValueError(f"labels must be classes from 0 to {last}, but got {low if low < 0 else high}.")

@@ -7,6 +7,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from spikeslab.metrics.classification import check_predictions
+
 
 @dataclass(frozen=True)
 class Detection:
@@ -77,7 +79,7 @@ def _ranked(own: Tensor, foreign: Tensor) -> tuple[Tensor, Tensor]:
         if scores.ndim != 1 or not len(scores) or not bool(scores.isfinite().all()):
             raise ValueError(f"{name} must be a vector of finite scores, but got the shape {tuple(scores.shape)}.")
     ranks = torch.cat([own, foreign]).double().unique(return_inverse=True)[1].double()
-    labels = torch.cat([torch.zeros(len(own)), torch.ones(len(foreign))]).long()
+    labels = torch.cat([torch.zeros_like(own), torch.ones_like(foreign)]).long()
     return ranks / ranks.max().clamp_min(1.0), labels
 
 
@@ -91,7 +93,8 @@ def selective_accuracy(probabilities: Tensor, labels: Tensor, coverages: Tensor)
     """
     if not bool(((coverages > 0) & (coverages <= 1)).all()):
         raise ValueError(f"coverages must be in (0, 1], but got {coverages.tolist()}.")
+    check_predictions(probabilities, labels)
     confidence, predicted = probabilities.max(dim=1)
     right = (predicted == labels)[confidence.argsort(descending=True)].double()
-    kept = (coverages * len(labels)).round().long().clamp_min(1)
+    kept = (coverages.to(right.device) * len(labels)).round().long().clamp_min(1)
     return right.cumsum(0)[kept - 1] / kept

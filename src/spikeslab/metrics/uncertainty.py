@@ -15,6 +15,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from spikeslab.errors import counted
+
 
 def entropy(probabilities: Tensor) -> Tensor:
     """Entropy in nats over the last dimension, 0 log 0 being 0.
@@ -31,14 +33,20 @@ def mutual_information(probabilities: Tensor, weights: Tensor | None = None) -> 
 
     Args:
         probabilities: Predictions of each sample, of shape (samples, rows, classes).
-        weights: Weight of each sample, summing to 1; equal by default.
+        weights: Weight of each sample, in any unit; equal by default.
     """
-    if probabilities.ndim != 3:
+    if probabilities.ndim != 3 or not len(probabilities):
         raise ValueError(
-            f"probabilities must have the shape (samples, rows, classes), but got {tuple(probabilities.shape)}."
+            f"probabilities must have the shape (samples, rows, classes) with at least one sample, but got "
+            f"{tuple(probabilities.shape)}."
         )
     if weights is None:
-        weights = torch.full((len(probabilities),), 1.0 / len(probabilities))
-    share = weights.to(probabilities).view(-1, 1, 1)
+        weights = torch.ones(len(probabilities))
+    if weights.shape != probabilities.shape[:1] or not bool((weights >= 0).all() and 0 < weights.sum() < torch.inf):
+        raise ValueError(
+            f"weights must be finite numbers >= 0, not all 0, one for each of the "
+            f"{counted(len(probabilities), 'sample')}, but got {weights.tolist()}."
+        )
+    share = (weights / weights.sum()).to(probabilities).view(-1, 1, 1)
     mean = (share * probabilities).sum(dim=0)
     return (entropy(mean) - (share[..., 0] * entropy(probabilities)).sum(dim=0)).clamp_min(0.0)
