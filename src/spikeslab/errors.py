@@ -12,7 +12,7 @@ class SpikeSlabWarning(UserWarning):
 
 
 class NonFiniteError(ArithmeticError):
-    """A weight or a gradient is NaN or infinite."""
+    """A weight, a gradient or a prediction is NaN or infinite."""
 
 
 def check_number(name: str, value: object, allowed: str) -> float:

@@ -7,6 +7,7 @@ import torch
 from sklearn.metrics import log_loss
 from torchmetrics.functional.classification import multiclass_calibration_error
 
+from spikeslab.errors import NonFiniteError
 from spikeslab.metrics import (
     accuracy,
     brier_score,
@@ -74,7 +75,7 @@ def test_other_shapes_are_refused() -> None:
 def test_what_is_no_number_is_not_well_calibrated(metric, value: float) -> None:
     broken = PROBABILITIES.clone()
     broken[1] = value
-    with pytest.raises(ValueError, match=r"^probabilities must be finite, but got NaN or Inf in 1 of 4 rows\.$"):
+    with pytest.raises(NonFiniteError, match=r"^probabilities must be finite, but got NaN or Inf in 1 of 4 rows\.$"):
         metric(broken, LABELS)
 
 

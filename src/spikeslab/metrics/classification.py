@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import nll_loss, one_hot
 
-from spikeslab.errors import check_count
+from spikeslab.errors import NonFiniteError, check_count
 
 BINS = 15
 
@@ -85,7 +85,7 @@ def check_predictions(probabilities: Tensor, labels: Tensor) -> None:
         )
     broken = int((~probabilities.isfinite()).any(dim=1).sum())
     if broken:
-        raise ValueError(f"probabilities must be finite, but got NaN or Inf in {broken:,} of {len(labels):,} rows.")
+        raise NonFiniteError(f"probabilities must be finite, but got NaN or Inf in {broken:,} of {len(labels):,} rows.")
     if labels.is_floating_point() or labels.is_complex():
         raise TypeError(f"labels must be integers, but got {labels.dtype}.")
     low, high, last = int(labels.min()), int(labels.max()), probabilities.shape[1] - 1
