@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -34,6 +35,21 @@ def test_prediction_is_the_average_over_all_samples():
     prediction = chains.predictive(inputs, batch_size=2)
     torch.testing.assert_close(prediction.epistemic, torch.stack(values).var(0, correction=0))
     torch.testing.assert_close(prediction.variance, prediction.mean * (1 - prediction.mean))
+
+
+def test_samples_and_their_weights_are_counted_chain_after_chain():
+    posteriors, inputs = [chain(0, 4), chain(1, 2)], torch.randn(5, 3)
+    for posterior, weight in zip(posteriors, (1.0, 3.0), strict=True):
+        posterior.records = [replace(record, weight=weight) for record in posterior.records]
+    chains = Chains(posteriors)
+    assert chains.weights.tolist() == pytest.approx([0.1] * 4 + [0.3] * 2)
+    with torch.no_grad():
+        values = torch.stack([chains.sample(index)(inputs).softmax(1) for index in range(6)])
+        assert torch.equal(chains.sample(-1)(inputs), posteriors[1].sample(1)(inputs))
+    torch.testing.assert_close(torch.einsum("s,sij->ij", chains.weights.float(), values), chains.predict(inputs))
+    for index in (6, -7):
+        with pytest.raises(IndexError, match=rf"^index must be that of one of 6 samples, but got {index}\.$"):
+            chains.sample(index)
 
 
 def test_inference_data_has_parameters_predictions_and_steps():

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-import torch  # noqa: F401 - the doctest needs it
+import torch
 from torch import Tensor, nn
 
 from spikeslab.errors import quoted
@@ -65,6 +65,20 @@ class Chains:
     def __len__(self) -> int:
         """Samples of all chains."""
         return sum(map(len, self.posteriors))
+
+    @property
+    def weights(self) -> Tensor:
+        """Weight of each sample, chain after chain, summing to 1 over all of them."""
+        raw = torch.tensor([record.weight for p in self.posteriors for record in p.records], dtype=torch.float64)
+        return raw / raw.sum()
+
+    def sample(self, index: int) -> nn.Module:
+        """A copy of the model with the weights and buffers of sample ``index``, counted chain after chain."""
+        places = [(posterior, place) for posterior in self.posteriors for place in range(len(posterior))]
+        if not -len(places) <= index < len(places):
+            raise IndexError(f"index must be that of one of {len(places)} samples, but got {index}.")
+        posterior, place = places[index]
+        return posterior.sample(place)
 
     def predict(self, *inputs: Any, batch_size: int | None = None) -> Tensor:
         """Mean over the samples of all chains; arguments as in :meth:`Posterior.predict`."""
