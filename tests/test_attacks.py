@@ -1,9 +1,13 @@
+import copy
+import math
+
 import pytest
 import torch
 from torch import nn
 
 import spikeslab as ss
 from spikeslab.attacks import fgsm, fgsm_direction, move, of_model, of_posterior, pgd
+from spikeslab.posterior import Chains
 
 
 @pytest.fixture
@@ -137,5 +141,77 @@ def test_attacks_leave_no_trace(posterior: ss.Posterior) -> None:
 def test_bad_arguments_are_refused(linear: nn.Module) -> None:
     with pytest.raises(ValueError, match=r"^zeta must be a number >= 0, but got -0\.1\.$"):
         fgsm(of_model(linear), torch.rand(1, 3), -0.1)
-    with pytest.raises(ValueError, match=r"^steps must be an integer >= 1, but got 0\.$"):
-        pgd(of_model(linear), torch.rand(1, 3), 0.1, steps=0)
+    for step_size in (None, 0.1):
+        with pytest.raises(ValueError, match=r"^steps must be an integer >= 1, but got 0\.$"):
+            pgd(of_model(linear), torch.rand(1, 3), 0.1, steps=0, step_size=step_size)
+
+
+@pytest.mark.parametrize("attack", [fgsm, pgd])
+def test_other_inputs_than_those_in_the_unit_interval_are_refused(linear: nn.Module, attack) -> None:
+    target = of_model(linear)
+    with pytest.raises(
+        TypeError, match=r"^x must be floating-point numbers in \[0, 1\], but got torch\.uint8: divide by"
+    ):
+        attack(target, torch.ones(1, 3, dtype=torch.uint8), 0.1)
+    message = r"^x must be in \[0, 1\], but got numbers from -1 to 2: normalise in the transform of the target\.$"
+    with pytest.raises(ValueError, match=message):
+        attack(target, torch.tensor([[-1.0, 0.5, 2.0]]), 0.0)
+    with pytest.raises(ValueError, match=r"^x must be in \[0, 1\], but got numbers from nan to nan"):
+        attack(target, torch.tensor([[math.nan, 0.5, 0.5]]), 0.0)
+
+
+@pytest.mark.parametrize("attack", [fgsm, pgd])
+def test_other_labels_than_one_class_for_each_row_are_refused(linear: nn.Module, attack) -> None:
+    target, x = of_model(linear), torch.rand(2, 3)
+    for labels, found in (
+        (torch.tensor([1]), r"torch.int64 of the shape \(1,\)"),
+        (torch.tensor([[1], [0]]), r"torch.int64 of the shape \(2, 1\)"),
+        (torch.tensor([1.0, 0.0]), r"torch.float32 of the shape \(2,\)"),
+    ):
+        with pytest.raises(ValueError, match=rf"^labels must be integers, one for each of 2 rows, but got {found}\.$"):
+            attack(target, x, 0.1, labels)
+    for wrong in (2, -1):
+        with pytest.raises(ValueError, match=rf"^labels must be classes from 0 to 1, but got {wrong}\.$"):
+            attack(target, x, 0.1, torch.tensor([0, wrong]))
+    assert torch.equal(attack(target, x, 0.1, torch.tensor([0, 1]).int()), attack(target, x, 0.1, torch.tensor([0, 1])))
+
+
+def test_a_posterior_without_samples_is_refused(posterior: ss.Posterior) -> None:
+    empty = ss.Posterior(nn.Linear(1, 2))
+    for none in (empty, Chains([empty, empty])):
+        with pytest.raises(ValueError, match=r"^posterior must hold at least one sample, but got none\.$"):
+            of_posterior(none)
+    with pytest.raises(ValueError, match=r"^indices must be those of at least one sample, but got none\.$"):
+        of_posterior(posterior, [])
+    with pytest.raises(IndexError, match=r"^index must be that of one of 5 samples, but got 5\.$"):
+        of_posterior(posterior, [5])
+
+
+def test_several_chains_are_the_average_that_they_predict(posterior: ss.Posterior) -> None:
+    # The second chain has the first two samples once more, with their weights 1 and 2.
+    second = copy.copy(posterior)
+    second.records = second.records[:2]
+    chains, x = Chains([posterior, second]), torch.rand(6, 1, 3, 3)
+    assert torch.allclose(of_posterior(chains)(x).exp(), chains.predict(x), atol=1e-6)
+    chosen = of_posterior(chains, [2, 6])(x).exp()
+    three, two = (of_model(posterior.sample(index))(x).exp() for index in (2, 1))
+    assert torch.allclose(chosen, (3 * three + 2 * two) / 5, atol=1e-6)
+
+
+def test_a_network_that_is_fed_normalised_inputs_is_attacked_in_pixels(posterior: ss.Posterior) -> None:
+    def normalize(x: torch.Tensor) -> torch.Tensor:
+        return (x - 0.3) / -0.2  # the sign would turn the attack round if it were left out of the gradient
+
+    class Inside(nn.Module):
+        def __init__(self, model: nn.Module) -> None:
+            super().__init__()
+            self.model = model
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return self.model(normalize(x))
+
+    x, inside = torch.rand(6, 1, 3, 3), Inside(posterior.sample(2))
+    for attack in (fgsm, pgd):
+        expected = attack(of_model(inside), x, 0.1)
+        assert torch.equal(attack(of_model(inside.model, transform=normalize), x, 0.1), expected)
+        assert torch.equal(attack(of_posterior(posterior, [2], transform=normalize), x, 0.1), expected)

@@ -25,33 +25,46 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import logsigmoid
 
-from spikeslab.errors import check_count, check_number
-from spikeslab.posterior import Posterior
+from spikeslab.errors import check_count, check_number, counted
+from spikeslab.posterior import Chains, Posterior
 from spikeslab.posterior.modes import evaluating
 
 LogProbabilities: TypeAlias = Callable[[Tensor], Tensor]
 
 
-def of_model(model: nn.Module) -> LogProbabilities:
-    """Log-probabilities of one network that returns logits, in evaluation mode."""
+def of_model(model: nn.Module, transform: Callable[[Tensor], Tensor] | None = None) -> LogProbabilities:
+    """Log-probabilities of one network that returns logits, in evaluation mode.
+
+    Args:
+        model: The network.
+        transform: From inputs in [0, 1] to those of the network, such as their normalisation; differentiable.
+    """
 
     def log_probabilities(x: Tensor) -> Tensor:
         with evaluating(model):
-            logits: Tensor = model(x)
+            logits: Tensor = model(x if transform is None else transform(x))
         return _log_softmax(logits)
 
     return log_probabilities
 
 
-def of_posterior(posterior: Posterior, indices: Sequence[int] | None = None) -> LogProbabilities:
+def of_posterior(
+    posterior: Posterior | Chains,
+    indices: Sequence[int] | None = None,
+    transform: Callable[[Tensor], Tensor] | None = None,
+) -> LogProbabilities:
     """Log of the averaged probabilities of a posterior, whose gradient is that of the average itself.
 
     Args:
-        posterior: The posterior.
-        indices: The samples that are averaged; all of them by default.
+        posterior: The posterior of one chain or of several.
+        indices: The samples that are averaged, counted chain after chain; all of them by default.
+        transform: As in :func:`of_model`.
     """
     indices = range(len(posterior)) if indices is None else indices
-    samples = [of_model(posterior.sample(index)) for index in indices]
+    if not len(indices):
+        what = "indices must be those of" if len(posterior) else "posterior must hold"
+        raise ValueError(f"{what} at least one sample, but got none.")
+    samples = [of_model(posterior.sample(index), transform) for index in indices]
     weights = posterior.weights[list(indices)]
     log_weights = (weights / weights.sum()).log()
 
@@ -71,16 +84,19 @@ def fgsm(target: LogProbabilities, x: Tensor, zeta: float, labels: Tensor | None
         zeta: Largest change of a pixel.
         labels: Labels whose probability is lowered; the predicted ones where they are not given.
     """
+    check_number("zeta", zeta, ">= 0")
     return move(x, fgsm_direction(target, x, labels), zeta)
 
 
 def fgsm_direction(target: LogProbabilities, x: Tensor, labels: Tensor | None = None) -> Tensor:
     """Where :func:`fgsm` goes, -1, 0 or 1 for each pixel: the same for every ``zeta``, so one is enough for a curve."""
+    _check_inputs(x)
     return -_gradient(target, x, labels).sign()
 
 
 def move(x: Tensor, direction: Tensor, zeta: float) -> Tensor:
     """Inputs after a step of size ``zeta``, clipped to [0, 1]."""
+    _check_inputs(x)
     return (x + check_number("zeta", zeta, ">= 0") * direction).clamp(0.0, 1.0)
 
 
@@ -105,10 +121,9 @@ def pgd(
         step_size: Size of a step; by default ``2.5 * zeta / steps``, which reaches the border from any start.
         generator: Where given, the attack starts at a random place within ``zeta``.
     """
-    zeta = check_number("zeta", zeta, ">= 0")
-    size = (
-        2.5 * zeta / check_count("steps", steps) if step_size is None else check_number("step_size", step_size, "> 0")
-    )
+    _check_inputs(x)
+    zeta, steps = check_number("zeta", zeta, ">= 0"), check_count("steps", steps)
+    size = 2.5 * zeta / steps if step_size is None else check_number("step_size", step_size, "> 0")
     if labels is None:
         with torch.no_grad():
             labels = target(x).argmax(dim=1)
@@ -127,10 +142,34 @@ def _gradient(target: LogProbabilities, x: Tensor, labels: Tensor | None) -> Ten
     with torch.enable_grad():
         x = x.detach().requires_grad_()
         scores = target(x)
-        chosen = scores.max(dim=1).values if labels is None else scores.gather(1, labels[:, None]).squeeze(1)
+        chosen = scores.max(dim=1).values if labels is None else _of_labels(scores, labels)
         # Rows do not depend on each other, so the gradient of the sum is that of each.
         (gradient,) = torch.autograd.grad(chosen.sum(), x)
     return gradient
+
+
+def _check_inputs(x: Tensor) -> None:
+    if not x.is_floating_point():
+        raise TypeError(f"x must be floating-point numbers in [0, 1], but got {x.dtype}: divide bytes by 255.")
+    if not bool(((x >= 0.0) & (x <= 1.0)).all()):
+        raise ValueError(
+            f"x must be in [0, 1], but got numbers from {float(x.min()):.3g} to {float(x.max()):.3g}: normalise in the "
+            "transform of the target."
+        )
+
+
+def _of_labels(scores: Tensor, labels: Tensor) -> Tensor:
+    """The score of each row's label."""
+    rows, classes = scores.shape
+    if labels.shape != (rows,) or labels.is_floating_point():
+        raise ValueError(
+            f"labels must be integers, one for each of {counted(rows, 'row')}, but got {labels.dtype} of the shape "
+            f"{tuple(labels.shape)}."
+        )
+    if not bool(((labels >= 0) & (labels < classes)).all()):
+        odd = labels[(labels < 0) | (labels >= classes)]
+        raise ValueError(f"labels must be classes from 0 to {classes - 1}, but got {int(odd[0])}.")
+    return scores.gather(1, labels[:, None].long()).squeeze(1)
 
 
 def _log_softmax(logits: Tensor) -> Tensor:
