@@ -7,10 +7,12 @@ import re
 import shutil
 from collections.abc import Iterator
 from dataclasses import replace
+from hashlib import sha256
 from pathlib import Path
 
 import pytest
 import torch
+from safetensors.torch import load_file, save_file
 
 from spikeslab.attacks import fgsm, of_model, of_posterior
 from spikeslab.cli.app import run as cli
@@ -27,11 +29,13 @@ from spikeslab.experiments.adversarial import (
 )
 from spikeslab.experiments.adversarial_tables import accuracy_table, curves_table, paper_curve
 from spikeslab.experiments.cells import SettingsError
+from spikeslab.experiments.image_predictions import read_predictions
 from spikeslab.experiments.image_recipes import RECIPES, Recipe
-from spikeslab.experiments.image_runs import METHODS, ImageRun, read_network, read_predictions, run_images
+from spikeslab.experiments.image_runs import METHODS, ImageRun, read_network, run_images
 from spikeslab.report.tables import Estimate
+from spikeslab.training import CheckpointError
 
-TINY = Recipe("tuned", batch_size=20, lr=0.1, temperature=1.0, v0=0.05, v1=0.1, samples=3)
+TINY = Recipe("tuned", batch_size=20, lr=0.1, temperature=1.0, v0=0.05, v1=0.1, samples=3, chains=2)
 
 
 def bars(rows: int, seed: int) -> tuple[torch.Tensor, torch.Tensor]:
@@ -58,6 +62,8 @@ def plan(tmp_path_factory: pytest.TempPathFactory) -> Iterator[AdversarialPlan]:
             run = ImageRun("mnist", method, TINY, 2, held_out=40)
             run_images(run, runs / "mnist", data, data.x_test, progress=False, report=False)
         shutil.copytree(runs / "mnist", runs / "fashion")
+        for path in (runs / "fashion").glob("*/result.json"):
+            path.write_text(path.read_text().replace('"dataset": "mnist"', '"dataset": "fashion"'))
         yield AdversarialPlan(adversarial.DATASETS, METHODS, "tuned", 2, images=24, runs=runs)
 
 
@@ -167,8 +173,8 @@ def test_the_attack_on_one_sample_follows_the_last_and_the_average_predicts(plan
     samples = read_predictions(plan.folder("mnist", "sghmc"))["test.samples"]
     targets = adversarial.read_targets(replace(plan, samples=2), Contest("mnist", "sghmc", "single"))
     with torch.no_grad():
-        torch.testing.assert_close(targets.attacked(x).exp(), samples[2])
-        torch.testing.assert_close(targets.defence(x).exp(), samples[[0, 2]].mean(0))
+        torch.testing.assert_close(targets.attacked(x).exp(), samples[5])
+        torch.testing.assert_close(targets.defence(x).exp(), samples[[2, 5]].mean(0))
 
 
 def test_one_sample_is_attacked_the_same_in_both_ways(plan, x, y):
@@ -189,10 +195,26 @@ def test_what_is_done_is_read_and_other_settings_are_refused(plan, tmp_path, mon
     work = adversarial.work
     monkeypatch.setattr(adversarial, "work", lambda plan, cell: worked.append(cell.method) or work(plan, cell))
     assert run_adversarial(small, tmp_path, done.append) == first
-    assert worked == ["mnist vanilla itself 20"]
+    digest = sha256((plan.folder("mnist", "vanilla") / "network.safetensors").read_bytes()).hexdigest()[:12]
+    assert worked == [f"mnist vanilla itself 20 {digest}"]
     assert done == [2, 1]
     with pytest.raises(SettingsError, match=r"was made with --attack fgsm instead of --attack pgd$"):
         run_adversarial(replace(small, attack="pgd"), tmp_path)
+
+
+def test_a_network_that_was_trained_anew_is_attacked_anew(plan, tmp_path):
+    small = replace(plan, datasets=("mnist",), methods=("vanilla",), runs=tmp_path)
+    shutil.copytree(plan.runs / "mnist", tmp_path / "mnist")
+    before = run_adversarial(small, tmp_path / "out")
+    network = small.folder("mnist", "vanilla") / "network.safetensors"
+    save_file({name: torch.zeros_like(tensor) for name, tensor in load_file(network).items()}, network)
+    assert run_adversarial(small, tmp_path / "out") != before
+
+
+def test_a_run_of_other_settings_is_not_attacked(plan, tmp_path, monkeypatch):
+    monkeypatch.setitem(RECIPES, "tuned", lambda dataset: replace(TINY, v0=0.125))
+    with pytest.raises(CheckpointError, match=r"v0 was [0-9.]+ and is now 0.125\.$"):
+        check_runs(replace(plan, datasets=("mnist",), methods=("sghmc-sa",)))
 
 
 def test_tables_have_the_papers_numbers_beside_ours(plan, curves):
@@ -269,7 +291,7 @@ def test_a_missing_run_is_named_with_the_command_that_makes_it(plan, tmp_path, c
 
 
 def test_more_samples_or_images_than_there_are_are_refused(plan):
-    message = f"--samples must be at most the 3 that {plan.folder('mnist', 'sghmc')} has, but got 9."
+    message = f"--samples must be at most the 6 that {plan.folder('mnist', 'sghmc')} has, but got 9."
     with pytest.raises(ValueError, match=f"^{re.escape(message)}$"):
         check_runs(replace(plan, samples=9))
     with pytest.raises(ValueError, match=r"^--images must be at most 24, but got 25\.$"):

@@ -14,13 +14,14 @@ import torch
 from spikeslab.cli.app import run as run_cli
 from spikeslab.datasets.images import DIGITS, LOADERS, Images
 from spikeslab.experiments import image_runs, image_tables
+from spikeslab.experiments.image_predictions import Part, describe, read_predictions
 from spikeslab.experiments.image_recipes import RECIPES, paper_recipe, tuned_recipe
-from spikeslab.experiments.image_runs import ImageRun, build, load_images, read_predictions, run_images
+from spikeslab.experiments.image_runs import ImageRun, build, load_images, read_network, run_images, train
 from spikeslab.experiments.image_tables import Trained
 from spikeslab.priors import SA, Fixed
-from spikeslab.training import Every
+from spikeslab.training import CheckpointError, Every
 
-SMALL = replace(tuned_recipe("mnist"), name="small", batch_size=20, samples=3)
+SMALL = replace(tuned_recipe("mnist"), name="small", batch_size=20, samples=3, chains=1)
 
 
 def small_images(rows: int = 60, seed: int = 0) -> Images:
@@ -99,15 +100,75 @@ def test_a_run_that_was_stopped_ends_in_the_same_bits(tmp_path: Path, monkeypatc
         assert torch.equal(tensor, halves[name]), name
 
 
+def test_chains_share_the_epochs_start_apart_and_are_averaged_together(tmp_path: Path) -> None:
+    run = small_run(recipe=replace(SMALL, chains=3), epochs=4, seed=2)
+    chains = run.of_chains(tmp_path)
+    assert [(chain.epochs, chain.seed, folder.name) for chain, folder in chains] == [
+        (1, 6, "chain-0"),
+        (1, 7, "chain-1"),
+        (2, 8, "chain-2"),
+    ]
+    result = run_small(run, tmp_path)
+    folder = tmp_path / run.name
+    predictions = read_predictions(folder)
+    assert result["samples"] == sum(min(3, 2 * chain.epochs) for chain, _ in chains)
+    model, posterior = read_network(run, folder)
+    assert posterior is not None
+    images = run.normalize(DATA.x_test)
+    torch.testing.assert_close(posterior.predict(images), predictions["test.samples"].mean(0), rtol=1e-4, atol=1e-6)
+    torch.testing.assert_close(model(images).softmax(1), predictions["test.point"], rtol=1e-4, atol=1e-6)
+    # One of the chains is the same alone.
+    alone, _ = chains[1]
+    network = train(alone, tmp_path / "alone", DATA, progress=False, report=False)
+    torch.testing.assert_close(network.model.state_dict(), posterior.posteriors[1].sample(-1).state_dict())
+
+
+def test_more_chains_than_epochs_are_not_begun_and_adam_has_one(tmp_path: Path) -> None:
+    many = replace(SMALL, chains=3)
+    assert [chain.epochs for chain, _ in small_run(recipe=many, epochs=2).of_chains(tmp_path)] == [1, 1]
+    assert [folder for _, folder in small_run("dropout", recipe=many).of_chains(tmp_path)] == [tmp_path]
+
+
+def test_a_finished_run_of_other_settings_is_refused(tmp_path: Path) -> None:
+    run_small(small_run(), tmp_path)
+    other = small_run(recipe=replace(SMALL, v0=0.25))
+    with pytest.raises(CheckpointError) as caught:
+        run_small(other, tmp_path)
+    assert str(caught.value) == (
+        f"settings must be those with which {tmp_path / other.name} was made, but v0 was {SMALL.v0} and is now 0.25."
+    )
+
+
+def test_predictions_that_are_gone_are_named(tmp_path: Path) -> None:
+    run_small(small_run(), tmp_path)
+    folder = tmp_path / small_run().name
+    (folder / "predictions.safetensors").unlink()
+    with pytest.raises(CheckpointError, match=r"predictions\.safetensors must be the predictions of the run, but"):
+        read_predictions(folder)
+
+
+def test_training_sees_neither_the_test_nor_the_held_out_images(tmp_path: Path) -> None:
+    blind = Images(DATA.x_train, DATA.y_train, torch.empty(0), torch.empty(0), DIGITS)
+    network = train(small_run(), tmp_path / "blind", blind, progress=False, report=False)
+    _, _, x_held, _ = DATA.hold_out(20)
+    swapped = DATA.x_train.clone()
+    held = (DATA.x_train.flatten(1)[:, None] == x_held.flatten(1)[None]).all(-1).any(1)
+    assert int(held.sum()) == 20
+    swapped[held] = 255 - swapped[held]
+    changed = Images(swapped, DATA.y_train, DATA.x_test, DATA.y_test, DIGITS)
+    again = train(small_run(), tmp_path / "changed", changed, progress=False, report=False)
+    torch.testing.assert_close(network.model.state_dict(), again.model.state_dict(), rtol=0, atol=0)
+
+
 def test_only_the_held_out_images_are_kept_from_training() -> None:
     x, y, x_held, y_held = DATA.hold_out(20)
     assert (len(y), len(y_held)) == (40, 20)
-    both = torch.cat([x, x_held]).flatten(1).sort(0).values
-    assert torch.equal(both, DATA.x_train.flatten(1).sort(0).values)
+    rows = sorted(map(bytes, torch.cat([x, x_held]).flatten(1).numpy()))
+    assert rows == sorted(map(bytes, DATA.x_train.flatten(1).numpy()))
 
 
 def test_the_two_samplers_differ_in_the_adaptation_only() -> None:
-    plain, adaptive = (SMALL.prior(adaptive=adaptive) for adaptive in (False, True))
+    plain, adaptive = (SMALL.prior(adaptive, 100) for adaptive in (False, True))
     assert isinstance(plain.pop("adapt"), Fixed)
     assert isinstance(adaptive.pop("adapt"), SA)
     assert plain == adaptive
@@ -139,6 +200,14 @@ def test_the_tuned_learning_rate_has_fallen_when_samples_are_taken() -> None:
     assert schedule(burn_in) == schedule(1000) == recipe.sampling_lr
 
 
+def test_samples_are_taken_in_the_troughs_of_waves() -> None:
+    recipe = replace(tuned_recipe("mnist"), sampling_lr=0.01, crest_lr=0.05)
+    burn_in, thin = recipe.thinning(1000)
+    schedule = recipe.learning_rate(1000)
+    assert [schedule(burn_in + k * thin) for k in range(recipe.samples + 1)] == [0.01] * (recipe.samples + 1)
+    assert schedule(burn_in + thin // 2) == pytest.approx(0.05, rel=0.1)
+
+
 def test_dropout_drops_in_its_baseline_only() -> None:
     rates = {method: build(small_run(method), 40, None).model.dropout.p for method in image_runs.METHODS}
     assert rates == {"vanilla": 0.0, "dropout": 0.5, "sghmc": 0.0, "sghmc-sa": 0.0}
@@ -155,10 +224,10 @@ def trained(method: str, right: list[list[bool]], samples: bool) -> Trained:
             one |= {"test.samples": probabilities[None], "foreign.samples": torch.full((1, 4, 10), 0.1)}
         predictions.append(one)
     parts = {
-        "test": image_runs.Part(torch.empty(0), torch.zeros(len(right[0]), dtype=torch.long)),
-        "foreign": image_runs.Part(torch.empty(0)),
+        "test": Part(torch.empty(0), torch.zeros(len(right[0]), dtype=torch.long)),
+        "foreign": Part(torch.empty(0)),
     }
-    results = [{"samples": int(samples), **image_runs.describe(each, parts)} for each in predictions]
+    results = [{"samples": int(samples), **describe(each, parts)} for each in predictions]
     for result in results:
         result["held_out"] = result["test"]
     return Trained(method, "paper", results, predictions)

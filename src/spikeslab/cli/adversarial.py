@@ -86,7 +86,7 @@ def adversarial(
         )
         try:
             check_runs(plan)
-        except FileNotFoundError as error:
+        except (FileNotFoundError, CheckpointError) as error:
             raise InputError(str(error)) from error
     if not resume and (out / CELLS).exists():
         raise InputError(

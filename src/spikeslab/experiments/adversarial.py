@@ -14,11 +14,12 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
+from hashlib import sha256
 from importlib.metadata import version
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple, cast
 
 import torch
 from torch import Tensor, nn
@@ -27,10 +28,10 @@ from spikeslab.attacks import LogProbabilities, fgsm_direction, move, of_model, 
 from spikeslab.datasets.images import LOADERS
 from spikeslab.experiments.cells import Cell, CellFile, Record, run_cells
 from spikeslab.experiments.image_recipes import RECIPES
-from spikeslab.experiments.image_runs import RESULT, ImageRun, read_network
+from spikeslab.experiments.image_runs import NETWORK, RESULT, ImageRun, read_network, read_result
 from spikeslab.experiments.image_study import ImagePlan
 from spikeslab.metrics import entropy
-from spikeslab.posterior import Posterior
+from spikeslab.posterior import Chains
 from spikeslab.report.tables import Estimate, Run
 
 DATASETS = ("mnist", "fashion")
@@ -101,8 +102,10 @@ class AdversarialPlan:
         return [Contest(d, method, kind) for d in self.datasets for method in self.methods for kind in KINDS[method]]
 
     def pieces(self, contest: Contest) -> list[Cell]:
-        """The pieces of a curve, each with its first image."""
-        return [Cell(" ".join((*contest, str(start))), self.seed) for start in range(0, self.images, PIECE)]
+        """The pieces of a curve, each with its first image and the digest of the network, which may be trained anew."""
+        network = self.folder(contest.dataset, contest.method) / NETWORK
+        digest = sha256(network.read_bytes()).hexdigest()[:12]
+        return [Cell(" ".join((*contest, str(start), digest)), self.seed) for start in range(0, self.images, PIECE)]
 
     @property
     def cells(self) -> list[Cell]:
@@ -152,6 +155,7 @@ def check_runs(plan: AdversarialPlan) -> None:
 
     Raises:
         FileNotFoundError: If a run is missing or has not finished; the message has the command that makes it.
+        CheckpointError: If a run was done with other settings.
         ValueError: If there are fewer images or samples than wanted.
     """
     for dataset in plan.datasets:
@@ -163,7 +167,7 @@ def check_runs(plan: AdversarialPlan) -> None:
                 f"{'it' if len(missing) == 1 else 'them'} with `{need.command} --out {plan.runs / dataset} --resume`."
             )
         for method in plan.methods:
-            result = json.loads((plan.folder(dataset, method) / RESULT).read_text(encoding="utf-8"))
+            result = _result(plan, dataset, method)
             if result["samples"] and (plan.samples or 1) > result["samples"]:
                 raise ValueError(
                     f"--samples must be at most the {result['samples']} that {plan.folder(dataset, method)} has, but "
@@ -172,6 +176,13 @@ def check_runs(plan: AdversarialPlan) -> None:
         found = len(LOADERS[dataset](plan.data_dir).y_test)
         if plan.images > found:
             raise ValueError(f"--images must be at most {found:,}, but got {plan.images}.")
+
+
+def _result(plan: AdversarialPlan, dataset: str, method: str) -> dict[str, Any]:
+    """What a finished run found; how many images it held out does not matter here."""
+    run, folder = plan.image_run(dataset, method), plan.folder(dataset, method)
+    held_out = json.loads((folder / RESULT).read_text(encoding="utf-8"))["settings"]["held_out"]
+    return cast(dict[str, Any], read_result(replace(run, held_out=held_out), folder))
 
 
 def run_adversarial(
@@ -204,7 +215,7 @@ def run_adversarial(
 
 def work(plan: AdversarialPlan, cell: Cell) -> Record:
     """One piece of one curve."""
-    *names, start = cell.method.split()
+    *names, start, _ = cell.method.split()
     contest = Contest(*names)
     data = LOADERS[contest.dataset](plan.data_dir)
     rows = slice(int(start), min(int(start) + PIECE, plan.images))
@@ -227,7 +238,7 @@ def read_targets(plan: AdversarialPlan, contest: Contest) -> Targets:
     return targets(model, posterior, contest.kind, plan.samples)
 
 
-def targets(model: nn.Module, posterior: Posterior | None, kind: str, samples: int | None = None) -> Targets:
+def targets(model: nn.Module, posterior: Chains | None, kind: str, samples: int | None = None) -> Targets:
     """The targets of a kind of attack on a network, or on the average of its posterior."""
     if posterior is None:
         return Targets(of_model(model), of_model(model), 1)

@@ -8,7 +8,8 @@ import torch
 from matplotlib.figure import Figure
 from torch import Tensor
 
-from spikeslab.experiments.image_runs import FOREIGN, OTHER, kinds_of
+from spikeslab.experiments.image_predictions import FOREIGN, kinds_of
+from spikeslab.experiments.image_runs import OTHER
 from spikeslab.experiments.image_tables import NAMES, TITLES, Trained
 from spikeslab.metrics import entropy, mutual_information, reliability_curve, selective_accuracy
 from spikeslab.report import plots

@@ -1,7 +1,8 @@
 """One method on one image set: a run in a folder, from the first step to predictions of the test images.
 
 The four methods of section 5.2: Vanilla and Dropout, trained with Adam; SGHMC, with the spike-and-slab prior of the
-first fully connected layer frozen at its initial values; SGHMC-SA, which adapts it. 5,000 training images are held out
+first fully connected layer frozen at its initial values; SGHMC-SA, which adapts it. A recipe may share the epochs of
+the samplers out among several chains, which start apart and are averaged together. 5,000 training images are held out
 for all choices; the test images are predicted once, after the last step, and so are those of the other data set, which
 the network should be unsure of.
 """
@@ -10,8 +11,8 @@ from __future__ import annotations
 
 import json
 import warnings
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -23,17 +24,17 @@ from torch.optim import Adam, Optimizer
 from spikeslab.datasets.augmentation import PLAIN, Augment, Normalize
 from spikeslab.datasets.images import LOADERS, Images
 from spikeslab.errors import SpikeSlabWarning, check_choice
+from spikeslab.experiments.image_predictions import FOREIGN, PREDICTIONS, Part, describe, predict
 from spikeslab.experiments.image_recipes import Recipe
 from spikeslab.files import write_atomically
-from spikeslab.metrics import detection, entropy, mutual_information
 from spikeslab.models import CNN, BatchNormCNN
-from spikeslab.posterior import Posterior
-from spikeslab.posterior.modes import evaluating
+from spikeslab.posterior import Chains, Posterior
 from spikeslab.priors import SpikeSlab
 from spikeslab.samplers import SGHMC
 from spikeslab.selection import select_weights
 from spikeslab.training import (
     Callback,
+    CheckpointError,
     Collect,
     Evaluate,
     Every,
@@ -50,9 +51,8 @@ from spikeslab.training.log import finite
 ADAM = ("vanilla", "dropout")
 METHODS = (*ADAM, "sghmc", "sghmc-sa")
 HELD_OUT = 5000
-FOREIGN = "foreign"
 OTHER = {"mnist": "fashion", "fashion": "mnist"}
-NETWORK, PREDICTIONS, RESULT = "network.safetensors", "predictions.safetensors", "result.json"
+NETWORK, RESULT = "network.safetensors", "result.json"
 
 
 @dataclass(frozen=True)
@@ -91,17 +91,32 @@ class ImageRun:
         """How images become numbers."""
         return Augment(self.dataset).normalize if self.augment else PLAIN
 
+    @property
+    def chains(self) -> int:
+        """Number of its chains; a point estimate is one."""
+        return 1 if self.method in ADAM else min(self.recipe.chains, self.epochs)
+
+    def of_chains(self, folder: Path) -> list[tuple[ImageRun, Path]]:
+        """Its chains as runs of their own with their folders: they share its epochs and have their own seeds."""
+        if self.chains == 1:
+            return [(replace(self, recipe=replace(self.recipe, chains=1)), folder)]
+        return [
+            (
+                replace(
+                    self,
+                    recipe=replace(self.recipe, chains=1),
+                    epochs=(self.epochs + index) // self.chains,
+                    seed=self.chains * self.seed + index,
+                ),
+                folder / f"chain-{index}",
+            )
+            for index in range(self.chains)
+        ]
+
     def settings(self) -> dict[str, Any]:
         """What decides the result, for the record of the run: of the recipe, what this method uses."""
-        return {**asdict(self), "recipe": self.recipe.settings(sampled=self.method not in ADAM)}
-
-
-@dataclass(frozen=True)
-class Part:
-    """Images in bytes that are predicted after the last step, with their labels where these mean something."""
-
-    images: Tensor
-    labels: Tensor | None = None
+        chains = {"chains": self.chains} if self.chains > 1 else {}
+        return {**asdict(self), "recipe": self.recipe.settings(sampled=self.method not in ADAM), **chains}
 
 
 @dataclass(frozen=True)
@@ -123,7 +138,8 @@ def build(run: ImageRun, num_data: int, folder: Path | None) -> Network:
     weights = select_weights(model, "fc1.weight")
     with warnings.catch_warnings():  # the paper's spike is wider than its slab, as the docs say
         warnings.simplefilter("ignore", SpikeSlabWarning)
-        prior = SpikeSlab(weights, **run.recipe.prior(adaptive=run.method == "sghmc-sa"))
+        size = sum(weight.numel() for weight in weights.values())
+        prior = SpikeSlab(weights, **run.recipe.prior(run.method == "sghmc-sa", size))
     settings = run.recipe.sampler(num_data, run.epochs * steps_per_epoch)
     sampler = SGHMC(model.parameters(), prior=prior, seed=run.seed, **settings)
     burn_in, thin = run.recipe.thinning(run.epochs * steps_per_epoch)
@@ -138,36 +154,52 @@ def _model(run: ImageRun) -> nn.Module:
     return model.to(memory_format=torch.channels_last)  # type: ignore[call-overload, no-any-return]
 
 
-def read_network(run: ImageRun, folder: Path) -> tuple[nn.Module, Posterior | None]:
-    """The last weights of a finished run in its folder, and its posterior where it has one; nothing is written."""
+def read_network(run: ImageRun, folder: Path) -> tuple[nn.Module, Chains | None]:
+    """The last weights of a finished run in its folder, and its samples where it has some; nothing is written."""
     model = _model(run)
     model.load_state_dict(load_file(folder / NETWORK))
     if run.method in ADAM:
         return model, None
-    return model, Posterior.load(folder / "posterior", model)
+    return model, Chains([Posterior.load(place / "posterior", model) for _, place in run.of_chains(folder)])
 
 
-def run_images(
+def read_result(run: ImageRun, folder: Path) -> dict[str, Any] | None:
+    """What a finished run found, or ``None`` if it has not finished.
+
+    Raises:
+        CheckpointError: If it was done with other settings.
+    """
+    path = folder / RESULT
+    if not path.exists():
+        return None
+    result: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+    before, now = _flat(result["settings"]), _flat(json.loads(json.dumps(run.settings())))
+    changes = [
+        f"{name} was {before.get(name)!r} and is now {now.get(name)!r}"
+        for name in {**before, **now}
+        if before.get(name) != now.get(name)
+    ]
+    if changes:
+        raise CheckpointError(f"settings must be those with which {folder} was made, but {', '.join(changes)}.")
+    return result
+
+
+def _flat(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Settings by their names, those of the recipe among the others."""
+    return {**settings["recipe"], **{name: value for name, value in settings.items() if name != "recipe"}}
+
+
+def train(
     run: ImageRun,
-    out: Path,
+    folder: Path,
     data: Images,
-    foreign: Tensor,
     *,
     command: str = "",
     progress: bool = True,
     checkpoint_every: Every | None = None,
     report: bool = True,
-) -> dict[str, Any]:
-    """Do a run in its folder below ``out``, or go on with it; a run that is done is read.
-
-    Returns:
-        What ``result.json`` holds: the metrics of the last weights and of the posterior average on the held-out and
-        the test images, and how well they tell the ``foreign`` images from the test images.
-    """
-    folder = out / run.name
-    if (folder / RESULT).exists():
-        result: dict[str, Any] = json.loads((folder / RESULT).read_text(encoding="utf-8"))
-        return result
+) -> Network:
+    """Train one chain in its folder to the last step, or go on with it; the test images are not looked at."""
     x, y, x_held, y_held = data.hold_out(run.held_out)
     network = build(run, len(y), folder)
     transform = Augment(run.dataset) if run.augment else run.normalize
@@ -192,12 +224,53 @@ def run_images(
         report=report,
     )
     training.run(epochs=run.epochs, folder=place)
+    return network
+
+
+def run_images(run: ImageRun, out: Path, data: Images, foreign: Tensor, **options: Any) -> dict[str, Any]:
+    """Do a run in its folder below ``out``, or go on with it; a run that is done is read.
+
+    Args:
+        run: What is run.
+        out: Folder of the folder of the run.
+        data: The images.
+        foreign: Images of another kind.
+        options: Those of :func:`train`.
+
+    Returns:
+        What ``result.json`` holds: the metrics of the last weights and of the posterior average on the held-out and
+        the test images, and how well they tell the ``foreign`` images from the test images.
+
+    Raises:
+        CheckpointError: If the folder holds a run with other settings.
+    """
+    folder = out / run.name
+    found = read_result(run, folder)
+    if found is not None:
+        return found
+    chains = run.of_chains(folder)
+    networks = [train(chain, place, data, **options) for chain, place in chains]
+    _, _, x_held, y_held = data.hold_out(run.held_out)
     parts = {
         "held_out": Part(x_held, y_held),
         "test": Part(data.x_test, data.y_test),
         FOREIGN: Part(foreign),
     }
-    return _finish(run, folder, network, parts)
+    tensors = predict_parts(run, networks, parts)
+    records = [json.loads((place / RECORD).read_text(encoding="utf-8")) for _, place in chains]
+    result: dict[str, Any] = finite(
+        {
+            "settings": run.settings(),
+            "samples": sum(len(network.posterior) for network in networks if network.posterior is not None),
+            "seconds": sum(record["seconds"] for record in records),
+            **describe(tensors, parts),
+        }
+    )
+    weights = {name: tensor.contiguous() for name, tensor in networks[-1].model.state_dict().items()}
+    write_atomically(folder / NETWORK, save(weights))
+    write_atomically(folder / PREDICTIONS, save(tensors))
+    write_atomically(folder / RESULT, json.dumps(result, indent=1).encode())
+    return result
 
 
 def _loss(model: nn.Module, batch: tuple[Tensor, Tensor]) -> Tensor:
@@ -205,69 +278,16 @@ def _loss(model: nn.Module, batch: tuple[Tensor, Tensor]) -> Tensor:
     return cross_entropy(model, (x.contiguous(memory_format=torch.channels_last), y))
 
 
-@torch.no_grad()
-def predict(model: nn.Module, normalize: Normalize, images: Tensor, batch_size: int = 1000) -> Tensor:
-    """Probabilities of images in bytes, in evaluation mode."""
-    with evaluating(model):
-        parts = [
-            model(normalize(batch).contiguous(memory_format=torch.channels_last)).softmax(dim=1)
-            for batch in images.split(batch_size)
-        ]
-    return torch.cat(parts)
-
-
-def _finish(run: ImageRun, folder: Path, network: Network, parts: Mapping[str, Part]) -> dict[str, Any]:
-    """Predict the images of every part, once, and write what was found."""
+def predict_parts(run: ImageRun, networks: Sequence[Network], parts: Mapping[str, Part]) -> dict[str, Tensor]:
+    """Probabilities of the images of every part by the last weights, and by the samples of all chains."""
     tensors = {}
+    posteriors = [network.posterior for network in networks if network.posterior is not None]
     for name, part in parts.items():
-        tensors[f"{name}.point"] = predict(network.model, run.normalize, part.images)
-        if network.posterior is not None:
-            samples = [network.posterior.sample(index) for index in range(len(network.posterior))]
+        tensors[f"{name}.point"] = predict(networks[-1].model, run.normalize, part.images)
+        if posteriors:
+            samples = (each.sample(index) for each in posteriors for index in range(len(each)))
             tensors[f"{name}.samples"] = torch.stack([predict(each, run.normalize, part.images) for each in samples])
-    result: dict[str, Any] = finite(
-        {
-            "settings": run.settings(),
-            "samples": 0 if network.posterior is None else len(network.posterior),
-            "seconds": json.loads((folder / RECORD).read_text(encoding="utf-8"))["seconds"],
-            **describe(tensors, parts),
-        }
-    )
-    write_atomically(folder / NETWORK, save({name: t.contiguous() for name, t in network.model.state_dict().items()}))
-    write_atomically(folder / PREDICTIONS, save(tensors))
-    write_atomically(folder / RESULT, json.dumps(result, indent=1).encode())
-    return result
-
-
-def describe(predictions: Mapping[str, Tensor], parts: Mapping[str, Part]) -> dict[str, Any]:
-    """Metrics of the last weights (``point``) and of the posterior average on every part."""
-    found: dict[str, Any] = {}
-    for name, part in parts.items():
-        if part.labels is not None:
-            found[name] = {
-                kind: describe_classifier(each, part.labels) for kind, each in kinds_of(predictions, name).items()
-            }
-    foreign = kinds_of(predictions, FOREIGN)
-    found[FOREIGN] = {
-        kind: {"entropy": asdict(detection(entropy(own), entropy(foreign[kind])))}
-        for kind, own in kinds_of(predictions, "test").items()
-    }
-    if "test.samples" in predictions:
-        spread = [mutual_information(predictions[f"{name}.samples"]) for name in ("test", FOREIGN)]
-        found[FOREIGN]["average"]["mutual_information"] = asdict(detection(*spread))
-    return found
-
-
-def kinds_of(predictions: Mapping[str, Tensor], part: str) -> dict[str, Tensor]:
-    """Probabilities of the images of a part: of the last weights and, where there are samples, of their average."""
-    kinds = {"point": predictions[f"{part}.point"]}
-    if f"{part}.samples" in predictions:
-        kinds["average"] = predictions[f"{part}.samples"].mean(dim=0)
-    return kinds
-
-
-def read_predictions(folder: Path) -> dict[str, Tensor]:
-    """Probabilities of all parts: ``part.point`` and ``part.samples``."""
-    return load_file(folder / PREDICTIONS)
+    return tensors
 
 
 def load_images(dataset: str, data_dir: Path | None) -> tuple[Images, Tensor]:

@@ -10,8 +10,9 @@ from torch import Tensor
 
 from spikeslab.datasets.images import Images
 from spikeslab.experiments.image_figures import image_figures
+from spikeslab.experiments.image_predictions import read_predictions
 from spikeslab.experiments.image_recipes import RECIPES
-from spikeslab.experiments.image_runs import HELD_OUT, ImageRun, read_predictions, run_images
+from spikeslab.experiments.image_runs import HELD_OUT, ImageRun, run_images
 from spikeslab.experiments.image_tables import Trained, accuracy_table, difference_table, uncertainty_table
 from spikeslab.report.figures import save
 from spikeslab.report.tables import Run, Table
@@ -67,6 +68,10 @@ class ImagePlan:
             f"spikeslab reproduce {self.dataset} --methods {','.join(self.methods)} --recipes {','.join(self.recipes)} "
             f"--epochs {self.epochs} --seed {self.seeds[0]} --seeds {len(self.seeds)}{others}"
         )
+
+    def table(self, out: Path) -> Path:
+        """The file with the raw numbers of the first table."""
+        return out / f"{'augmented-' if self.augment else ''}accuracy.json"
 
 
 def run_plan(plan: ImagePlan, out: Path, data: Images, foreign: Tensor) -> list[Trained]:

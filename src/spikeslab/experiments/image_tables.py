@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
-from spikeslab.experiments.image_runs import OTHER, kinds_of
+from spikeslab.errors import counted
+from spikeslab.experiments.image_predictions import kinds_of
+from spikeslab.experiments.image_runs import OTHER
 from spikeslab.metrics import selective_accuracy
 from spikeslab.report.tables import Cell, Column, Estimate, Table
 
@@ -23,6 +26,12 @@ PAPER = {
 CITED: dict[str, dict[str, float]] = {
     "mnist": {"Maxout (cited by the paper)": 99.55, "pSGLD (cited by the paper)": 99.55},
     "fashion": {},
+}
+PAPER_EPOCHS = {
+    ("mnist", False): "does not say how long it trained",
+    ("fashion", False): "does not say how long it trained",
+    ("mnist", True): "trained for 200 epochs",
+    ("fashion", True): "trained for 1,000 epochs",
 }
 TITLES = {"mnist": "MNIST", "fashion": "Fashion-MNIST"}
 
@@ -68,9 +77,8 @@ def accuracy_table(dataset: str, runs: Sequence[Trained], epochs: int, augment: 
         rows.append(cited | {"method": name, "recipe": "", "paper": value})
     held_out = runs[0].results[0]["held_out"]["point"]["rows"]
     tested = runs[0].results[0]["test"]["point"]["rows"]
-    samples = max(result["samples"] for run in runs for result in run.results)
     return Table(
-        f"{TITLES[dataset]}{', augmented' if augment else ''}, {epochs} epochs",
+        f"{TITLES[dataset]}{', augmented' if augment else ''}, {counted(epochs, 'epoch')}",
         [
             Column("method", "Method"),
             Column("recipe", "Settings"),
@@ -85,11 +93,28 @@ def accuracy_table(dataset: str, runs: Sequence[Trained], epochs: int, augment: 
         rows,
         notes=[
             f"{tested:,} test images, used once after the last step; {held_out:,} training images were held out for "
-            "all choices. An accuracy of p % has a standard error over the images of √(p(100 − p)/n) points: 0.07 at "
-            f"99.5 %, 0.26 at 93 %. A posterior average is over {samples} samples of the later part of the run. The "
-            "paper does not say how long it trained; its numbers are of the average for SGHMC and SGHMC-SA."
+            f"all choices. An accuracy of p % has a standard error over the images of √(p(100 − p)/n) points: "
+            f"{_error(99.5, tested):.2f} at 99.5 %, {_error(93.0, tested):.2f} at 93 %.{_averages(runs)} The paper "
+            f"{PAPER_EPOCHS[dataset, augment]}; its numbers are of the average for SGHMC and SGHMC-SA."
         ],
     )
+
+
+def _error(percent: float, images: int) -> float:
+    return math.sqrt(percent * (100.0 - percent) / images)
+
+
+def _averages(runs: Sequence[Trained]) -> str:
+    """What the posterior averages are over, as a sentence."""
+    sampled = [(run.recipe, run.results[0]) for run in runs if run.results[0]["samples"]]
+    if not sampled:
+        return ""
+    each = {
+        recipe: f"{counted(result['samples'], 'sample')} of "
+        f"{counted(result.get('settings', {}).get('chains', 1), 'chain')} ({recipe})"
+        for recipe, result in sampled
+    }
+    return " A posterior average is over " + ", ".join(each.values()) + "; chains share the epochs."
 
 
 def difference_table(dataset: str, runs: Sequence[Trained], labels: Tensor) -> Table | None:
