@@ -11,10 +11,13 @@ from torch import nn
 @contextmanager
 def evaluating(model: nn.Module) -> Iterator[None]:
     """Evaluation mode, and afterwards for every module the mode it was in."""
-    modes = {module: module.training for module in model.modules()}
+    modes = [(module, module.training) for module in model.modules()]
+    if not any(training for _, training in modes):
+        yield
+        return
     model.eval()
     try:
         yield
     finally:
-        for module, mode in modes.items():
+        for module, mode in modes:
             module.training = mode
