@@ -21,7 +21,7 @@ class Stack(NamedTuple):
     """Stacked samples: their tensors, how many there are, and the bytes of all."""
 
     tensors: Tensors
-    count: int
+    samples: int
     size: int
 
 
@@ -88,7 +88,7 @@ class BatchedForward:
     def run(self, stack: Stack, inputs: tuple[Tensor, ...]) -> Tensor:
         """The outputs of each sample, (samples, batch, ...)."""
         if self._stacked is not None:
-            spread = tuple(item.expand(stack.count, *item.shape) for item in inputs)
+            spread = tuple(item.expand(stack.samples, *item.shape) for item in inputs)
             return _call(self._stacked, stack.tensors, spread)
         return torch.vmap(lambda tensors: _call(self.model, tensors, inputs), randomness="different")(stack.tensors)
 

@@ -20,11 +20,12 @@ from spikeslab.posterior.batch_norm import recalibrate
 from spikeslab.posterior.batched import BatchedForward
 from spikeslab.posterior.convergence import Convergence, converged
 from spikeslab.posterior.inference_data import inference_data
-from spikeslab.posterior.modes import evaluating
+from spikeslab.posterior.modes import eager, evaluating
 from spikeslab.posterior.prediction import Average, Prediction, probabilities
 from spikeslab.posterior.samples import DiskSamples, MemorySamples, Samples, Tensors, named_tensors, snapshot
 from spikeslab.priors.spike_slab import SpikeSlab
 from spikeslab.samplers.base import Sampler
+from spikeslab.selection import uncompiled
 
 NEEDS_SAMPLER = "sampler must be given where weights='epsilon', but got None."
 
@@ -53,7 +54,8 @@ class Posterior:
     (2, torch.Size([4, 3]))
 
     Args:
-        model: The model that the sampler moves.
+        model: The model that the sampler moves. Of a compiled one the samples have the names without the compiler, and
+            predictions run uncompiled.
         burn_in: Steps before the first sample.
         thin: Steps between two samples; the first is at step ``burn_in + thin``.
         weights: ``"uniform"``, or ``"epsilon"`` for samples weighted by the step size at which they were taken
@@ -81,7 +83,7 @@ class Posterior:
         exist_ok: bool = False,
         max_samples: int | None = None,
     ) -> None:
-        self.model = model
+        self.model = model = uncompiled(model)
         self.burn_in = check_count("burn_in", burn_in, minimum=0)
         self.thin = check_count("thin", thin)
         self.weighting = check_choice("weights", weights, ("uniform", "epsilon"))
@@ -278,7 +280,7 @@ class Posterior:
         steps = [record.step for record in self.records]
         start = 0
         while start < len(steps):
-            with torch.no_grad(), evaluating(self.model):
+            with torch.no_grad(), evaluating(self.model), eager(self.model):
                 count = self._batched.together(len(steps), batches[0])
                 values = self._together(steps[start : start + count], batches)
                 if values is None:

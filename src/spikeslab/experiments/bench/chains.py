@@ -12,7 +12,7 @@ from spikeslab.experiments.bench.timing import HOW, Findings, Plan, measure
 from spikeslab.likelihoods import GaussianLikelihood, StackedGaussianLikelihood
 from spikeslab.models import MLP
 from spikeslab.priors import SpikeSlab, StackedSpikeSlab
-from spikeslab.report.tables import Column, Table
+from spikeslab.report.tables import Cell, Column, Table
 from spikeslab.samplers import SGHMC
 from spikeslab.selection import select_weights
 from spikeslab.training.stacked import StackedModel
@@ -33,7 +33,7 @@ def run(plan: Plan) -> Findings:
         f"{CHAINS} stacked chains, torch.vmap": _stacked(_plain, x, y, plan.seed),
     }
     times = measure(candidates, plan, seconds=0.05)
-    rows = [
+    rows: list[dict[str, Cell]] = [
         {"what": name, "ratio": times.ratio(name, ONE), "median": times.median_ratio(name, ONE)} for name in candidates
     ]
     columns = [Column("what", ""), Column("ratio", "ratio", ".2f"), Column("median", "median", ".2f")]

@@ -46,6 +46,12 @@ NETWORKS = {
 }
 
 
+def channels_last(network: Network) -> nn.Module:
+    """The network in the memory format that is fastest on a CPU."""
+    model: nn.Module = cast(Any, network.build()).to(memory_format=torch.channels_last)
+    return model
+
+
 class PlainSGLD(Optimizer):
     """SGLD as anyone would write it with torch's list operations: no prior, no checks, no state."""
 
@@ -53,7 +59,7 @@ class PlainSGLD(Optimizer):
         super().__init__(params, {"lr": lr, "num_data": num_data})
 
     @torch.no_grad()
-    def step(self, closure: Any = None) -> None:
+    def step(self, closure: Any = None) -> None:  # type: ignore[override]
         """One step."""
         for group in self.param_groups:
             params = [param for param in group["params"] if param.grad is not None]
@@ -108,7 +114,7 @@ class _Ready(torch.autograd.Function):
         ctx.gradients = inputs[len(inputs) // 2 :]
 
     @staticmethod
-    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:  # type: ignore[override]
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
         """Give them back."""
         return (*ctx.gradients, *(None for _ in ctx.gradients))
 
@@ -120,7 +126,7 @@ def posteriors_updates(params: Sequence[Tensor]) -> dict[str, Callable[[], None]
     gradients = [cast(Tensor, param.grad).clone() for param in params]
 
     def log_posterior(values: dict[str, Tensor], batch: Any) -> tuple[Tensor, Tensor]:
-        return cast(Tensor, _Ready.apply(*values.values(), *gradients)), torch.zeros(())
+        return cast(Any, _Ready).apply(*values.values(), *gradients), torch.zeros(())
 
     def update_of(kind: str) -> Callable[[], None]:
         transform = getattr(load("posteriors").sgmcmc, kind).build(log_posterior, lr=LR)

@@ -144,7 +144,7 @@ def _cost_table(by_size: dict[int, Times], names: list[str], plan: Plan) -> Tabl
         *(Column(f"{size}", f"{size:,}", ".2f") for size in by_size),
         Column("slope", "slope", ".3f"),
     ]
-    rows = [
+    rows: list[dict[str, Cell]] = [
         {
             "what": name,
             **{f"{size}": times.ratio(name, SGD_NAME) for size, times in by_size.items()},
@@ -165,7 +165,7 @@ def _cost_table(by_size: dict[int, Times], names: list[str], plan: Plan) -> Tabl
 
 def _thread_table(times: Times, threads: list[int], size: int, plan: Plan) -> Table:
     names = dict.fromkeys(key.rpartition(" @")[0] for key in times.seconds)
-    rows = [
+    rows: list[dict[str, Cell]] = [
         {
             "what": name,
             **{f"{count}": times.ratio(f"{name} @1", f"{name} @{count}") for count in threads},

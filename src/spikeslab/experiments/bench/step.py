@@ -7,9 +7,9 @@ from collections.abc import Callable
 import torch
 import torch.nn.functional as F
 
-from spikeslab.experiments.bench.optimizers import NETWORKS, SGD_NAME, Network, optimizers
+from spikeslab.experiments.bench.optimizers import NETWORKS, SGD_NAME, Network, channels_last, optimizers
 from spikeslab.experiments.bench.timing import HOW, Findings, Plan, measure
-from spikeslab.report.tables import Column, Table
+from spikeslab.report.tables import Cell, Column, Table
 
 BATCHES = (("MNIST CNN", 100), ("MNIST CNN", 1000), ("ResNet20", 128))
 BLOCKS = len(BATCHES)
@@ -18,7 +18,7 @@ QUICK = 10  # times smaller batches
 
 def run(plan: Plan) -> Findings:
     """Ratios for each network and batch."""
-    rows = []
+    rows: list[dict[str, Cell]] = []
     for name, size in BATCHES:
         batch = size // QUICK if plan.quick else size
         times = measure(_steps(NETWORKS[name], batch, plan.seed), plan, seconds=0.2)
@@ -51,7 +51,7 @@ def _steps(network: Network, batch: int, seed: int) -> dict[str, Callable[[], No
     labels = torch.randint(10, (batch,))
 
     def step_of(build: Callable[[torch.nn.Module], torch.optim.Optimizer]) -> Callable[[], None]:
-        model = network.build().to(memory_format=torch.channels_last)
+        model = channels_last(network)
         optimizer = build(model)
 
         def step() -> None:

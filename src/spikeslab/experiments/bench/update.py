@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import torch
 import torch.nn.functional as F
 from torch import nn
 
-from spikeslab.experiments.bench.optimizers import NETWORKS, POSTERIORS, SGD_NAME, Network, optimizers
+from spikeslab.experiments.bench.optimizers import NETWORKS, POSTERIORS, SGD_NAME, Network, channels_last, optimizers
 from spikeslab.experiments.bench.optimizers import posteriors_updates as of_posteriors
 from spikeslab.experiments.bench.timing import HOW, MISSING, Findings, Plan, Times, measure
 from spikeslab.report.tables import Cell, Column, Table
@@ -52,12 +54,12 @@ def _measure(network: Network, plan: Plan) -> Times:
     images, labels = torch.rand(8, *network.image), torch.randint(10, (8,))
 
     def with_gradients() -> nn.Module:
-        model = network.build().to(memory_format=torch.channels_last)
+        model = channels_last(network)
         F.cross_entropy(model(images), labels).backward()
         return model
 
     built = optimizers(network.globs, network.num_data, plan.seed)
-    candidates = {name: build(with_gradients()).step for name, build in built.items()}
+    candidates: dict[str, Callable[[], object]] = {name: build(with_gradients()).step for name, build in built.items()}
     params = list(with_gradients().parameters())
     candidates[NORMAL] = lambda: [torch.empty_like(param).normal_() for param in params]
     candidates |= {name: step for name, step in of_posteriors(params).items() if step is not None}
