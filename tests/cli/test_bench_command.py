@@ -55,5 +55,9 @@ def test_files_of_others_are_not_replaced(tmp_path, capsys):
     expected = f"--json must be a new file or one with results of a benchmark, but {file} holds something else."
     assert capsys.readouterr().err == f"Error: {expected}\n"
     assert file.read_text() == "mine"
+    (tmp_path / "chains-1.json").write_text("mine")
+    assert run(["bench", "--suite", "chains", "--quick", "--out", str(tmp_path)]) == 2
+    expected = f"--out must be a new file or one with a table, but {tmp_path / 'chains-1.json'} holds something else."
+    assert capsys.readouterr().err == f"Error: {expected}\n"
     assert run(["bench", "--suite", "chains", "--quick", "--out", str(file)]) == 2
     assert capsys.readouterr().err == f"Error: --out must be a folder, but {file} is a file.\n"

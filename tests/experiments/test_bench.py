@@ -88,5 +88,6 @@ def test_every_suite_runs_and_ticks_as_often_as_it_says(suite):
     plan = Plan(1, quick=True, tick=lambda: ticks.append(1))
     findings = SUITES[suite].run(plan)
     assert len(ticks) == SUITES[suite].blocks(plan)
+    assert tuple(findings.tables) == SUITES[suite].tables
     assert all(table.rows for table in findings.tables.values())
     assert (findings.figure is not None) == (suite == "scaling")

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 ALL = "update,step,selection,chains,predict,scaling"
 MARK, WHAT = '{\n "benchmark": ', "results of a benchmark"
+TABLE_MARK = '{\n  "title": '
 
 
 def bench(
@@ -63,6 +64,8 @@ def bench(
         check_file("--json", json_file, MARK, WHAT)
     if out is not None:
         check_folder(out)
+        for table in (table for name in names for table in SUITES[name].tables):
+            check_file("--out", out / f"{table}-{threads}.json", TABLE_MARK, "a table")
     rounds = {name: repeats or (QUICK_REPEATS if quick else SUITES[name].repeats) for name in names}
     plans = {name: Plan(rounds[name], threads, seed, quick) for name in names}
     stages = {name: SUITES[name].blocks(plan) * plan.repeats for name, plan in plans.items()}

@@ -203,12 +203,18 @@ def _figure(by_size: dict[int, Times], by_thread: Times, threads: list[int], thr
             speed.plot(threads, gains, "o-", color=colour)
         cost.set(xlabel="parameters", ylabel=f"time, torch's SGD at {min(by_size):,} = 1")
         cost.set_title("An update against the number of parameters")
-        cost.legend()
+        cost.legend(loc="upper left")
         speed.plot(threads, threads, ":", color=GREY)
         speed.annotate(
-            "ideal", (threads[-1], threads[-1]), (-4, -12), textcoords="offset points", ha="right", color=GREY
+            "ideal",
+            (threads[-1], threads[-1]),
+            (-14, 0),
+            textcoords="offset points",
+            ha="right",
+            va="center",
+            color=GREY,
         )
         speed.set(xlabel="threads", ylabel="times faster than on one thread", xticks=threads)
         speed.set_ylim(bottom=0.0)
-        speed.set_title(f"and against threads, {threaded:,} parameters")
+        speed.set_title(f"Threads, {threaded:,} parameters")
     return figure
