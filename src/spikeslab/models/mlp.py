@@ -55,5 +55,5 @@ class MLP(nn.Module):
             else:
                 x = torch.baddbmm(bias, weight, x)
             if index < len(self.layers) - 1:
-                x = x.relu_()  # in place: new memory for it would take longer than the product
+                x = x.relu_()  # in place: the product is ours, and needs no second memory
         return x.transpose(1, 2)

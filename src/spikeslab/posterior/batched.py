@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from spikeslab.posterior.samples import Tensors, named_tensors
 
 BUDGET = 1 << 23
-"""Bytes that the weights and the activations of the samples in one pass may take: about a core's share of the cache."""
+"""Bytes that the weights and the activations of the samples in one pass may take."""
 KEPT = 1 << 26
 """Bytes of stacked samples that are kept from one prediction to the next."""
 
