@@ -35,7 +35,7 @@ lint: setup ## Run ruff, mypy and the import rules
 	$(BIN)/lint-imports
 
 bench: setup ## Print the cost of an update and of a training step against torch.optim.SGD
-	$(BIN)/python benchmarks/update.py
+	$(BIN)/spikeslab bench --suite update,step
 
 clean: ## Remove the virtual environment, caches and outputs
 	rm -rf $(VENV) out .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis

@@ -1,7 +1,7 @@
-"""Speed and honesty of the variable-selection estimators; their accuracy is in ``spikeslab reproduce linear|logistic``.
+"""Growth of cost and honesty of the variable-selection estimators.
 
-    python benchmarks/selection.py speed         # a default fit beside the lasso, abess and a horseshoe by NUTS
-    python benchmarks/selection.py step          # a step of SGLD-SA beside the same step in torch
+Their accuracy is in ``spikeslab reproduce linear|logistic``, their speed in ``spikeslab bench --suite selection``.
+
     python benchmarks/selection.py scaling       # cost per step and per sweep against the number of variables
     python benchmarks/selection.py classes       # cost per sweep against the number of classes
     python benchmarks/selection.py calibration   # are probabilities frequencies, and do intervals cover?
@@ -36,8 +36,6 @@ class Part(NamedTuple):
 
 
 PARTS = {
-    "speed": Part(selection_speed.speed, 5),
-    "step": Part(selection_speed.step, 20),
     "scaling": Part(selection_speed.scaling, 5),
     "classes": Part(selection_speed.classes, 5),
     "calibration": Part(selection_calibration.calibration, 1000),

@@ -162,6 +162,20 @@ def waves(initial: float, total: int, low: float, high: float, period: int) -> S
     return Schedule("waves", settings, value)
 
 
+def summed(schedule: ScheduleLike, every: int) -> Schedule:
+    r""":math:`\sum_{i=k-e+1}^{k} s_i` at every e-th step k and 0 between: the same sum in fewer, larger steps.
+
+    >>> [summed(polynomial(1.0), every=2)(k) for k in (1, 2, 3, 4)] == [0.0, 1 + 1 / 2, 0.0, 1 / 3 + 1 / 4]
+    True
+    """
+    every = check_count("every", every)
+
+    def value(k: int) -> float:
+        return 0.0 if k % every else math.fsum(schedule(step) for step in range(k - every + 1, k + 1))
+
+    return Schedule("summed", (("schedule", schedule), ("every", every)), value)
+
+
 def exponential_sparsity(target: float, decay: float = 0.99, every: float = 50, total: int | None = None) -> Schedule:
     r"""The paper's sparse rate :math:`S(1 - D^{k/f})`: fast at first, slow near the target (algorithm 1).
 

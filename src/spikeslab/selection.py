@@ -13,10 +13,16 @@ from spikeslab.errors import quoted
 Weights: TypeAlias = Mapping[str, Tensor] | Iterable[Tensor] | Iterable[tuple[str, Tensor]]
 
 
+def uncompiled(model: nn.Module) -> nn.Module:
+    """The module that ``torch.compile(model)`` wraps, with the same parameters under their own names."""
+    inner = getattr(model, "_orig_mod", None)
+    return uncompiled(inner) if isinstance(inner, nn.Module) else model
+
+
 def select_weights(model: nn.Module, *globs: str) -> dict[str, nn.Parameter]:
     """Pick the parameters of ``model`` whose names match any of the ``globs``, in the model's order.
 
-    A parameter that several modules share is listed once, under its first name.
+    A parameter that several modules share is listed once, under its first name. A compiled model has the names it had.
 
     >>> model = nn.Sequential(nn.Linear(4, 3), nn.ReLU(), nn.Linear(3, 2))
     >>> list(select_weights(model, "*.weight"))
@@ -31,7 +37,7 @@ def select_weights(model: nn.Module, *globs: str) -> dict[str, nn.Parameter]:
     """
     if not globs:
         raise ValueError("globs must be at least one pattern such as '*.weight', but got none.")
-    parameters = dict(model.named_parameters())
+    parameters = dict(uncompiled(model).named_parameters())
     idle = [glob for glob in globs if not any(fnmatchcase(name, glob) for name in parameters)]
     if idle:
         raise ValueError(f"globs must each match a parameter, but {quoted(idle)} matched none of {quoted(parameters)}.")

@@ -11,6 +11,7 @@ from typing import Annotated
 import typer
 
 from spikeslab import __version__
+from spikeslab.cli.bench import bench
 from spikeslab.cli.compress import compress, init
 from spikeslab.cli.demo import demo
 from spikeslab.cli.doctor import doctor, report
@@ -40,6 +41,7 @@ app.command()(compress)
 app.command()(doctor)
 app.command()(report)
 app.command()(sparsity)
+app.command()(bench)
 app.add_typer(reproduce, name="reproduce")
 
 

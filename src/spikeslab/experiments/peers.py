@@ -6,7 +6,6 @@ best, and the refit then estimates what was selected without a penalty.
 
 from __future__ import annotations
 
-from importlib.util import find_spec
 from inspect import signature
 from typing import Any, NamedTuple
 
@@ -32,11 +31,6 @@ class Coefficients(NamedTuple):
 
     coef: NDArray[np.float64]
     intercept: float
-
-
-def is_installed(package: str) -> bool:
-    """Whether ``package`` can be imported."""
-    return find_spec(package) is not None
 
 
 def least_squares(x: Array, y: Array, columns: NDArray[np.intp]) -> Coefficients:

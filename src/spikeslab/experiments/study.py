@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from spikeslab.experiments.cells import Cell, CellFile, Record, run_cells
-from spikeslab.experiments.peers import is_installed
+from spikeslab.experiments.packages import is_installed
 from spikeslab.report.tables import Column, Estimate, Table
 
 Array: TypeAlias = NDArray[np.floating]

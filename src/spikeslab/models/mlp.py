@@ -42,9 +42,18 @@ class MLP(nn.Module):
     def stacked_forward(self, x: Tensor) -> Tensor:
         """The same for parameters with a leading dimension of chains: outputs (chains, batch, outputs).
 
-        One batched product for each layer takes half the time of ``torch.vmap``.
+        One batched product for each layer takes half the time of ``torch.vmap``. Examples are the last dimension
+        inside, so that no weight is transposed; a batch that all chains share meets the first layer in one product,
+        which pays where no gradient is wanted.
         """
+        shared = x.stride(0) == 0 and not torch.is_grad_enabled()
+        x = x.transpose(1, 2)
         for index, layer in enumerate(self.layers):
-            bias, weight = cast(Tensor, layer.bias), cast(Tensor, layer.weight)
-            x = torch.baddbmm(bias.unsqueeze(1), x.relu() if index else x, weight.transpose(1, 2))
-        return x
+            bias, weight = cast(Tensor, layer.bias).unsqueeze(2), cast(Tensor, layer.weight)
+            if shared and index == 0:
+                x = torch.addmm(bias.flatten(0, 1), weight.flatten(0, 1), x[0]).unflatten(0, weight.shape[:2])
+            else:
+                x = torch.baddbmm(bias, weight, x)
+            if index < len(self.layers) - 1:
+                x = x.relu_()  # in place: the product is ours, and needs no second memory
+        return x.transpose(1, 2)

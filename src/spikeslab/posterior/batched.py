@@ -2,23 +2,35 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Any, cast
+from collections.abc import Callable, Iterator, Sequence
+from itertools import chain
+from typing import Any, NamedTuple, cast
 
 import torch
 from torch import Tensor, nn
 
 from spikeslab.posterior.samples import Tensors, named_tensors
 
-BUDGET = 1 << 21
-"""Bytes that the weights and the activations of the samples in one pass may take: about what a core has as cache."""
+BUDGET = 1 << 23
+"""Bytes that the weights and the activations of the samples in one pass may take."""
+KEPT = 1 << 26
+"""Bytes of stacked samples that are kept from one prediction to the next."""
+
+
+class Stack(NamedTuple):
+    """Stacked samples: their tensors, how many there are, and the bytes of all."""
+
+    tensors: Tensors
+    samples: int
+    size: int
 
 
 class BatchedForward:
     """Runs several samples of a model at once, as many as a budget of memory allows.
 
     ``torch.vmap`` does it; a model with a method ``stacked_forward`` (see ``StackedModel``) does it faster. A model
-    that can do neither runs one sample at a time.
+    that can do neither runs one sample at a time. Samples that have been stacked stay so, within a budget of their own:
+    to stack those of a small network takes longer than to run it.
 
     Args:
         model: In the mode in which it shall run.
@@ -28,35 +40,64 @@ class BatchedForward:
         self.model = model
         self.possible = True
         self._stacked = _Stacked(model) if hasattr(model, "stacked_forward") else None
-        self._bytes: dict[tuple[Any, ...], int] = {}
+        self._counts: dict[tuple[Any, ...], int] = {}
+        self._stacks: dict[tuple[Any, ...], Stack] = {}
 
-    def together(self, tensors: Tensors, inputs: tuple[Any, ...]) -> int:
-        """How many samples may run at once; the first call for inputs of some shapes runs the model to find out."""
+    def forget(self) -> None:
+        """Drop the stacked samples, after one of them has changed or gone."""
+        self._stacks.clear()
+
+    def together(self, samples: int, inputs: tuple[Any, ...]) -> int:
+        """How many of ``samples`` to run at once, so that all passes but the last are of one size, and it hardly less.
+
+        The first call for inputs of some shapes runs the model to find out what it needs.
+        """
         if not self.possible or not all(isinstance(item, Tensor) for item in inputs):
             return 1
-        key = tuple((item.shape, item.dtype) for item in inputs)
-        if key not in self._bytes:
-            self._bytes = {key: self._activation_bytes(tensors, inputs)}
-        return max(1, BUDGET // max(1, self._bytes[key] + sum(tensor.nbytes for tensor in tensors.values())))
+        key = (BUDGET, *((item.shape, item.dtype) for item in inputs))
+        if key not in self._counts:
+            weights = sum(tensor.nbytes for _, tensor in named_tensors(self.model))
+            self._counts = {key: max(1, BUDGET // max(1, weights + self._activation_bytes(inputs)))}
+        passes = -(-samples // self._counts[key])
+        return -(-samples // passes)
 
-    def run(self, samples: Sequence[Tensors], inputs: tuple[Tensor, ...]) -> Tensor:
+    def stack(self, keys: Sequence[int], read: Callable[[int], Tensors]) -> Stack:
+        """Samples stacked along a new first dimension, where the model's tensors are and under all their names.
+
+        Args:
+            keys: Names of the samples; :meth:`forget` must be called when one of them names other tensors.
+            read: Gives the tensors of a sample by its name.
+        """
+        device = next((tensor.device for _, tensor in named_tensors(self.model)), None)
+        stack = self._stacks.get((device, *keys))
+        if stack is None:
+            samples = [read(key) for key in keys]
+            places = _places(self.model).items()
+            joined = {
+                name: torch.stack([sample[name] for sample in samples]).to(own.device)
+                for alias, (name, own) in places
+                if alias == name
+            }
+            prefix = "" if self._stacked is None else "network."
+            tensors = {f"{prefix}{alias}": joined[name] for alias, (name, _) in places}
+            stack = Stack(tensors, len(keys), sum(tensor.nbytes for tensor in joined.values()))
+            if stack.size + sum(other.size for other in self._stacks.values()) <= KEPT:
+                self._stacks[(device, *keys)] = stack
+        return stack
+
+    def run(self, stack: Stack, inputs: tuple[Tensor, ...]) -> Tensor:
         """The outputs of each sample, (samples, batch, ...)."""
-        stacked = self._placed({name: torch.stack([sample[name] for sample in samples]) for name in samples[0]})
         if self._stacked is not None:
-            own = {f"network.{name}": tensor for name, tensor in stacked.items()}
-            return _call(self._stacked, own, tuple(item.expand(len(samples), *item.shape) for item in inputs))
-        return torch.vmap(lambda tensors: _call(self.model, tensors, inputs), randomness="different")(stacked)
+            spread = tuple(item.expand(stack.samples, *item.shape) for item in inputs)
+            return _call(self._stacked, stack.tensors, spread)
+        return torch.vmap(lambda tensors: _call(self.model, tensors, inputs), randomness="different")(stack.tensors)
 
     def run_one(self, sample: Tensors, inputs: tuple[Any, ...]) -> Tensor:
         """The outputs of one sample, (batch, ...)."""
-        return _call(self.model, self._placed(sample), inputs)
+        places = _places(self.model)
+        return _call(self.model, {alias: sample[name].to(own.device) for alias, (name, own) in places.items()}, inputs)
 
-    def _placed(self, tensors: Tensors) -> Tensors:
-        """The tensors where those of the model are."""
-        own = dict(named_tensors(self.model))
-        return {name: tensor.to(own[name].device) for name, tensor in tensors.items()}
-
-    def _activation_bytes(self, tensors: Tensors, inputs: tuple[Any, ...]) -> int:
+    def _activation_bytes(self, inputs: tuple[Any, ...]) -> int:
         """Bytes of what all modules return for these inputs: more than is alive at any time."""
         total = 0
 
@@ -66,7 +107,7 @@ class BatchedForward:
 
         handles = [module.register_forward_hook(count) for module in self.model.modules()]
         try:
-            self.run_one(tensors, inputs)
+            self.model(*inputs)
         finally:
             for handle in handles:
                 handle.remove()
@@ -85,6 +126,17 @@ class _Stacked(nn.Module):
         return cast(Callable[..., Tensor], self.network.stacked_forward)(*inputs)
 
 
+def _places(model: nn.Module) -> dict[str, tuple[str, Tensor]]:
+    """Every name of every tensor, with the name of the same tensor in a sample, which knows a shared one once."""
+    names: dict[int, str] = {}
+    return {alias: (names.setdefault(id(tensor), alias), tensor) for alias, tensor in _aliases(model)}
+
+
+def _aliases(model: nn.Module) -> Iterator[tuple[str, Tensor]]:
+    return chain(model.named_parameters(remove_duplicate=False), model.named_buffers(remove_duplicate=False))
+
+
 def _call(model: nn.Module, tensors: Tensors, inputs: tuple[Any, ...]) -> Tensor:
-    outputs: Tensor = torch.func.functional_call(model, tensors, inputs)
+    # All names of shared tensors are there, so torch need not look for them at every call.
+    outputs: Tensor = torch.func.functional_call(model, tensors, inputs, tie_weights=False)
     return outputs

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import math
 import os
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -19,11 +20,12 @@ from spikeslab.posterior.batch_norm import recalibrate
 from spikeslab.posterior.batched import BatchedForward
 from spikeslab.posterior.convergence import Convergence, converged
 from spikeslab.posterior.inference_data import inference_data
-from spikeslab.posterior.modes import evaluating
+from spikeslab.posterior.modes import eager, evaluating
 from spikeslab.posterior.prediction import Average, Prediction, probabilities
 from spikeslab.posterior.samples import DiskSamples, MemorySamples, Samples, Tensors, named_tensors, snapshot
 from spikeslab.priors.spike_slab import SpikeSlab
 from spikeslab.samplers.base import Sampler
+from spikeslab.selection import uncompiled
 
 NEEDS_SAMPLER = "sampler must be given where weights='epsilon', but got None."
 
@@ -52,7 +54,8 @@ class Posterior:
     (2, torch.Size([4, 3]))
 
     Args:
-        model: The model that the sampler moves.
+        model: The model that the sampler moves. Of a compiled one the samples have the names without the compiler, and
+            predictions run uncompiled.
         burn_in: Steps before the first sample.
         thin: Steps between two samples; the first is at step ``burn_in + thin``.
         weights: ``"uniform"``, or ``"epsilon"`` for samples weighted by the step size at which they were taken
@@ -80,7 +83,7 @@ class Posterior:
         exist_ok: bool = False,
         max_samples: int | None = None,
     ) -> None:
-        self.model = model
+        self.model = model = uncompiled(model)
         self.burn_in = check_count("burn_in", burn_in, minimum=0)
         self.thin = check_count("thin", thin)
         self.weighting = check_choice("weights", weights, ("uniform", "epsilon"))
@@ -108,8 +111,8 @@ class Posterior:
     @property
     def weights(self) -> Tensor:
         """Weight of each sample, summing to 1."""
-        raw = torch.tensor([record.weight for record in self.records], dtype=torch.float64)
-        return raw / raw.sum()
+        total = math.fsum(record.weight for record in self.records)
+        return torch.tensor([record.weight / total for record in self.records], dtype=torch.float64)
 
     def collect(self) -> bool:
         """Count a step, and keep the model's weights and buffers if this step's turn has come.
@@ -127,6 +130,7 @@ class Posterior:
         if weight == 0.0:
             return False
         sigma = None if self._likelihood is None else self._likelihood.sigma
+        self._batched.forget()
         self._samples.write(step, snapshot(self.model))
         # A sampler that was set back, after a crash, repeats steps whose samples are there: one stays of each step.
         self.records = [record for record in self.records if record.step != step]
@@ -149,7 +153,7 @@ class Posterior:
         return prior.delta if isinstance(prior, SpikeSlab) else None
 
     def tensors(self, index: int) -> Tensors:
-        """Parameters and buffers of sample ``index``, by name."""
+        """Parameters and buffers of sample ``index``, by name: to be read, not written."""
         if not -len(self) <= index < len(self):
             raise IndexError(f"index must be that of one of {len(self)} samples, but got {index}.")
         return self._samples.read(self.records[index].step)
@@ -207,7 +211,8 @@ class Posterior:
         weights, done = self.weights, 0
         total: Tensor | None = None
         for values in self._chunks(inputs, batch_size):
-            part = torch.tensordot(weights[done : done + len(values)].to(values), values, dims=1)
+            of_chunk = weights[done : done + len(values)].to(values)
+            part = (of_chunk @ values.flatten(1)).view(values.shape[1:])
             total = part if total is None else total + part
             done += len(values)
         return cast(Tensor, total)
@@ -272,30 +277,36 @@ class Posterior:
         """What the samples predict, (samples, batch, ...): as many at once as the memory allows."""
         self._check_not_empty()
         batches = list(_batches(inputs, batch_size))
+        steps = [record.step for record in self.records]
         start = 0
-        while start < len(self):
-            with torch.no_grad(), evaluating(self.model):
-                first = self.tensors(start)
-                count = min(self._batched.together(first, batches[0]), len(self) - start)
-                samples = [first, *(self.tensors(index) for index in range(start + 1, start + count))]
-                values = self._together(samples, batches)
+        while start < len(steps):
+            with torch.no_grad(), evaluating(self.model), eager(self.model):
+                count = self._batched.together(len(steps), batches[0])
+                values = self._together(steps[start : start + count], batches)
                 if values is None:
-                    outputs = [self._batched.run_one(first, batch) for batch in batches]
+                    sample = self._samples.read(steps[start])
+                    outputs = [self._batched.run_one(sample, batch) for batch in batches]
                     values = self._link(torch.cat(outputs)).unsqueeze(0)
             yield values
             start += len(values)
 
-    def _together(self, samples: list[Tensors], batches: list[tuple[Any, ...]]) -> Tensor | None:
-        """The samples in one pass, or ``None`` where there is one or the model cannot do it."""
-        if len(samples) == 1:
+    def _together(self, steps: list[int], batches: list[tuple[Any, ...]]) -> Tensor | None:
+        """The samples of some steps in one pass, or ``None`` where there is one or the model cannot do it."""
+        if len(steps) == 1:
             return None
+        stack = self._batched.stack(steps, self._samples.read)
         try:
-            outputs = [self._batched.run(samples, batch) for batch in batches]
-            values = outputs[0] if len(outputs) == 1 else torch.cat(outputs, dim=1)
-            return values if self._link is _identity else torch.vmap(self._link)(values)
+            outputs = [self._batched.run(stack, batch) for batch in batches]
+            return self._link_each(outputs[0] if len(outputs) == 1 else torch.cat(outputs, dim=1))
         except (RuntimeError, ValueError, TypeError, NotImplementedError):  # what vmap raises where it cannot
             self._batched.possible = False
             return None
+
+    def _link_each(self, outputs: Tensor) -> Tensor:
+        """The link of every sample, (samples, batch, ...); vmap takes longer than the links that are known."""
+        if self._link is _identity:
+            return outputs
+        return outputs.softmax(dim=2) if self._link is probabilities else torch.vmap(self._link)(outputs)
 
     def recalibrate(self, batches: Iterable[Any]) -> None:
         """Replace each sample's batch-normalisation statistics by averages over ``batches`` of inputs.
@@ -307,6 +318,7 @@ class Posterior:
         self._check_not_empty()
         if iter(batches) is batches:
             raise TypeError("batches must be a list or a loader that can be run through again, but got an iterator.")
+        self._batched.forget()
         for index, record in enumerate(self.records):
             model = self.sample(index)
             recalibrate(model, batches)
@@ -375,6 +387,7 @@ class Posterior:
         self.steps = index["steps"]
         self.records = [Record(**record) for record in index["samples"]]
         self._samples = samples
+        self._batched.forget()
 
     def state_dict(self) -> dict[str, Any]:
         """Steps, records and samples; samples on disk are the paths of their files."""
@@ -387,6 +400,7 @@ class Posterior:
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Continue from a state: its samples replace those that are there."""
         records = [Record(**record) for record in state["records"]]
+        self._batched.forget()
         for record, sample in zip(records, state["samples"], strict=True):
             self._samples.adopt(record.step, sample)
         kept = {record.step for record in records}

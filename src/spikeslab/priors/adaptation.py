@@ -7,15 +7,19 @@ r"""How a spike-and-slab prior follows the weights: its step size omega, and wha
 ``Fixed``     omega = 0: an elastic net with the initial kappa
 ============  =====================================================================================================
 
+Latents that move at every e-th step only (``adapt_every`` of the priors) move by the sum of e omegas, at most 1. Fixed
+points do not depend on omega, and the sum of omega, which decides how far the latents get, is that of a move at every
+step.
+
 With ``EM`` and ``Marginal`` the weights follow the spike-and-slab posterior (Fisher's identity); with ``SA`` they
 follow the elastic net at the fixed point :math:`\rho^* = E[\tilde\rho(\beta)]`, another and smoother target.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
-from spikeslab.schedules import ScheduleLike, constant
+from spikeslab.schedules import ScheduleLike, constant, summed
 
 
 @dataclass(frozen=True)
@@ -31,6 +35,10 @@ class Adaptation:
         """Step size of the stochastic approximation, in [0, 1]."""
         raise NotImplementedError
 
+    def thinned(self, every: int) -> Adaptation:
+        """The same in moves at every ``every``-th step, each for all the steps since the last one."""
+        return self
+
 
 @dataclass(frozen=True)
 class SA(Adaptation):
@@ -44,6 +52,10 @@ class SA(Adaptation):
     def omega(self, step: int) -> float:
         """``schedule(step)``, clipped."""
         return min(max(float(self.schedule(step)), 0.0), 1.0)
+
+    def thinned(self, every: int) -> SA:
+        """With the omegas of ``every`` steps in one."""
+        return self if every == 1 else replace(self, schedule=summed(self.schedule, every))
 
 
 @dataclass(frozen=True)
@@ -67,6 +79,10 @@ class Marginal(Adaptation):
     def omega(self, step: int) -> float:
         """Step size for sigma and delta."""
         return 0.0 if self.schedule is None else min(max(float(self.schedule(step)), 0.0), 1.0)
+
+    def thinned(self, every: int) -> Marginal:
+        """With the omegas of ``every`` steps in one; the gradient is exact at every step as before."""
+        return self if every == 1 or self.schedule is None else Marginal(summed(self.schedule, every))
 
 
 @dataclass(frozen=True)

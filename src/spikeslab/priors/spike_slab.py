@@ -30,7 +30,7 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
-from spikeslab.errors import SpikeSlabWarning, check_number
+from spikeslab.errors import SpikeSlabWarning, check_count, check_number
 from spikeslab.functional import mixture
 from spikeslab.functional.layout import aligned
 from spikeslab.functional.mixture import GAUSSIAN, LAPLACE, Affine, Component
@@ -65,6 +65,8 @@ class SpikeSlab(Prior):
         kappa: Initial ``(kappa0, kappa1)``; ``None`` takes ``((1 - rho)/v0, rho/v1)``. Where omega is small this
             decides the result: the paper's CIFAR-10 run started at 5e-4.
         adapt: ``SA(schedule)``, ``EM()``, ``Marginal()`` or ``Fixed()``.
+        adapt_every: Steps between two moves of the latents. A move has the omegas of all steps since the last one,
+            together at most 1, so the fixed point and the sum of omega stay, and a step between costs that of L1.
         learn_delta: Whether delta moves (eq. 15).
         sigma_coupling: ``"conjugate"`` scales the prior with sigma and learns it from weights and residuals (the
             paper, eq. 14); ``"independent"`` leaves the prior at scale 1 and learns the noise from the residuals alone
@@ -93,6 +95,7 @@ class SpikeSlab(Prior):
         rho: float = 0.5,
         kappa: tuple[float, float] | None = None,
         adapt: Adaptation | None = None,
+        adapt_every: int = 1,
         learn_delta: bool = True,
         sigma_coupling: str | None = None,
         sigma_average: str = "sigma",
@@ -114,6 +117,7 @@ class SpikeSlab(Prior):
         self.adapt = SA(polynomial(1.0, power=0.75, offset=1000)) if adapt is None else adapt
         if not isinstance(self.adapt, Adaptation):
             raise TypeError(f"adapt must be SA(...), EM(), Marginal() or Fixed(), but got {adapt!r}.")
+        self.adapt = self.adapt.thinned(check_count("adapt_every", adapt_every))
         if isinstance(self.adapt, Marginal) and not sigma_in_rho:
             raise ValueError("sigma_in_rho must be True with Marginal(), the gradient of one density, but got False.")
         self.learn_delta = learn_delta

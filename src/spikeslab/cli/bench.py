@@ -1,0 +1,118 @@
+"""``spikeslab bench``: what the library costs beside what users would take instead."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from spikeslab.cli.errors import InputError
+from spikeslab.cli.options import CORES, bad_input, check_choices, check_file, check_folder, check_option
+from spikeslab.cli.output import plain_console, print_result, progress_bars, write_file
+
+if TYPE_CHECKING:
+    from spikeslab.experiments.bench import Findings, Plan
+    from spikeslab.report.tables import Run
+
+ALL = "update,step,selection,chains,predict,scaling"
+MARK, WHAT = '{\n "benchmark": ', "results of a benchmark"
+TABLE_MARK = '{\n  "title": '
+
+
+def bench(
+    suite: Annotated[str, typer.Option(help=f"Suites, separated by commas: {ALL.replace(',', ', ')}.")] = ALL,
+    threads: Annotated[int, typer.Option(help="Threads of torch.")] = 1,
+    repeats: Annotated[
+        int | None, typer.Option(help="Rounds, in each of which every candidate has a turn; by default the suite's.")
+    ] = None,
+    quick: Annotated[bool, typer.Option("--quick", help="Two rounds and small sizes: does it run at all?")] = False,
+    seed: Annotated[int, typer.Option(help="Seed of data, weights and noise.")] = 0,
+    json_file: Annotated[
+        Path | None, typer.Option("--json", metavar="FILE", help="Write the numbers of all tables to this file.")
+    ] = None,
+    out: Annotated[Path | None, typer.Option(help="Folder for the tables (Markdown and JSON) and figures.")] = None,
+) -> None:
+    """Measure what a step, a chain, a prediction and a fit cost, as ratios to what users would take instead.
+
+    Everything runs in one process and in turns, so that a busy machine hurts all alike, and the least of many times
+    counts. Compared are torch's SGD and Adam, a plain SGLD, and those of posteriors, blackjax, skglm, abess,
+    scikit-learn and numpyro that are installed (`pip install 'spikeslab[bench]'`); one that is not is named.
+    benchmarks/README.md says how to read the numbers.
+
+    Examples: `spikeslab bench --suite update` is the cost of an update beside torch's SGD,
+    `spikeslab bench --suite step,scaling --threads 2 --out results/bench` writes tables and a figure, and
+    `spikeslab bench --quick --json bench.json` takes a quick look at everything.
+    """
+    from spikeslab.experiments.bench import SUITES, Plan
+    from spikeslab.experiments.bench.suites import QUICK_REPEATS
+    from spikeslab.experiments.bench.timing import use_threads
+    from spikeslab.report.tables import Run
+
+    with bad_input():
+        names = check_choices("--suite", suite, SUITES)
+    check_option("--threads", threads, minimum=1)
+    if threads > CORES:
+        raise InputError(f"--threads must be an integer up to the number of cores, {CORES}, but got {threads}.")
+    if repeats is not None:
+        check_option("--repeats", repeats, minimum=1)
+    check_option("--seed", seed, minimum=0)
+    if json_file is not None:
+        check_file("--json", json_file, MARK, WHAT)
+    if out is not None:
+        check_folder(out)
+        for table in (table for name in names for table in SUITES[name].tables):
+            check_file("--out", out / f"{table}-{threads}.json", TABLE_MARK, "a table")
+    rounds = {name: repeats or (QUICK_REPEATS if quick else SUITES[name].repeats) for name in names}
+    plans = {name: Plan(rounds[name], threads, seed, quick) for name in names}
+    stages = {name: SUITES[name].blocks(plan) * plan.repeats for name, plan in plans.items()}
+    console, found = plain_console(), {}
+    use_threads(threads)
+    with progress_bars(console, stages, unit="rounds") as advance:
+        for name in names:
+            found[name] = SUITES[name].run(replace(plans[name], tick=partial(advance, name, 1)))
+    runs = {name: Run(_command(name, plan, repeats), seed) for name, plan in plans.items()}
+    files = [] if out is None else _write(out, found, runs, threads)
+    if json_file is not None:
+        write_file("--json", json_file, _json(found, runs).encode())
+        files.append(json_file)
+    print_result(console, [table for findings in found.values() for table in findings.tables.values()], files)
+
+
+def _command(name: str, plan: Plan, repeats: int | None) -> str:
+    parts = [f"spikeslab bench --suite {name} --threads {plan.threads}"]
+    parts += [f"--repeats {repeats}"] if repeats else []
+    parts += ["--quick"] if plan.quick else []
+    parts += [f"--seed {plan.seed}"] if plan.seed else []
+    return " ".join(parts)
+
+
+def _json(found: dict[str, Findings], runs: dict[str, Run]) -> str:
+    """All tables in one file, by suite and by the name of the table."""
+    tables = {
+        name: {key: json.loads(table.json(runs[name])) for key, table in findings.tables.items()}
+        for name, findings in found.items()
+    }
+    return json.dumps({"benchmark": list(found), "suites": tables}, indent=1, ensure_ascii=False) + "\n"
+
+
+def _write(out: Path, found: dict[str, Findings], runs: dict[str, Run], threads: int) -> list[Path]:
+    """Write each table under its name and the number of threads, and the figures."""
+    from spikeslab.report.figures import png
+
+    files: list[Path] = []
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+        for name, findings in found.items():
+            for key, table in findings.tables.items():
+                files += table.write(out / f"{key}-{threads}", runs[name])
+    except OSError as error:
+        raise InputError(f"--out must be a folder that can be written to, but {out}: {error.strerror}.") from error
+    for name, findings in found.items():
+        if findings.figure is not None:
+            files.append(out / f"{name}-{threads}.png")
+            write_file("--out", files[-1], png(findings.figure))
+    return files

@@ -1,0 +1,63 @@
+"""``spikeslab bench`` as a user sees it."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from spikeslab.cli.app import run
+
+
+def test_tables_numbers_and_files(tmp_path, capsys):
+    out, numbers = tmp_path / "out", tmp_path / "bench.json"
+    assert run(["bench", "--suite", "chains", "--quick", "--out", str(out), "--json", str(numbers)]) == 0
+    shown = capsys.readouterr().out
+    assert "chains: 2 rounds" in shown
+    assert "20 stacked chains, torch.vmap" in shown
+    assert sorted(path.name for path in out.iterdir()) == ["chains-1.json", "chains-1.md"]
+    record = json.loads(numbers.read_text())
+    assert record["benchmark"] == ["chains"]
+    table = record["suites"]["chains"]["chains"]
+    assert table == json.loads((out / "chains-1.json").read_text())
+    assert table["run"]["command"] == "spikeslab bench --suite chains --threads 1 --quick"
+    assert table["rows"][0] == {"what": "one chain", "ratio": 1.0, "median": 1.0}
+    # The file of an earlier run may be replaced.
+    assert run(["bench", "--suite", "chains", "--repeats", "1", "--json", str(numbers)]) == 0
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (
+            ["--suite", "speed"],
+            "--suite must be one of 'update', 'step', 'selection', 'chains', 'predict', 'scaling', but got 'speed'.",
+        ),
+        (["--repeats", "0"], "--repeats must be an integer >= 1, but got 0."),
+        (["--threads", "0"], "--threads must be an integer >= 1, but got 0."),
+        (["--seed", "-1"], "--seed must be an integer >= 0, but got -1."),
+    ],
+)
+def test_bad_options(options, message, capsys):
+    assert run(["bench", *options]) == 2
+    assert capsys.readouterr().err == f"Error: {message}\n"
+
+
+def test_more_threads_than_cores(capsys):
+    assert run(["bench", "--threads", "100000"]) == 2
+    assert "--threads must be an integer up to the number of cores" in capsys.readouterr().err
+
+
+def test_files_of_others_are_not_replaced(tmp_path, capsys):
+    file = tmp_path / "notes.json"
+    file.write_text("mine")
+    assert run(["bench", "--suite", "chains", "--quick", "--json", str(file)]) == 2
+    expected = f"--json must be a new file or one with results of a benchmark, but {file} holds something else."
+    assert capsys.readouterr().err == f"Error: {expected}\n"
+    assert file.read_text() == "mine"
+    (tmp_path / "chains-1.json").write_text("mine")
+    assert run(["bench", "--suite", "chains", "--quick", "--out", str(tmp_path)]) == 2
+    expected = f"--out must be a new file or one with a table, but {tmp_path / 'chains-1.json'} holds something else."
+    assert capsys.readouterr().err == f"Error: {expected}\n"
+    assert run(["bench", "--suite", "chains", "--quick", "--out", str(file)]) == 2
+    assert capsys.readouterr().err == f"Error: --out must be a folder, but {file} is a file.\n"

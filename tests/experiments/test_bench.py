@@ -1,0 +1,93 @@
+"""The suites of ``spikeslab bench``: who takes turns, what a ratio is, and what is said of what is missing."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import nn
+
+from spikeslab.experiments.bench import SUITES, Plan, optimizers, predict, scaling, selection, timing, update
+from spikeslab.experiments.bench.timing import Times
+
+
+def test_candidates_take_turns_and_each_begins_a_round():
+    order: list[str] = []
+    ticks: list[int] = []
+    plan = Plan(3, tick=lambda: ticks.append(1))
+    timing.measure({name: lambda name=name: order.append(name) for name in "abc"}, plan, seconds=0.0)
+    assert order[:3] == ["a", "b", "c"]  # what may compile
+    assert "".join(order[3:]) == "abcbcacab"
+    assert len(ticks) == 3
+
+
+def test_ratios_are_those_of_least_times_and_of_rounds():
+    times = Times({"sgd": [1.0, 4.0, 2.0], "ours": [3.0, 4.0, 5.0]})
+    assert times.ratio("ours", "sgd") == 3.0
+    assert times.median_ratio("ours", "sgd") == 2.5
+
+
+@pytest.mark.parametrize("power", [1.0, 0.5])
+def test_the_slope_is_that_of_the_sizes_without_overhead(power):
+    by_size = {size: Times({"ours": [7.0 * size**power]}) for size in scaling.SIZES}
+    by_size[10**4] = Times({"ours": [1e9]})
+    assert scaling.slope(by_size, "ours") == pytest.approx(power)
+    assert scaling.slope({10**4: by_size[10**4], 10**5: by_size[10**5]}, "ours") is None
+
+
+def test_at_most_four_tensors_for_a_sparse_weight():
+    floats = {row["what"]: row["floats"] for row in scaling.memory_table(0).rows}
+    assert floats["SGHMC-SA"] == 3.0  # momentum, rho and its smoothed copy
+    assert (floats["SGLD"], floats[optimizers.SGD_NAME], floats["torch Adam"]) == (0.0, 1.0, 2.0)
+
+
+def test_sizes_that_do_not_fit_into_memory_are_left_out_and_named(monkeypatch):
+    monkeypatch.setattr(scaling, "available_memory", lambda: scaling.BYTES * 10**5)
+    assert scaling._sizes(quick=False) == [10**4, 10**5]
+    times = {size: Times({optimizers.SGD_NAME: [1.0]}) for size in (10**4, 10**5)}
+    notes = scaling._cost_table(times, [optimizers.SGD_NAME], Plan(1)).notes
+    assert notes[1] == "Left out, since memory was short: 1,000,000 and 10,000,000 and 100,000,000 parameters."
+
+
+def test_the_plain_sgld_has_the_law_of_sgld():
+    torch.manual_seed(0)
+    weight = nn.Parameter(torch.zeros(100_000))
+    weight.grad = torch.ones(100_000)
+    optimizers.PlainSGLD([weight], lr=0.5, num_data=100).step()
+    assert float(weight.detach().mean()) == pytest.approx(-0.5, abs=0.002)
+    assert float(weight.detach().std()) == pytest.approx(0.1, rel=0.02)
+
+
+def test_a_peer_that_is_missing_is_named(monkeypatch):
+    for module in (optimizers, selection):
+        monkeypatch.setattr(module, "is_installed", lambda package: False)
+    monkeypatch.setattr(timing, "_clocked", lambda run, calls: 1.0)
+    table = update.run(Plan(1)).tables["update"]
+    absent = [row for row in table.rows if row["MNIST CNN"] is None]
+    assert [row["what"] for row in absent] == ["posteriors sgld", "posteriors sghmc"]
+    assert table.notes[-1] == "Not installed where this ran: posteriors sgld, posteriors sghmc."
+    steps = selection._steps(Plan(1))
+    assert "blackjax sgld, no prior, jitted step" in steps.notes[-1]
+    assert [row["what"] for row in steps.rows if row[selection.TORCH] is None] == [
+        selection.KERNEL,
+        selection.POSTERIORS,
+        selection.JITTED,
+        selection.SCANNED,
+    ]
+
+
+def test_predictions_are_measured_at_several_sizes():
+    table = predict.run(Plan(1, quick=True)).tables["predict"]
+    assert [row["rows"] for row in table.rows] == [1, 50, 100, 1000]
+    assert all(row[key] > 0.0 for row in table.rows for key in ("loop", "one", "many", "median", "predictive"))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("suite", SUITES)
+def test_every_suite_runs_and_ticks_as_often_as_it_says(suite):
+    ticks: list[int] = []
+    plan = Plan(1, quick=True, tick=lambda: ticks.append(1))
+    findings = SUITES[suite].run(plan)
+    assert len(ticks) == SUITES[suite].blocks(plan)
+    assert tuple(findings.tables) == SUITES[suite].tables
+    assert all(table.rows for table in findings.tables.values())
+    assert (findings.figure is not None) == (suite == "scaling")
