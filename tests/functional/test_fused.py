@@ -96,6 +96,18 @@ def test_without_latents_they_stay_and_no_sums_are_written(dtype) -> None:
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
+def test_the_sum_of_rho_alone_is_that_among_all_and_changes_nothing_else(dtype) -> None:
+    every, alone = (Tensors(dtype, 5000, buffer=True, latents=True) for _ in range(2))
+    alone.sums = np.zeros((len(every.sums), 1))
+    every.update()
+    alone.update()
+    assert every.sums[:, 4].all()
+    assert np.array_equal(alone.sums[:, 0], every.sums[:, 4])
+    for name in ("w", "buffer", "rho", "rho_bar"):
+        assert np.array_equal(getattr(every, name), getattr(alone, name))
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
 def test_threads_do_not_change_a_bit(dtype) -> None:
     one, many = (Tensors(dtype, 300_001, buffer=True, latents=True) for _ in range(2))
     one.update(threads=1)

@@ -19,7 +19,8 @@ and where the tensor has latents they follow the new weights (eqs. 12 and 13),
     \rho \leftarrow \rho + \omega(\tilde\rho - \rho), \quad \bar\rho \leftarrow \bar\rho + \omega(\rho - \bar\rho),
 
 while the block's sums of :math:`|w|, w^2, \bar\rho|w|, \bar\rho w^2` and :math:`\rho`, which the maxima of sigma and
-delta need (eqs. 14 and 15), go to a row of their own.
+delta need (eqs. 14 and 15), go to a row of their own. Where sigma does not follow the weights, that of :math:`\rho` is
+all that is summed. Between these loops the next block is fetched into the cache.
 
 Nothing depends on who computes a block: given the same gradients the update is the same to the last bit at any
 number of threads. Every fused multiply-add is written as one, sums are folded in a fixed order, and no fast-math flag
@@ -34,6 +35,7 @@ import math
 from typing import Any
 
 import numpy as np
+from llvmlite import ir
 from numba import carray, njit, types
 from numba.extending import intrinsic, overload
 
@@ -47,12 +49,13 @@ TABLE = ("weight", "gradient", "buffer", "rho", "rho_bar", "size", "stream", "fi
 # Columns of the float64 table: the step, the noise, the elastic net (base and slope of both parts), the log odds of
 # the slab, and omega.
 FACTORS = ("lr", "momentum", "std", "l1", "l1_slope", "l2", "l2_slope", "linear", "quadratic", "offset", "omega")
-# Columns of the float64 sums, a row for each block.
+# Columns of the float64 sums, a row for each block; the last may be the only one.
 SUMS = ("|w|", "w^2", "rho_bar |w|", "rho_bar w^2", "rho")
 
 # A block is folded to this many lanes, which are then added up in pairs.
 _LANES = 64
 _ROWS = 8
+_LINE_BYTES = 64
 
 _LOG2_E = 1.0 / math.log(2.0)
 _ROUND_F32, _ROUND_F64 = np.float32(1.5 * 2.0**23), 1.5 * 2.0**52
@@ -90,6 +93,27 @@ def _pointer(typing_context: Any, address: Any, like: Any) -> Any:
         return builder.inttoptr(args[0], context.get_value_type(pointer))
 
     return pointer(types.int64, like), codegen
+
+
+@intrinsic  # type: ignore[untyped-decorator, unused-ignore]
+def _prefetch(typing_context: Any, address: Any) -> Any:
+    """Bring a line of memory into the second-level cache; the address need not be a valid one."""
+
+    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        pointer, number = ir.IntType(8).as_pointer(), ir.IntType(32)
+        kind, name = ir.FunctionType(ir.VoidType(), [pointer, number, number, number]), "llvm.prefetch.p0"
+        function = builder.module.globals.get(name) or ir.Function(builder.module, kind, name)
+        read, level_2, data = (ir.Constant(number, value) for value in (0, 2, 1))
+        builder.call(function, [builder.inttoptr(args[0], pointer), read, level_2, data])
+        return context.get_dummy_value()
+
+    return types.void(types.int64), codegen
+
+
+@njit(nogil=True)
+def _fetch(address: Any) -> None:
+    for line in range(0, BLOCK_BYTES, _LINE_BYTES):
+        _prefetch(address + line)
 
 
 # Adding 1.5 * 2^23 rounds to an integer n, which is then in the last bits, from where it goes into the exponent; the
@@ -198,6 +222,32 @@ def _sghmc(w: Any, g: Any, noise: Any, buffer: Any, lr: Any, momentum: Any, std:
         w[i] = _fma(-lr, b, w[i])
 
 
+# As the two above, but the gradient stays in registers.
+@njit(nogil=True)
+def _sghmc_elastic_net(
+    w: Any,
+    g: Any,
+    noise: Any,
+    buffer: Any,
+    smoothed: Any,
+    l1: Any,
+    l1_slope: Any,
+    l2: Any,
+    l2_slope: Any,
+    lr: Any,
+    momentum: Any,
+    std: Any,
+) -> None:
+    zero, one = w.dtype.type(0), w.dtype.type(1)
+    for i in range(w.size):
+        old = w[i]
+        weight1, weight2 = _fma(l1_slope, smoothed[i], l1), _fma(l2_slope, smoothed[i], l2)
+        gradient = _fma(weight2, old, _fma(weight1, _sign(old, zero, one), g[i]))
+        b = _fma(-std, noise[i], momentum * buffer[i] + gradient)
+        buffer[i] = b
+        w[i] = _fma(-lr, b, old)
+
+
 # Three loops, because the processor overlaps the elements of a short one better: one loop takes half as long again.
 # numpy's error model: Python's test for a zero divisor would keep the last one from becoming SIMD code.
 @njit(nogil=True, error_model="numpy")
@@ -224,22 +274,40 @@ def _adapt(w: Any, rho: Any, rho_bar: Any, scratch: Any, linear: Any, quadratic:
 
 
 @njit(nogil=True)
+def _total(lanes: Any) -> Any:
+    for i in range(_LANES // 8):
+        pairs = (lanes[i] + lanes[8 + i]) + (lanes[16 + i] + lanes[24 + i])
+        more = (lanes[32 + i] + lanes[40 + i]) + (lanes[48 + i] + lanes[56 + i])
+        lanes[i] = pairs + more
+    total = 0.0
+    for i in range(_LANES // 8):
+        total += np.float64(lanes[i])
+    return total
+
+
+@njit(nogil=True)
+def _fold_one(x: Any, lanes: Any) -> Any:
+    """Give the sum over a whole block, in the order of the other fold's."""
+    lanes[:_LANES] = lanes.dtype.type(0)
+    for start in range(0, x.size, _ROWS * _LANES):
+        rows = x[start : start + _ROWS * _LANES]
+        for i in range(_LANES):
+            total = lanes[i]
+            for k in range(_ROWS):
+                total += rows[i + k * _LANES]
+            lanes[i] = total
+    return _total(lanes[:_LANES])
+
+
+@njit(nogil=True)
 def _fold(w: Any, rho: Any, rho_bar: Any, lanes: Any, sums: Any) -> None:
-    """Write the five sums over a whole block: rows of 64 into 5 x 64 lanes, the lanes into 16, and these in turn."""
+    """Write the five sums over a whole block: rows of 64 into 5 x 64 lanes, the lanes into 8, and these in turn."""
     lanes[:] = lanes.dtype.type(0)
     for start in range(0, w.size, _ROWS * _LANES):
         stop = start + _ROWS * _LANES
         _fold_rows(w[start:stop], rho[start:stop], rho_bar[start:stop], lanes)
     for k in range(5):
-        part = lanes[k * _LANES : (k + 1) * _LANES]
-        total = 0.0
-        for i in range(_LANES // 8):
-            pairs = (part[i] + part[8 + i]) + (part[16 + i] + part[24 + i])
-            more = (part[32 + i] + part[40 + i]) + (part[48 + i] + part[56 + i])
-            part[i] = pairs + more
-        for i in range(_LANES // 8):
-            total += np.float64(part[i])
-        sums[k] = total
+        sums[k] = _total(lanes[k * _LANES : (k + 1) * _LANES])
 
 
 @njit(nogil=True)
@@ -274,7 +342,8 @@ def update(like: Any, table: Any, factors: Any, sums: Any, seed: Any, step: Any,
         like: An empty array of the tensors' dtype, float32 or float64.
         table: A row of `TABLE` for each tensor, int64; the blocks are numbered over all tensors, in their order.
         factors: A row of `FACTORS` for each tensor, float64.
-        sums: A row of `SUMS` for each block, float64; written where the tensor has a rho.
+        sums: A row of `SUMS`, or of the last of them alone, for each block, float64; written where the tensor has a
+            rho.
         seed: The seed of the noise, uint64.
         step: The number of the step, uint64 below 2^32.
         first: The first block.
@@ -297,22 +366,35 @@ def update(like: Any, table: Any, factors: Any, sums: Any, seed: Any, step: Any,
         lr, std = real(factors[tensor, 0]), real(factors[tensor, 2])
         l1, l2 = real(factors[tensor, 3]), real(factors[tensor, 5])
         zero = real(0)
+        following = shift + BLOCK_BYTES
+        _fetch(table[tensor, 0] + following)
+        _fetch(table[tensor, 1] + following)
         if std != zero:
             normal_block(noise, seed, step, table[tensor, 6], block)
         else:
             noise[:] = zero
-        if table[tensor, 4] != 0:
-            _add_elastic_net(gradient, g, w, rho_bar, l1, real(factors[tensor, 4]), l2, real(factors[tensor, 6]))
-            g = gradient
-        elif l1 != zero or l2 != zero:
-            _add_penalty(gradient, g, w, l1, l2)
-            g = gradient
-        if table[tensor, 2] != 0:
-            buffer = carray(_pointer(table[tensor, 2] + shift, like), n)
-            _sghmc(w, g, noise, buffer, lr, real(factors[tensor, 1]), std)
+        has_buffer, has_latents, is_smooth = table[tensor, 2] != 0, table[tensor, 3] != 0, table[tensor, 4] != 0
+        if has_buffer:
+            _fetch(table[tensor, 2] + following)
+        buffer = carray(_pointer(table[tensor, 2] + shift, like), n)
+        l1_slope, l2_slope, momentum = real(factors[tensor, 4]), real(factors[tensor, 6]), real(factors[tensor, 1])
+        if has_buffer and is_smooth:
+            _sghmc_elastic_net(w, g, noise, buffer, rho_bar, l1, l1_slope, l2, l2_slope, lr, momentum, std)
         else:
-            _sgld(w, g, noise, lr, std)
-        if table[tensor, 3] != 0:
+            if is_smooth:
+                _add_elastic_net(gradient, g, w, rho_bar, l1, l1_slope, l2, l2_slope)
+                g = gradient
+            elif l1 != zero or l2 != zero:
+                _add_penalty(gradient, g, w, l1, l2)
+                g = gradient
+            if has_buffer:
+                _sghmc(w, g, noise, buffer, lr, momentum, std)
+            else:
+                _sgld(w, g, noise, lr, std)
+        if is_smooth:
+            _fetch(table[tensor, 4] + following)
+        if has_latents:
+            _fetch(table[tensor, 3] + following)
             rho = carray(_pointer(table[tensor, 3] + shift, like), n)
             _adapt(
                 w,
@@ -324,16 +406,16 @@ def update(like: Any, table: Any, factors: Any, sums: Any, seed: Any, step: Any,
                 real(-_LOG2_E * factors[tensor, 9]),
                 real(factors[tensor, 10]),
             )
-            if n == size:
-                _fold(w, rho, rho_bar, lanes, sums[number])
-            else:
-                _fold(
+            if n < size:
+                w, rho, rho_bar = (
                     _padded(w, noise),
                     _padded(rho, gradient),
                     _padded(rho_bar, np.empty(size, like.dtype)),
-                    lanes,
-                    sums[number],
                 )
+            if sums.shape[1] == 1:
+                sums[number, 0] = _fold_one(rho, lanes)
+            else:
+                _fold(w, rho, rho_bar, lanes, sums[number])
 
 
 @njit(nogil=True, cache=True)

@@ -200,9 +200,9 @@ def _box_muller_f32(out: Any) -> None:
     or 1, of that side. So -log u is accurate at both ends: u is at least 2^-33 (6.76 sigma) and so is 1 - u.
     """
     words = out.view(np.int32)
+    # Two loops, the first of which leaves the squared radius: the processor overlaps more elements of a short one.
     for i in range(_PAIRS_F32):
         x = words[i]
-        y = words[_PAIRS_F32 + i]
         # 2^32 u below one half, 2^32 (1 - u) above.
         bits = _bits(np.float32(np.int32(x & _NOT_SIGN_F32)) + _HALF_F32)
         if x < _I0:
@@ -216,7 +216,10 @@ def _box_muller_f32(out: Any) -> None:
         g2 = g * g
         low = _fma(_fma(_L3, g, _L2), g2, _fma(_L1, g, _L0))
         high = _fma(_fma(_L7, g, _L6), g2, _fma(_L5, g, _L4))
-        radius = np.sqrt(_fma(np.float32(exponent), _TWO_LOG2_F32, _fma(high, g2 * g2, low) * g))
+        out[i] = _fma(np.float32(exponent), _TWO_LOG2_F32, _fma(high, g2 * g2, low) * g)
+    for i in range(_PAIRS_F32):
+        y = words[_PAIRS_F32 + i]
+        radius = np.sqrt(out[i])
         # The top bit is the sign of the cosine; the others make the angle pi v / 2 in [-pi/2, pi/2).
         v = np.float32(np.int32(y << _I1)) * _2_POW_M31
         v2 = v * v

@@ -17,11 +17,19 @@ FULL_PRECISION = (torch.float32, torch.float64)
 
 
 class Latents(NamedTuple):
-    r"""Latents of one weight that move with it: rho towards eq. 12 by omega, then its smoothed copy towards rho."""
+    r"""Latents of one weight that move with it: rho towards eq. 12 by omega, then its smoothed copy towards rho.
+
+    Attributes:
+        rho: The rho of every element.
+        log_odds: Log odds of the slab as a function of the magnitude.
+        omega: How far rho and its smoothed copy go.
+        sums: Whether to give all of :class:`LatentSums`; the sum of rho is always there.
+    """
 
     rho: Tensor
     log_odds: LogOdds
     omega: float
+    sums: bool = True
 
 
 class FusedTerms(NamedTuple):
@@ -41,7 +49,7 @@ class FusedTerms(NamedTuple):
 
 
 class LatentSums(NamedTuple):
-    """Sums over one weight after its latents have moved, with ``s`` the smoothed rho."""
+    """Sums over one weight after its latents have moved, with ``s`` the smoothed rho; zero where nobody asked."""
 
     magnitude: float = 0.0
     square: float = 0.0

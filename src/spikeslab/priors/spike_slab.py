@@ -247,7 +247,9 @@ class SpikeSlab(Prior):
         if omega == 0.0:
             return [FusedTerms(l1, l2, self._rho_bar[i]) for i in indices]
         odds = mixture.log_odds(**self._densities(), deltas=self._deltas)
-        return [FusedTerms(l1, l2, self._rho_bar[i], Latents(self._rho[i], odds[i], omega)) for i in indices]
+        # Only a conjugate sigma follows the weights (eq. 14); delta needs no more than the sum of rho.
+        sums = self.scale.coupling == "conjugate"
+        return [FusedTerms(l1, l2, self._rho_bar[i], Latents(self._rho[i], odds[i], omega, sums)) for i in indices]
 
     def update_from_sums(self, step: int, num_data: int, sums: list[LatentSums]) -> None:
         """Move sigma and delta after rho and kappa have moved (eqs. 14 and 15)."""

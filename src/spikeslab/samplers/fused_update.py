@@ -110,7 +110,10 @@ class _Plan:
         self.table[:, STREAM] = [row.stream for row in rows]
         self.table[:, FIRST_BLOCK] = self.first_blocks
         self.factors = np.zeros((len(rows), len(kernels.FACTORS)))
-        self.sums = np.zeros((self.blocks, len(kernels.SUMS)))
+        self.all_sums = np.zeros((self.blocks, len(kernels.SUMS)))
+        self.rho_sums = np.zeros((self.blocks, 1))
+        self.sums = self.all_sums
+        self.numbers: list[tuple[float, ...]] = []
         self.buffers: list[Tensor | None] = [None] * len(rows)
         self.gradients: list[Tensor] = []  # keeps their memory alive until the kernels have run
 
@@ -129,10 +132,10 @@ class _Plan:
 
     def set_moves(self, moves: list[Move], weight_decays: list[float], state: Any) -> None:
         """Write what the groups say, and the addresses of the buffers, which are zero at first."""
-        numbers = np.array(
-            [(m.lr, m.momentum, m.noise_std, 0, 0, d, 0) for m, d in zip(moves, weight_decays, strict=True)]
-        )
-        self.factors[:, : numbers.shape[1]] = numbers[self.groups]
+        numbers = [(m.lr, m.momentum, m.noise_std, 0, 0, d, 0) for m, d in zip(moves, weight_decays, strict=True)]
+        if numbers != self.numbers:
+            self.factors[:, : len(numbers[0])] = np.array(numbers)[self.groups]
+            self.numbers = numbers
         if moves[0].buffer is None:
             return
         for index, param in enumerate(self.params):
@@ -148,6 +151,7 @@ class _Plan:
         if not terms:
             return
         latents = [t.latents if adapt else None for t in terms]
+        self.sums = self.all_sums if any(x is not None and x.sums for x in latents) else self.rho_sums
         self.table[self.sparse, RHO] = [0 if x is None else x.rho.data_ptr() for x in latents]
         self.table[self.sparse, RHO_BAR] = [0 if t.smoothed is None else t.smoothed.data_ptr() for t in terms]
         self.factors[self.sparse, ELASTIC_NET:] = [
@@ -155,12 +159,13 @@ class _Plan:
             for t, x in zip(terms, latents, strict=True)
         ]
 
-    def tensor_sums(self) -> list[list[float]]:
+    def tensor_sums(self) -> list[LatentSums]:
         """Sums over each parameter, added up in the order of the blocks."""
         sums = np.zeros((len(self.params), self.sums.shape[1]))
         if self.blocks:
             sums[self.nonempty] = np.add.reduceat(self.sums, self.first_blocks[self.nonempty], axis=0)
-        return sums.tolist()
+        rows = sums.tolist()
+        return [LatentSums(*row) if len(row) > 1 else LatentSums(rho=row[0]) for row in rows]
 
 
 def _increment_versions(params: list[Tensor]) -> None:
@@ -280,5 +285,5 @@ class FusedUpdate:
         by_id = {}
         for plan in self._plans:
             sums = plan.tensor_sums()
-            by_id.update({id(plan.params[index]): LatentSums(*sums[index]) for index in plan.sparse})
+            by_id.update({id(plan.params[index]): sums[index] for index in plan.sparse})
         return [by_id[id(weight)] for weight in cast(Prior, self._prior).weights.values()]
