@@ -101,8 +101,8 @@ def _prefetch(typing_context: Any, address: Any) -> Any:
 
     def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         pointer, number = ir.IntType(8).as_pointer(), ir.IntType(32)
-        kind, name = ir.FunctionType(ir.VoidType(), [pointer, number, number, number]), "llvm.prefetch.p0"
-        function = builder.module.globals.get(name) or ir.Function(builder.module, kind, name)
+        kind = ir.FunctionType(ir.VoidType(), [pointer, number, number, number])
+        function = builder.module.declare_intrinsic("llvm.prefetch", [pointer], kind)
         read, level_2, data = (ir.Constant(number, value) for value in (0, 2, 1))
         builder.call(function, [builder.inttoptr(args[0], pointer), read, level_2, data])
         return context.get_dummy_value()

@@ -132,7 +132,9 @@ class _Plan:
 
     def set_moves(self, moves: list[Move], weight_decays: list[float], state: Any) -> None:
         """Write what the groups say, and the addresses of the buffers, which are zero at first."""
-        numbers = [(m.lr, m.momentum, m.noise_std, 0, 0, d, 0) for m, d in zip(moves, weight_decays, strict=True)]
+        numbers: list[tuple[float, ...]] = [
+            (m.lr, m.momentum, m.noise_std, 0, 0, d, 0) for m, d in zip(moves, weight_decays, strict=True)
+        ]
         if numbers != self.numbers:
             self.factors[:, : len(numbers[0])] = np.array(numbers)[self.groups]
             self.numbers = numbers
