@@ -2,8 +2,9 @@
 
     python benchmarks/epoch.py [--threads 1] [--rounds 60] [--json] [--out results/bench]
 
-Ours is everything that a run does: rows in a new order cut out of bytes, augmentation, normalisation, the loop with its
-checks, and SGHMC with a prior that adapts. Steps in between show where the rest goes. All candidates run in one process
+Ours is all that a step of a run does: rows in a new order cut out of bytes, augmentation, normalisation, the loop with
+its checks, and SGHMC with a prior that adapts. What a run does between steps, now and then, is not in it: samples,
+evaluations, the log and checkpoints. Candidates in between show where the rest goes. All candidates run in one process
 and take turns, a step of each in every round, so that a machine whose speed drifts hurts them alike; every round begins
 with another one, so that none always follows the same. Each is the median of its ratios to the bare step of the same
 round. The control is the bare loop a second time: as far as it is from 1, no other number here means anything. 60
@@ -92,7 +93,7 @@ def candidates() -> dict[str, Step]:
         "control: the bare loop again": bare(floats, labels, sgd),
         "the same with SGHMC-SA": bare(floats, labels, sghmc_sa),
         "our loop, batches cut from bytes": looped(cut(normalize)),
-        "our loop, augmentation: the whole epoch": looped(cut(Augment("mnist"))),
+        "our loop, augmentation: all of a step": looped(cut(Augment("mnist"))),
     }
 
 

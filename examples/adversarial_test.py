@@ -19,6 +19,7 @@ from torch import Tensor
 import spikeslab as ss
 from spikeslab.attacks import fgsm, of_model, of_posterior, pgd
 from spikeslab.datasets import load_fashion, load_mnist, load_upscaled_digits
+from spikeslab.errors import check_count
 from spikeslab.models import CNN
 from spikeslab.report import plots
 from spikeslab.report.figures import COLOURS, WIDTH, style
@@ -70,11 +71,18 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--out", type=Path, default=Path("out/adversarial"), help="folder for the figure")
     options = parser.parse_args()
+    try:
+        check_count("--epochs", options.epochs)
+        if options.limit is not None:
+            check_count("--limit", options.limit)
+        check_count("--attacked", options.attacked)
+        if options.data == "digits":
+            data = load_upscaled_digits()
+        else:
+            data = {"mnist": load_mnist, "fashion": load_fashion}[options.data](options.data_dir)
+    except ValueError as error:
+        parser.error(str(error))
 
-    if options.data == "digits":
-        data = load_upscaled_digits()
-    else:
-        data = {"mnist": load_mnist, "fashion": load_fashion}[options.data](options.data_dir)
     x, y = data.x_train[: options.limit] / 255, data.y_train[: options.limit]
     x_test, y_test = data.x_test[: options.attacked] / 255, data.y_test[: options.attacked]
 

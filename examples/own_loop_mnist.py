@@ -13,6 +13,7 @@ from torch.utils.data import DataLoader, TensorDataset
 
 import spikeslab as ss
 from spikeslab.datasets import load_mnist, load_upscaled_digits
+from spikeslab.errors import check_count
 from spikeslab.metrics import accuracy, expected_calibration_error, negative_log_likelihood
 from spikeslab.models import CNN
 
@@ -26,9 +27,15 @@ def main() -> None:
     parser.add_argument("--limit", type=int, help="training and test images; by default all")
     parser.add_argument("--seed", type=int, default=0)
     options = parser.parse_args()
+    try:
+        check_count("--epochs", options.epochs)
+        if options.limit is not None:
+            check_count("--limit", options.limit)
+        data = load_upscaled_digits() if options.data == "digits" else load_mnist(options.data_dir)
+    except ValueError as error:
+        parser.error(str(error))
 
     torch.manual_seed(options.seed)
-    data = load_upscaled_digits() if options.data == "digits" else load_mnist(options.data_dir)
     x, y = data.x_train[: options.limit] / 255, data.y_train[: options.limit]
     loader = DataLoader(TensorDataset(x, y), batch_size=100, shuffle=True)
     model = CNN().to(memory_format=torch.channels_last)  # any network; this format is the fast one on a CPU
@@ -52,7 +59,9 @@ def main() -> None:
         print(f"epoch {epoch + 1}: loss of the last batch {loss.item():.3f}")
 
     x_test, y_test = data.x_test[: options.limit] / 255, data.y_test[: options.limit]
-    last = F.softmax(torch.cat([model(part).detach() for part in x_test.split(1000)]), dim=1)
+    model.eval()
+    with torch.no_grad():
+        last = F.softmax(torch.cat([model(part) for part in x_test.split(1000)]), dim=1)
     average = posterior.predict(x_test, batch_size=1000)
     for name, probabilities in (("last weights", last), (f"average of {len(posterior)} samples", average)):
         print(

@@ -14,6 +14,7 @@ from torch import distributed as dist
 
 import spikeslab as ss
 from spikeslab.datasets import load_digits
+from spikeslab.errors import check_count
 from spikeslab.models import DigitsCNN
 from spikeslab.training.distributed import Ranks
 from spikeslab.training.gather import gather_chains
@@ -27,6 +28,12 @@ def main() -> None:
     parser.add_argument("--batch-size", type=int, default=64, help="rows of a chain's batch, over all of its ranks")
     parser.add_argument("--seed", type=int, default=0)
     options = parser.parse_args()
+    try:
+        check_count("--chains", options.chains)
+        check_count("--steps", options.steps, minimum=2)
+        check_count("--batch-size", options.batch_size)
+    except ValueError as error:
+        parser.error(str(error))
 
     if dist.is_torchelastic_launched():  # by torchrun
         dist.init_process_group("nccl" if torch.cuda.is_available() else "gloo")

@@ -15,6 +15,7 @@ from torch import Tensor
 
 import spikeslab as ss
 from spikeslab.datasets import load_fashion, load_mnist, load_upscaled_digits
+from spikeslab.errors import check_count
 from spikeslab.metrics import accuracy, detection, entropy, mutual_information
 from spikeslab.models import CNN
 from spikeslab.report import plots
@@ -64,8 +65,14 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--out", type=Path, default=Path("out/uncertainty"), help="folder for the figures")
     options = parser.parse_args()
+    try:
+        check_count("--epochs", options.epochs)
+        if options.limit is not None:
+            check_count("--limit", options.limit)
+        x, y, x_test, y_test, x_foreign, names = load(options.data, options.data_dir)
+    except ValueError as error:
+        parser.error(str(error))
 
-    x, y, x_test, y_test, x_foreign, names = load(options.data, options.data_dir)
     posterior = sample(x[: options.limit], y[: options.limit], options.epochs, options.seed)
     # What each sample predicts: (samples, images, classes).
     own, foreign = (

@@ -4,11 +4,16 @@ from __future__ import annotations
 
 import os
 import re
+import runpy
 import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+import torch
+
 import spikeslab
+from spikeslab import models
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 SOURCE = Path(spikeslab.__file__).parents[1]
@@ -47,6 +52,42 @@ def test_own_loop() -> None:
         numbers = re.fullmatch(name + r": accuracy (0\.\d{4}), NLL (\d\.\d{4}), ECE 0\.\d{4}", line)
         assert numbers is not None
         assert float(numbers[1]) > 0.5, "it learns"
+
+
+def test_own_loop_predicts_as_one_should(monkeypatch: pytest.MonkeyPatch) -> None:
+    calls: list[tuple[bool, bool]] = []
+
+    class Watched(models.CNN):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            calls.append((self.training, torch.is_grad_enabled()))
+            return super().forward(x)
+
+    monkeypatch.setattr(models, "CNN", Watched)
+    monkeypatch.setattr(sys, "argv", ["own_loop_mnist.py", "--data", "digits", "--limit", "30", "--epochs", "1"])
+    runpy.run_path(str(EXAMPLES / "own_loop_mnist.py"), run_name="__main__")
+    training, *predicting = calls
+    assert training == (True, True)
+    assert set(predicting) == {(False, False)}
+
+
+@pytest.mark.parametrize("name", ["own_loop_mnist", "uncertainty_ood", "adversarial_test", "torchrun_digits"])
+def test_bad_options_are_one_line(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    gone = tmp_path / "gone"
+    bad = {
+        ("--epochs", "0"): "--epochs must be an integer >= 1, but got 0.",
+        ("--limit", "0"): "--limit must be an integer >= 1, but got 0.",
+        ("--data-dir", str(gone)): f"data_dir must be a folder with data sets, but got {gone}, which is none.",
+    }
+    if name == "torchrun_digits":
+        bad = {("--steps", "1"): "--steps must be an integer >= 2, but got 1."}
+    for arguments, message in bad.items():
+        monkeypatch.setattr(sys, "argv", [f"{name}.py", *arguments])
+        with pytest.raises(SystemExit) as stopped:
+            runpy.run_path(str(EXAMPLES / f"{name}.py"), run_name="__main__")
+        assert stopped.value.code == 2
+        assert capsys.readouterr().err.splitlines()[-1] == f"{name}.py: error: {message}"
 
 
 def test_out_of_distribution(tmp_path: Path) -> None:

@@ -9,11 +9,12 @@ import sys
 import numpy as np
 import pytest
 import torch
+from matplotlib.colors import to_hex
 from matplotlib.figure import Figure
 
 from spikeslab.metrics import detection, detection_curves, reliability_curve, selective_accuracy
 from spikeslab.report import plots
-from spikeslab.report.figures import COLOURS
+from spikeslab.report.figures import BLUE, COLOURS, GREEN, GREY
 from spikeslab.report.tables import Estimate
 
 
@@ -121,6 +122,43 @@ def test_curves_of_detection_and_their_areas():
         assert np.array_equal(other.get_ydata(), curves.precision.numpy())
         assert np.trapezoid(line.get_ydata(), line.get_xdata()) == pytest.approx(found.auroc, abs=1e-6)
         assert label == f"{name}: AUROC {found.auroc:.3f}, AUPR {found.aupr:.3f}, FPR95 {found.fpr95:.3f}"
+
+
+def test_a_model_keeps_its_colour_where_others_are_left_out(predictions):
+    colours = {"Vanilla": GREY, "SGHMC": GREEN, "SGHMC-SA": BLUE}
+    curve, coverages = reliability_curve(*predictions), torch.linspace(0.1, 1.0, 10)
+    names = ("SGHMC-SA", "Vanilla")
+    lines = [
+        plots.reliability_figure(dict.fromkeys(names, curve), colours).axes[0].lines[1:],
+        plots.selective_accuracy_figure(dict.fromkeys(names, coverages), coverages, colours).axes[0].lines,
+        plots.detection_figure(dict.fromkeys(names, (torch.rand(9), torch.rand(9))), colours).axes[1].lines,
+    ]
+    assert [[line.get_color() for line in of_figure] for of_figure in lines] == [[BLUE, GREY]] * 3
+    bars = plots.scores_figure({key: {"NLL": Estimate(1.0, None)} for key in names}, colours).axes[0].patches
+    assert [to_hex(bar.get_facecolor()) for bar in bars] == [BLUE.lower(), GREY.lower()]
+    with pytest.raises(ValueError, match=r"^colours must have one for every model, but got none for 'Dropout'\.$"):
+        plots.reliability_figure({"Dropout": curve, "SGHMC": curve}, colours)
+
+
+class Elsewhere(torch.Tensor):
+    """Numbers on a device that numpy cannot read."""
+
+    def cpu(self):
+        return self.as_subclass(torch.Tensor)
+
+    def numpy(self):
+        raise TypeError("can't convert a tensor of another device to numpy")
+
+
+def test_results_may_be_on_any_device(predictions):
+    probabilities, labels = (tensor.as_subclass(Elsewhere) for tensor in predictions)
+    coverages = torch.linspace(0.1, 1.0, 10).as_subclass(Elsewhere)
+    pair = (probabilities[:200, 0], probabilities[200:, 1])
+    assert isinstance(reliability_curve(probabilities, labels).confidence, Elsewhere)
+    plots.reliability_figure({"one": reliability_curve(probabilities, labels)})
+    plots.selective_accuracy_figure({"one": selective_accuracy(probabilities, labels, coverages)}, coverages)
+    plots.uncertainty_figure({"entropy": pair}, "own", "foreign")
+    plots.detection_figure({"one": pair})
 
 
 def test_what_cannot_be_drawn_is_refused():

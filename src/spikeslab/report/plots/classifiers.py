@@ -1,17 +1,19 @@
 """Figures of class probabilities: calibration, accuracy of the most confident, and bars of scores.
 
-Each takes the results of several models by name; the first has the first colour in all of them.
+Each takes the results of several models by name. The first has the first colour in all of them, unless ``colours`` has
+one for every name, so that a model keeps its own where others are left out.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import PercentFormatter
+from numpy.typing import NDArray
 from torch import Tensor
 
 from spikeslab.errors import quoted
@@ -22,21 +24,32 @@ from spikeslab.report.tables import Estimate
 Result = TypeVar("Result")
 
 
-def coloured(results: Mapping[str, Result]) -> Iterator[tuple[str, Result, str]]:
-    """Names, results and colours.
+def coloured(
+    results: Mapping[str, Result], colours: Mapping[str, str] | None = None
+) -> Iterator[tuple[str, Result, str]]:
+    """Names, results and colours: those of ``colours``, or else of ``COLOURS`` in their order.
 
     Raises:
-        ValueError: If there are no results, or more than there are colours.
+        ValueError: If there are no results, more than there are colours, or one without a colour.
     """
-    if not 1 <= len(results) <= len(COLOURS):
+    if not results or (colours is None and len(results) > len(COLOURS)):
         raise ValueError(f"results must be of 1 to {len(COLOURS)} models by name, but got {len(results)}.")
-    return ((name, result, colour) for (name, result), colour in zip(results.items(), COLOURS, strict=False))
+    chosen = dict(zip(results, COLOURS, strict=False)) if colours is None else colours
+    missing = [name for name in results if name not in chosen]
+    if missing:
+        raise ValueError(f"colours must have one for every model, but got none for {quoted(missing)}.")
+    return ((name, result, chosen[name]) for name, result in results.items())
+
+
+def array(values: Tensor) -> NDArray[Any]:
+    """Numbers for matplotlib, from any device."""
+    return values.detach().cpu().numpy()
 
 
 def draw_reliability(axes: Axes, curve: Reliability, colour: str, label: str | None = None, fewest: int = 1) -> None:
     """Draw accuracy against confidence in the bins that hold at least ``fewest`` rows."""
     shown = curve.count >= fewest
-    confidence, accuracy = curve.confidence[shown].numpy(), curve.accuracy[shown].numpy()
+    confidence, accuracy = array(curve.confidence[shown]), array(curve.accuracy[shown])
     axes.plot(confidence, accuracy, "o-", color=colour, markersize=4, label=label)
 
 
@@ -45,20 +58,21 @@ def draw_diagonal(axes: Axes) -> None:
     axes.axline((0.0, 0.0), slope=1.0, color=GREY, linewidth=0.8, zorder=0)
 
 
-def reliability_figure(curves: Mapping[str, Reliability]) -> Figure:
+def reliability_figure(curves: Mapping[str, Reliability], colours: Mapping[str, str] | None = None) -> Figure:
     """Draw accuracy against confidence, ± one standard error, beside the share of rows in each bin.
 
     Args:
         curves: Results of :func:`~spikeslab.metrics.reliability_curve`, by the name of the model.
+        colours: Colour of each model.
     """
     with style():
         figure = Figure(figsize=(WIDTH, 3.8), layout="constrained")
         left, right = figure.subplots(1, 2, sharex=True)
         draw_diagonal(left)
-        for name, curve, colour in coloured(curves):
+        for name, curve, colour in coloured(curves, colours):
             draw_reliability(left, curve, colour, name)
             _draw_errors(left, curve, colour)
-            share = (curve.count / curve.count.sum()).numpy()
+            share = array(curve.count / curve.count.sum())
             edges = np.linspace(0.0, 1.0, len(share) + 1)
             right.stairs(share, edges, color=colour, linewidth=1.6)
         left.set(xlim=(0.0, 1.02), ylim=(-0.02, 1.02))
@@ -77,22 +91,25 @@ def _draw_errors(axes: Axes, curve: Reliability, colour: str) -> None:
     accuracy, rows = curve.accuracy[filled], curve.count[filled]
     shrunk = (accuracy * rows + 1.0) / (rows + 2.0)  # a bin with one row, right or wrong, is not certain
     error = (shrunk * (1.0 - shrunk) / (rows + 2.0)).sqrt()
-    confidence = curve.confidence[filled].numpy()
-    axes.vlines(confidence, (accuracy - error).numpy(), (accuracy + error).numpy(), color=colour, linewidth=1.0)
+    confidence = array(curve.confidence[filled])
+    axes.vlines(confidence, array(accuracy - error), array(accuracy + error), color=colour, linewidth=1.0)
 
 
-def selective_accuracy_figure(curves: Mapping[str, Tensor], coverages: Tensor) -> Figure:
+def selective_accuracy_figure(
+    curves: Mapping[str, Tensor], coverages: Tensor, colours: Mapping[str, str] | None = None
+) -> Figure:
     """Draw accuracy against the share of rows kept, those of which the model is most confident.
 
     Args:
         curves: Results of :func:`~spikeslab.metrics.selective_accuracy` at ``coverages``, by the name of the model.
         coverages: Shares of rows kept.
+        colours: Colour of each model.
     """
     with style():
         figure = Figure(figsize=(0.62 * WIDTH, 3.6), layout="constrained")
         axes = figure.subplots()
-        for name, curve, colour in coloured(curves):
-            axes.plot(coverages.numpy(), curve.numpy(), color=colour, label=name)
+        for name, curve, colour in coloured(curves, colours):
+            axes.plot(array(coverages), array(curve), color=colour, label=name)
         axes.set_xlim(float(coverages.min()), float(coverages.max()))
         axes.set_xlabel("share of rows answered, the most confident first")
         axes.set_title("accuracy on the rows answered")
@@ -102,18 +119,19 @@ def selective_accuracy_figure(curves: Mapping[str, Tensor], coverages: Tensor) -
     return figure
 
 
-def scores_figure(scores: Mapping[str, Mapping[str, Estimate]]) -> Figure:
+def scores_figure(scores: Mapping[str, Mapping[str, Estimate]], colours: Mapping[str, str] | None = None) -> Figure:
     """Draw bars of several models, a panel for each score, with standard errors where there are some.
 
     Bars begin at zero: give the error, not the accuracy, of models that are nearly always right.
 
     Args:
         scores: Estimates by the name of the model, then by the name of the score, such as ``"error, %"``.
+        colours: Colour of each model.
 
     Raises:
         ValueError: If the models have different scores.
     """
-    models = list(coloured(scores))
+    models = list(coloured(scores, colours))
     names = list(models[0][1])
     for model, estimates, _ in models:
         if list(estimates) != names:

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from spikeslab.metrics import detection, detection_curves
 from spikeslab.report.figures import BLUE, GREY, VERMILION, WIDTH, style
-from spikeslab.report.plots.classifiers import coloured
+from spikeslab.report.plots.classifiers import array, coloured
 
 BINS = 40
 
@@ -33,7 +33,7 @@ def uncertainty_figure(scores: Mapping[str, tuple[Tensor, Tensor]], own: str, fo
             top = max(float(values.max()) for values in pair)
             edges = np.linspace(0.0, top or 1.0, BINS + 1)
             for values, colour, label in zip(pair, (BLUE, VERMILION), (own, foreign), strict=True):
-                share = np.histogram(values.double().numpy(), edges)[0] / len(values)
+                share = np.histogram(array(values.double()), edges)[0] / len(values)
                 axes.stairs(share, edges, color=colour, fill=True, alpha=0.25)
                 axes.stairs(share, edges, color=colour, label=label)
             axes.set_xlim(0.0, float(edges[-1]))
@@ -43,21 +43,22 @@ def uncertainty_figure(scores: Mapping[str, tuple[Tensor, Tensor]], own: str, fo
     return figure
 
 
-def detection_figure(scores: Mapping[str, tuple[Tensor, Tensor]]) -> Figure:
+def detection_figure(scores: Mapping[str, tuple[Tensor, Tensor]], colours: Mapping[str, str] | None = None) -> Figure:
     """Draw the ROC and the precision-recall curve of each score that shall be higher for foreign inputs.
 
     Args:
         scores: Scores of own and foreign inputs, by the name of the model or of the score.
+        colours: Colour of each.
     """
     with style():
         figure = Figure(figsize=(WIDTH, 4.4), layout="constrained")
         roc, recall = figure.subplots(1, 2)
         roc.axline((0.0, 0.0), slope=1.0, color=GREY, linewidth=0.8, zorder=0)
-        for name, (own, foreign), colour in coloured(scores):
+        for name, (own, foreign), colour in coloured(scores, colours):
             curves, found = detection_curves(own, foreign), detection(own, foreign)
             label = f"{name}: AUROC {found.auroc:.3f}, AUPR {found.aupr:.3f}, FPR95 {found.fpr95:.3f}"
-            roc.plot(curves.false_positive.numpy(), curves.true_positive.numpy(), color=colour, label=label)
-            recall.plot(curves.recall.numpy(), curves.precision.numpy(), color=colour)
+            roc.plot(array(curves.false_positive), array(curves.true_positive), color=colour, label=label)
+            recall.plot(array(curves.recall), array(curves.precision), color=colour)
         roc.set_title("ROC")
         roc.set(xlabel="own inputs called foreign", ylabel="foreign inputs called foreign")
         recall.set_title("precision and recall")
