@@ -95,6 +95,7 @@ def _reproduce(
     data_dir: Path | None,
 ) -> None:
     from spikeslab.datasets import DataError
+    from spikeslab.errors import NonFiniteError
     from spikeslab.experiments.image_recipes import RECIPES
     from spikeslab.experiments.image_runs import METHODS, load_images
     from spikeslab.experiments.image_study import ImagePlan, run_plan, write_plan
@@ -133,6 +134,8 @@ def _reproduce(
         tables, files = write_plan(plan, run_plan(plan, out, data, foreign), data.y_test, out)
     except (DataError, CheckpointError, BlockingIOError) as error:
         raise InputError(str(error)) from error
+    except NonFiniteError as error:
+        raise InputError(f"{str(error)[:1].upper()}{str(error)[1:]}") from error
     except OSError as error:
         raise InputError(f"--out must be a folder that can be written to, but {out}: {error.strerror}.") from error
     print_result(console, tables, files)

@@ -16,11 +16,11 @@ from torch import Tensor
 from spikeslab.datasets.images import LOADERS
 from spikeslab.experiments.adversarial import CELLS, AdversarialPlan, Contest, Curve, attacked_images, read_targets
 from spikeslab.experiments.adversarial_tables import SHOWN, accuracy_table, curves_table, paper_curve
+from spikeslab.experiments.image_figures import COLOURS
 from spikeslab.experiments.image_tables import NAMES, TITLES
-from spikeslab.report.figures import BLUE, GREEN, GREY, INK, ORANGE, VERMILION, WIDTH, save, style
+from spikeslab.report.figures import GREY, INK, VERMILION, WIDTH, save, style
 from spikeslab.report.tables import Table
 
-COLOURS = {"vanilla": GREY, "dropout": ORANGE, "sghmc": GREEN, "sghmc-sa": BLUE}
 EXAMPLES = 3
 LEGEND: dict[str, Any] = {"ncols": 7, "columnspacing": 1.2, "handlelength": 1.6, "handletextpad": 0.5}
 

@@ -13,8 +13,10 @@ from spikeslab.experiments.image_runs import OTHER
 from spikeslab.experiments.image_tables import NAMES, TITLES, Trained
 from spikeslab.metrics import entropy, mutual_information, reliability_curve, selective_accuracy
 from spikeslab.report import plots
+from spikeslab.report.figures import BLUE, GREEN, GREY, ORANGE
 from spikeslab.report.tables import Estimate
 
+COLOURS = {"vanilla": GREY, "dropout": ORANGE, "sghmc": GREEN, "sghmc-sa": BLUE}
 COVERAGES = torch.linspace(0.5, 1.0, 26)
 
 
@@ -28,13 +30,15 @@ def image_figures(dataset: str, runs: Sequence[Trained], labels: Tensor) -> dict
     own = {name: _final(predictions, "test") for name, predictions in first.items()}
     foreign = {name: _final(predictions, FOREIGN) for name, predictions in first.items()}
     names = (TITLES[dataset], TITLES[OTHER[dataset]])
+    colours = {NAMES[method]: colour for method, colour in COLOURS.items()}
+    reliability = {name: reliability_curve(p, labels) for name, p in own.items()}
+    selective = {name: selective_accuracy(p, labels, COVERAGES) for name, p in own.items()}
+    entropies = {name: (entropy(own[name]), entropy(foreign[name])) for name in own}
     figures = {
-        "scores": plots.scores_figure({NAMES[run.method]: _scores(run) for run in runs}),
-        "reliability": plots.reliability_figure({name: reliability_curve(p, labels) for name, p in own.items()}),
-        "selective": plots.selective_accuracy_figure(
-            {name: selective_accuracy(p, labels, COVERAGES) for name, p in own.items()}, COVERAGES
-        ),
-        "detection": plots.detection_figure({name: (entropy(own[name]), entropy(foreign[name])) for name in own}),
+        "scores": plots.scores_figure({NAMES[run.method]: _scores(run) for run in runs}, colours=colours),
+        "reliability": plots.reliability_figure(reliability, colours=colours),
+        "selective": plots.selective_accuracy_figure(selective, COVERAGES, colours=colours),
+        "detection": plots.detection_figure(entropies, colours=colours),
     }
     for run in runs:
         if run.method == "sghmc-sa":
