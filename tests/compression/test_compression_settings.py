@@ -66,6 +66,7 @@ def test_the_exponential_ramp_keeps_its_pace_where_it_ends_early() -> None:
         ({"samples": 0}, "samples must be an integer >= 1, but got 0."),
         ({"v0": 0.0}, "v0 must be a number > 0, but got 0.0."),
         ({"rho": 2}, "rho must be a number in [0, 1], but got 2."),
+        ({"kappa": (-1.0, 0.0)}, "kappa must be a number >= 0, but got -1.0."),
         ({"drops": (1.5,)}, "drops must be a number in (0, 1), but got 1.5."),
     ],
 )
@@ -73,3 +74,9 @@ def test_bad_settings_are_one_sentence(changes: dict, message: str) -> None:
     with pytest.raises(ValueError) as caught:
         Settings(**changes)
     assert str(caught.value) == message
+
+
+def test_kappa_is_a_pair() -> None:
+    with pytest.raises(TypeError) as caught:
+        Settings(kappa=5e-4)  # type: ignore[arg-type]
+    assert str(caught.value) == "kappa must be a pair (kappa0, kappa1) of numbers >= 0 or None, but got 0.0005."

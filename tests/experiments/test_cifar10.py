@@ -189,6 +189,26 @@ def test_the_grid_is_that_of_the_source() -> None:
     assert run.settings(ROWS).strength == 0.6
 
 
+@pytest.mark.filterwarnings("ignore:the spike")
+@pytest.mark.parametrize("preset", list(PRESETS))
+def test_settings_of_the_prior_reach_it_under_every_preset(preset: str) -> None:
+    changes = (("v0", 0.02), ("v1", 0.3), ("rho", 0.25), ("kappa", (3.0, 7.0)))
+    settings = small_run(preset=preset, changes=changes).settings(ROWS)
+    prior = METHODS["a-sghmc-sa"](problem(settings, 0.9, steps=10)).sampler.prior
+    assert (prior.v0, prior.v1) == (0.02, 0.3)
+    name = "layer1.0.conv1.weight"
+    assert prior.rho[name].unique().tolist() == [0.25]
+    assert [kappa.unique().tolist() for kappa in prior.kappa[name]] == [[3.0], [7.0]]
+
+
+def test_a_strength_is_set_for_fixed_penalties_only() -> None:
+    assert small_run("l2", changes=(("strength", 0.01),)).settings(ROWS).strength == 0.01
+    for method in ("l2:0.6", "gmp"):
+        with pytest.raises(ValueError) as caught:
+            small_run(method, changes=(("strength", 0.01),)).settings(ROWS)
+        assert str(caught.value) == (f"strength must go with 'l1', 'l2' alone, without a colon, but got {method!r}.")
+
+
 def test_strengths_follow_l1_and_l2_only() -> None:
     assert check_method("--methods", "l1:3e-3") == "l1:0.003"
     with pytest.raises(ValueError, match=r"^--methods must have a strength with 'l1', 'l2' only, but got 'gmp:1'.$"):

@@ -66,7 +66,7 @@ class Settings:
             paper's 0.75 goes half of the way.
         strength: Of the fixed penalties ``l1`` and ``l2``, in units of the mean loss; ``None`` takes the method's.
         mask_every: Steps between two masks of ``dpf``.
-        prior: Arguments of the spike-and-slab prior that replace all of the above.
+        prior: Arguments of the spike-and-slab prior that replace all of the above; :meth:`changed` changes them too.
     """
 
     lr: float = 0.05
@@ -113,6 +113,7 @@ class Settings:
             if getattr(self, name) is not None:
                 check_number(name, getattr(self, name), "> 0")
         check_number("rho", self.rho, "[0, 1]")
+        _check_kappa(self.kappa)
         check_choice("lr_schedule", self.lr_schedule, LR_SCHEDULES)
         check_choice("ramp", self.ramp, RAMPS)
         check_choice("scope", self.scope, SCOPES)
@@ -122,12 +123,17 @@ class Settings:
         check_count("mask_every", self.mask_every)
 
     def changed(self, **changes: Any) -> Settings:
-        """The same with other values; those that are ``None`` change nothing.
+        """The same with other values, in ``prior`` too where it has that name; ``None`` changes nothing.
 
         >>> Settings().changed(lr=0.1, temperature=None).lr
         0.1
+        >>> Settings(prior={"v0": 0.1, "b": 1.0}).changed(v0=0.2).prior
+        {'v0': 0.2, 'b': 1.0}
         """
-        return replace(self, **{name: value for name, value in changes.items() if value is not None})
+        given = {name: value for name, value in changes.items() if value is not None}
+        prior = dict(given.pop("prior", self.prior))
+        prior |= {name: value for name, value in given.items() if name in prior}
+        return replace(self, **given, prior=prior)
 
     def record(self) -> dict[str, Any]:
         """All settings by name."""
@@ -203,6 +209,15 @@ class Timeline:
         if self.settings.ramp == "cubic":
             return cubic_sparsity(target, end, start)
         return exponential_sparsity(target, decay=0.5, every=self.total / PAPER_HALVINGS, total=end)
+
+
+def _check_kappa(kappa: object) -> None:
+    if kappa is None:
+        return
+    if not isinstance(kappa, (tuple, list)) or len(kappa) != 2:
+        raise TypeError(f"kappa must be a pair (kappa0, kappa1) of numbers >= 0 or None, but got {kappa!r}.")
+    for value in kappa:
+        check_number("kappa", value, ">= 0")
 
 
 def _warmed(schedule: Schedule, warmup: int) -> Schedule:

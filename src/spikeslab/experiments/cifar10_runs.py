@@ -16,10 +16,10 @@ from typing import Any
 from spikeslab.compression import Compressed, Compression, Settings
 from spikeslab.compression.evaluation import Evaluation, numbers
 from spikeslab.datasets.images import Images
-from spikeslab.errors import SpikeSlabWarning
+from spikeslab.errors import SpikeSlabWarning, quoted
 from spikeslab.experiments.cifar10_data import Dense, OrderedBatches, train_batches
 from spikeslab.experiments.cifar10_penalty import SPARSE, Penalty
-from spikeslab.experiments.cifar10_recipes import PRESETS, split_method
+from spikeslab.experiments.cifar10_recipes import FIXED, PRESETS, split_method
 from spikeslab.files import write_atomically
 from spikeslab.training import Callback, CheckpointError, Every, MetricsLog, ShowProgress
 from spikeslab.training.folder import METRICS, RECORD
@@ -83,7 +83,10 @@ class CifarRun:
         """All settings of the compression, of ``rows`` training images."""
         steps = self.epochs * (rows // min(rows, self.batch_size))
         settings = PRESETS[self.preset].settings(self.sparsity, self.epochs, steps)
-        return settings.changed(strength=split_method(self.method)[1], **dict(self.changes))
+        changes, (name, strength) = dict(self.changes), split_method(self.method)
+        if "strength" in changes and (name not in FIXED or strength is not None):
+            raise ValueError(f"strength must go with {quoted(FIXED)} alone, without a colon, but got {self.method!r}.")
+        return settings.changed(**{"strength": strength, **changes})
 
     def facts(self, dense: Dense) -> dict[str, Any]:
         """What decides the result besides the settings."""
