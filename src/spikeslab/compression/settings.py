@@ -23,9 +23,10 @@ from spikeslab.schedules import (
     exponential_sparsity,
     geometric,
     multistep,
+    waves,
 )
 
-LR_SCHEDULES = ("cosine", "steps", "constant")
+LR_SCHEDULES = ("cosine", "waves", "steps", "constant")
 RAMPS = ("cubic", "exponential")
 DROP = 0.1
 """Factor of the lr at each of the ``drops``, as in the paper."""
@@ -39,8 +40,10 @@ class Settings:
 
     Attributes:
         lr: Learning rate in units of ``torch.optim.SGD``, at its highest.
-        lr_schedule: ``"cosine"``, ``"steps"`` (a tenth after each of ``drops``, the paper's) or ``"constant"``.
-        final_lr: Where the cosine ends, as a share of ``lr``.
+        lr_schedule: ``"cosine"``, ``"waves"`` (a cosine until samples begin, then a wave for each, which is taken in
+            its trough), ``"steps"`` (a tenth after each of ``drops``, the paper's) or ``"constant"``.
+        final_lr: Where the cosine ends and the troughs of the waves are, as a share of ``lr``.
+        crest_lr: Where the crests of the waves are, as a share of ``lr``.
         drops: When the lr falls to a tenth with ``"steps"``, as shares of the run.
         warmup: Share of the run over which the lr rises from zero.
         momentum: Of SGHMC; 1 minus the friction.
@@ -72,6 +75,7 @@ class Settings:
     lr: float = 0.05
     lr_schedule: str = "cosine"
     final_lr: float = 0.01
+    crest_lr: float = 0.2
     drops: tuple[float, ...] = (0.7, 0.9)
     warmup: float = 0.05
     momentum: float = 0.9
@@ -102,6 +106,7 @@ class Settings:
         check_number("omega_sum", self.omega_sum, ">= 0")
         check_number("momentum", self.momentum, "[0, 1)")
         check_number("final_lr", self.final_lr, "[0, 1]")
+        check_number("crest_lr", self.crest_lr, "[0, 1]")
         check_number("warmup", self.warmup, "[0, 1)")
         for drop in self.drops:
             check_number("drops", drop, "(0, 1)")
@@ -191,6 +196,9 @@ class Timeline:
         warmup = min(round(settings.warmup * self.total), self.total - 1)
         if settings.lr_schedule == "cosine":
             return cosine(settings.lr, self.total, settings.final_lr * settings.lr, warmup)
+        if settings.lr_schedule == "waves":
+            low, high = settings.final_lr * settings.lr, settings.crest_lr * settings.lr
+            return _warmed(waves(settings.lr, max(1, self.burn_in), low, high, period=self.thin), warmup)
         if settings.lr_schedule == "steps":
             return _warmed(multistep(settings.lr, DROP, [self._step(drop) for drop in settings.drops]), warmup)
         return _warmed(constant(settings.lr), warmup)
