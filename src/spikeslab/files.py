@@ -8,8 +8,11 @@ from pathlib import Path
 
 
 def write_atomically(path: Path, content: bytes) -> None:
-    """Write a file under another name, flush it to the disk, and rename it, which replaces ``path`` in one step."""
-    temporary = path.with_name(f"{path.name}.tmp")
+    """Write a file under another name, flush it to the disk, and rename it, which replaces ``path`` in one step.
+
+    The other name is this process's own: several may write the same table, and the last one wins.
+    """
+    temporary = path.with_name(f"{path.name}.{os.getpid()}.tmp")
     temporary.write_bytes(content)
     flush(temporary)
     temporary.replace(path)

@@ -144,14 +144,14 @@ def test_a_run_is_continued_and_never_begun_twice(folder, capsys):
         "def loss(model, batch):\n"
         "    mark = pathlib.Path('steps')\n"
         "    mark.write_text(mark.read_text() + '.' if mark.exists() else '.')\n"
-        "    if len(mark.read_text()) == 9:\n"
+        "    if len(mark.read_text()) == 11:\n"
         f"        os.kill(os.getpid(), {int(signal.SIGTERM)})\n"
         "    return nn.functional.cross_entropy(model(batch[0]), batch[1])\n"
     )
     (folder / "recipe.py").write_text(stop)
     assert run([*arguments, "stopped"]) == 128 + signal.SIGTERM
     captured = capsys.readouterr()
-    # Nine losses: the dense network on the validation data, four steps, the validation data, three steps.
+    # Eleven losses: two to try, the dense network on the validation data, four steps, the validation data, three steps.
     message = "Stopped after step 7 of 16. The state is saved in stopped: continue with --resume.\n"
     assert captured.err.endswith(message)
     before = files(folder / "stopped")
@@ -218,6 +218,32 @@ BAD_RECIPES = {
     "syntax.",
     RECIPE + "settings = {}": "settings in recipe.py must be spikeslab.compression.Settings(...), but got an object of "
     "type dict.",
+    RECIPE + "def val_data(): return [torch.ones(2, 4)]": "val_data() must yield batches that the model and the loss "
+    "take, but got a single tensor of shape (2, 4): it must be a pair (x, y) of tensors.",
+    RECIPE + "def test_data(): return [torch.ones(2, 4)]": "test_data() must yield batches that the model and the loss "
+    "take, but got a single tensor of shape (2, 4): it must be a pair (x, y) of tensors.",
+    RECIPE + "def test_data(): return []": "test_data() must hold at least one batch, but got none.",
+    RECIPE
+    + "def loss(model, batch): return 0.5": "loss() must return the mean loss of a batch, a tensor of one number, "
+    "but got a float.",
+    RECIPE + "def loss(model, batch): return model(batch[0])[:, 0]": "loss() must return the mean loss of a batch, a "
+    "tensor of one number, but got a single tensor of shape (16,).",
+    RECIPE + "def loss(model, batch): return batch['x']": "train_data() must yield batches that the model and the loss "
+    "take, but got a pair of shapes (16, 4) and (16,): TypeError: tuple indices must be integers or slices, not str "
+    f"(line {LAST} of recipe.py).",
+    RECIPE
+    + "def train_data(): return [(torch.ones(3, 4), torch.tensor([0, 1, 2]))]": "train_data() must yield batches "
+    "that the model and the loss take, but got a pair of shapes (3, 4) and (3,): IndexError: Target 2 is out of "
+    "bounds.",
+    RECIPE + "def train_data(): return [(torch.ones(3, 5), torch.zeros(3).long())]": "train_data() must yield batches "
+    "that the model and the loss take, but got a pair of shapes (3, 5) and (3,): RuntimeError: mat1 and mat2 shapes "
+    "cannot be multiplied (3x5 and 4x16).",
+    RECIPE + "def train_data(): return [(torch.ones(3, 4), torch.ones(3, 5))]": "train_data() must yield batches that "
+    "the model and the loss take, but got a pair of shapes (3, 4) and (3, 5): targets must have the shape of the "
+    "outputs, (3, 2).",
+    RECIPE + "class Rows(list):\n    def __iter__(self): yield 1 / 0\n"
+    "def train_data(): return Rows()": "RECIPE must be a Python file that runs, but "
+    f"line {LAST + 1} of recipe.py raised ZeroDivisionError: division by zero.",
     RECIPE + "def model(): return nn.Linear(4, 2)": "model() must have a trained Conv or Linear layer between the "
     "first and the last, which stay dense where weights is None, but got 'weight': name the weights that shall be "
     "sparse.",
@@ -243,6 +269,8 @@ def test_a_bad_recipe_is_one_sentence(text, message, folder, capsys):
          "got 0.5, which is 193 zeros of 386: choose more weights, or --count layers."),
         (["--floor", "1.5"], "--floor must be a number in (0, 1), but got 1.5."),
         (["--scope", "row"], "--scope must be one of 'layer', 'global', 'erk', but got 'row'."),
+        (["--structure", "channels", "--count", "layers"], "--count must not go with --structure channels, where "
+         "--sparsity is the share of the channels, but got layers."),
         (["--structure", "rows"], "--structure must be one of 'weights', 'channels', but got 'rows'."),
         (["--structure", "channels", "--method", "dpf"], "--method must be one for channels where structure is "
          "'channels', but got 'dpf', which is about single weights."),
@@ -288,3 +316,19 @@ def test_a_loss_that_is_not_finite_is_one_sentence(folder, capsys):
         "Error: The loss must be finite, but got nan at step 1: all weights and all outputs are finite, so look at the "
         "loss and at the targets."
     )
+
+
+@pytest.mark.usefixtures("without_report")
+def test_a_later_batch_of_another_form_is_one_sentence(folder, capsys):
+    (folder / "recipe.py").write_text(RECIPE + "def train_data(): return [rows(1), torch.ones(2, 4)]\n")
+    assert run(["compress", "recipe.py", "--out", "run", "--sparsity", "0.5", "--num-data", "66"]) == 2
+    assert capsys.readouterr().err.splitlines()[-1] == (
+        "Error: train_data() must yield batches that the model and the loss take, but got a single tensor of shape "
+        "(2, 4): it must be a pair (x, y) of tensors."
+    )
+
+
+def test_the_help_says_where_defaults_come_from(capsys):
+    assert run(["compress", "--help"]) == 0
+    text = " ".join(capsys.readouterr().out.replace("│", " ").split())
+    assert text.count("if not given, that of the recipe's settings, or else") == 5

@@ -14,6 +14,7 @@ RECIPES = [
     Settings(prune_until=1.0, freeze_at=1.0, collect_from=1.0),
     Settings(prune_from=0.3, freeze_at=0.7, collect_from=0.7, ramp="exponential", lr_schedule="steps"),
     Settings(lr_schedule="constant", warmup=0.5),
+    Settings(lr_schedule="waves", warmup=0.02),
 ]
 
 
@@ -33,6 +34,19 @@ def test_a_run_of_any_length_prunes_freezes_and_then_collects(recipe: Settings, 
     assert max(lr(k) for k in range(1, total + 1)) <= recipe.lr
     assert min(lr(k) for k in range(1, total + 1)) > 0.0
     assert cooled(total + 1) == pytest.approx(recipe.temperature / recipe.cooling)
+
+
+def test_samples_are_taken_in_the_troughs_of_waves() -> None:
+    settings = Settings(lr_schedule="waves", lr=1.0, final_lr=0.01, crest_lr=0.3, samples=5)
+    timeline = Timeline(settings, 1000)
+    lr = timeline.lr()
+    taken = [timeline.burn_in + timeline.thin * index for index in range(6)]
+    assert taken[-1] == 1000
+    assert [lr(step) for step in taken] == pytest.approx(6 * [0.01])
+    assert [lr(step + timeline.thin // 2) for step in taken[:-1]] == pytest.approx(5 * [0.3])
+    assert lr(round(0.05 * 1000)) > 0.98, "the crest of the whole run, after the warm-up"
+    fall = [lr(step) for step in range(50, timeline.burn_in + 1)]
+    assert fall == sorted(fall, reverse=True)
 
 
 def test_the_exponential_ramp_is_the_papers() -> None:
@@ -58,7 +72,7 @@ def test_the_exponential_ramp_keeps_its_pace_where_it_ends_early() -> None:
         ({"prune_until": 0.8}, "freeze_at must be a number in [0.8, 1], but got 0.6."),
         ({"freeze_at": 0.9}, "collect_from must be a number in [0.9, 1], but got 0.75."),
         ({"prune_from": 0.6}, "prune_from must be a number in [0, 0.6), but got 0.6."),
-        ({"lr_schedule": "line"}, "lr_schedule must be one of 'cosine', 'steps', 'constant', but got 'line'."),
+        ({"lr_schedule": "line"}, "lr_schedule must be one of 'cosine', 'waves', 'steps', 'constant', but got 'line'."),
         ({"ramp": "line"}, "ramp must be one of 'cubic', 'exponential', but got 'line'."),
         ({"scope": "row"}, "scope must be one of 'layer', 'global', 'erk', but got 'row'."),
         ({"floor": 0}, "floor must be an integer >= 1, but got 0."),
@@ -66,6 +80,8 @@ def test_the_exponential_ramp_keeps_its_pace_where_it_ends_early() -> None:
         ({"samples": 0}, "samples must be an integer >= 1, but got 0."),
         ({"v0": 0.0}, "v0 must be a number > 0, but got 0.0."),
         ({"rho": 2}, "rho must be a number in [0, 1], but got 2."),
+        ({"crest_lr": 1.5}, "crest_lr must be a number in [0, 1], but got 1.5."),
+        ({"kappa": (-1.0, 0.0)}, "kappa must be a number >= 0, but got -1.0."),
         ({"drops": (1.5,)}, "drops must be a number in (0, 1), but got 1.5."),
     ],
 )
@@ -73,3 +89,9 @@ def test_bad_settings_are_one_sentence(changes: dict, message: str) -> None:
     with pytest.raises(ValueError) as caught:
         Settings(**changes)
     assert str(caught.value) == message
+
+
+def test_kappa_is_a_pair() -> None:
+    with pytest.raises(TypeError) as caught:
+        Settings(kappa=5e-4)  # type: ignore[arg-type]
+    assert str(caught.value) == "kappa must be a pair (kappa0, kappa1) of numbers >= 0 or None, but got 0.0005."

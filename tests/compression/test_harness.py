@@ -19,10 +19,10 @@ from torch.nn import functional as F
 from torch.utils.data import DataLoader, TensorDataset
 
 import spikeslab as ss
-from spikeslab.compression import Compression, Settings, compress, load_sparse
+from spikeslab.compression import BatchError, Compression, Settings, compress, load_sparse
 from spikeslab.compression.result import check_finite
 from spikeslab.datasets import load_digits
-from spikeslab.training import Callback, CheckpointError, Every, TensorBatches, Training
+from spikeslab.training import Callback, CheckpointError, Collect, Every, TensorBatches, Training
 
 
 def small(model: nn.Module | None = None, train: object = None, **arguments: object):
@@ -277,6 +277,16 @@ def test_a_folder_holds_the_results_and_is_not_begun_twice(tmp_path: Path) -> No
     assert {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()} == before
 
 
+def test_a_setting_that_an_older_record_lacks_counts_as_its_default(tmp_path: Path) -> None:
+    small(folder=tmp_path, settings=Settings(samples=3))
+    record = json.loads((tmp_path / "run.json").read_text())
+    del record["settings"]["crest_lr"]
+    (tmp_path / "run.json").write_text(json.dumps(record))
+    with pytest.raises(CheckpointError, match=r" was begun, but crest_lr was 0\.2 and is now 0\.5\.$"):
+        small(folder=tmp_path, resume=True, settings=Settings(crest_lr=0.5))
+    small(folder=tmp_path, resume=True, settings=Settings(samples=3))
+
+
 @pytest.mark.parametrize("resume", [False, True])
 def test_a_folder_with_something_else_is_refused(resume: bool, tmp_path: Path) -> None:
     (tmp_path / "model.safetensors").write_text("mine")
@@ -293,10 +303,24 @@ def test_a_loss_that_is_not_finite_stops_the_run() -> None:
 
 
 def test_a_network_that_is_not_finite_is_not_returned() -> None:
-    model = network()
-    model[1].running_var[2] = torch.inf
+    result = small()
+    check_finite(result.model, result.posterior)
+    result.model[1].running_var[2] = torch.inf
     with pytest.raises(ss.NonFiniteError, match=r"^1\.running_var must be finite at the end, but got NaN or Inf: try"):
-        check_finite(model)
+        check_finite(result.model, result.posterior)
+
+
+def test_a_sample_that_is_not_finite_is_not_returned() -> None:
+    class Break(Callback):
+        """Spoils the second sample once it has been taken."""
+
+        def after_step(self, run: Training) -> None:
+            collect = next(callback for callback in run.callbacks if isinstance(callback, Collect))
+            if len(collect.posterior) == 2:
+                collect.posterior.tensors(1)["0.weight"][0, 0] = torch.nan
+
+    with pytest.raises(ss.NonFiniteError, match=r"^0\.weight must be finite in sample 1, but got NaN or Inf: try"):
+        small(callbacks=[Break()])
 
 
 LONE = [torch.randn(8, 4)]
@@ -329,6 +353,27 @@ LONE = [torch.randn(8, 4)]
          "through again, but got a list_iterator."),
         ({"val_loader": torch.zeros(3)}, TypeError, "val_loader must be a loader or a list of batches that can be run "
          "through again, but got a single tensor."),
+        ({"val_loader": LONE}, BatchError, "val_loader must yield batches that the model and the loss take, but got a "
+         "single tensor of shape (8, 4): it must be a pair (x, y) of tensors."),
+        ({"val_loader": [(torch.zeros(8, 4), torch.full((8,), 7))]}, BatchError, "val_loader must yield batches that "
+         "the model and the loss take, but got a pair of shapes (8, 4) and (8,): labels must be below 2, the number of "
+         "outputs, and one is 7."),
+        ({"train": [(torch.zeros(8, 5), torch.zeros(8, dtype=torch.long))]}, BatchError, "train_loader must yield "
+         "batches that the model and the loss take, but got a pair of shapes (8, 5) and (8,): RuntimeError: mat1 and "
+         "mat2 shapes cannot be multiplied (8x5 and 4x16)."),
+        ({"train": [(torch.zeros(8, 4), torch.full((8,), 7))]}, BatchError, "train_loader must yield batches that the "
+         "model and the loss take, but got a pair of shapes (8, 4) and (8,): IndexError: Target 7 is out of bounds."),
+        ({"train": [(torch.zeros(8, 4), torch.zeros(8))]}, BatchError, "train_loader must yield batches that the model "
+         "and the loss take, but got a pair of shapes (8, 4) and (8,): targets must have the shape of the outputs, "
+         "(8, 2)."),
+        ({"loss": lambda m, b: 0.5}, BatchError, "loss must return the mean loss of a batch, a tensor of one number, "
+         "but got a float."),
+        ({"loss": lambda m, b: m(b[0]).sum(1)}, BatchError, "loss must return the mean loss of a batch, a tensor of "
+         "one number, but got a single tensor of shape (16,)."),
+        ({"loss": lambda m, b: torch.zeros(())}, BatchError, "loss must return a tensor that has a gradient, but got "
+         "one without."),
+        ({"settings": Settings(prior={"sigma_in_rho": False}), "method": "marginal"}, ValueError, "sigma_in_rho must "
+         "be True with Marginal(), the gradient of one density, but got False."),
         ({"weights": ["3.*", "conv*"]}, ValueError, "weights must be globs that each match a parameter, but 'conv*' "
          "matched none of '0.weight', '0.bias', '1.weight', '1.bias', '3.weight', '3.bias', '5.weight', '5.bias'."),
         ({"model": nn.Sequential(nn.Linear(4, 3), nn.Linear(3, 2))}, ValueError, "model must have a trained Conv or "
@@ -345,6 +390,16 @@ def test_bad_input_is_one_sentence(arguments: dict, error: type, message: str) -
     with pytest.raises(error) as caught:
         small(**arguments)
     assert str(caught.value) == message
+
+
+def test_a_later_batch_of_another_form_is_one_sentence(tmp_path: Path) -> None:
+    x, y = data()
+    with pytest.raises(BatchError) as caught:
+        small(train=[(x, y), (x[:8, :3], y[:8])], folder=tmp_path / "run")
+    assert str(caught.value) == (
+        "train_loader must yield batches that the model and the loss take, but got a pair of shapes (8, 3) and (8,): "
+        "RuntimeError: mat1 and mat2 shapes cannot be multiplied (8x3 and 4x16)."
+    )
 
 
 def test_ninety_percent_of_a_digits_network_can_go() -> None:

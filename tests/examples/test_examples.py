@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import runpy
@@ -13,7 +14,9 @@ import pytest
 import torch
 
 import spikeslab
-from spikeslab import models
+from spikeslab import datasets, models
+from spikeslab.datasets.digits import load_upscaled_digits
+from spikeslab.training import RunFolder
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 SOURCE = Path(spikeslab.__file__).parents[1]
@@ -32,6 +35,14 @@ def example(name: str, *arguments: str) -> list[str]:
     assert done.returncode == 0, done.stderr
     assert done.stderr == ""
     return done.stdout.splitlines()
+
+
+def compress(recipe: str, out: Path, *options: str) -> dict[str, dict[str, float]]:
+    """Run a recipe as a user does; its table by the name of the row."""
+    from spikeslab.cli.app import run
+
+    assert run(["compress", str(EXAMPLES / "recipes" / recipe), "--epochs", "1", "--out", str(out), *options]) == 0
+    return {row["model"]: row for row in json.loads((out / "result.json").read_text())["rows"]}
 
 
 def cells(line: str) -> list[str]:
@@ -115,3 +126,18 @@ def test_adversarial(tmp_path: Path) -> None:
         assert average[2] == through_one[2], "nothing is changed at zero"
     assert lines[-1] == str(tmp_path / "out" / "adversarial.png")
     assert (tmp_path / "out" / "adversarial.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_a_perceptron_on_a_table_is_compressed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(RunFolder, "_write_report", lambda self: None)
+    found = compress("tabular_mlp.py", tmp_path / "out")
+    assert found["dense"]["test_accuracy"] > 90.0
+    assert found["sparse"]["nonzeros"] == found["dense"]["nonzeros"] - round(0.9 * found["dense"]["nonzeros"])
+
+
+def test_lenet_is_compressed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(RunFolder, "_write_report", lambda self: None)
+    monkeypatch.setattr(datasets, "load_fashion", load_upscaled_digits)
+    found = compress("fashion_lenet.py", tmp_path / "out")
+    assert found["dense"]["nonzeros"] == 61_706
+    assert found["sparse"]["nonzeros"] == 61_706 - round(0.9 * 61_706)

@@ -21,6 +21,7 @@ from spikeslab.compression.settings import Timeline
 from spikeslab.datasets import images
 from spikeslab.datasets.augmentation import Augment
 from spikeslab.datasets.images import THINGS, Images
+from spikeslab.errors import NonFiniteError
 from spikeslab.experiments import cifar10_data, cifar10_paper, cifar10_runs, cifar10_study
 from spikeslab.experiments.cifar10_data import Augmented, Dense, OrderedBatches, empty_network, pretrain
 from spikeslab.experiments.cifar10_figures import Course, course_figure, sparsity_figure
@@ -35,7 +36,7 @@ from spikeslab.priors import L1, L2, SpikeSlab
 from spikeslab.pruning import Pruner
 from spikeslab.report.tables import Run
 from spikeslab.selection import select_weights
-from spikeslab.training import CheckpointError, Every, MetricsLog, RunFolder
+from spikeslab.training import CheckpointError, Every, Interrupted, MetricsLog, RunFolder
 
 ROWS, TOTAL, EPOCH = 50_000, 272_474, 50
 
@@ -189,6 +190,26 @@ def test_the_grid_is_that_of_the_source() -> None:
     assert run.settings(ROWS).strength == 0.6
 
 
+@pytest.mark.filterwarnings("ignore:the spike")
+@pytest.mark.parametrize("preset", list(PRESETS))
+def test_settings_of_the_prior_reach_it_under_every_preset(preset: str) -> None:
+    changes = (("v0", 0.02), ("v1", 0.3), ("rho", 0.25), ("kappa", (3.0, 7.0)))
+    settings = small_run(preset=preset, changes=changes).settings(ROWS)
+    prior = METHODS["a-sghmc-sa"](problem(settings, 0.9, steps=10)).sampler.prior
+    assert (prior.v0, prior.v1) == (0.02, 0.3)
+    name = "layer1.0.conv1.weight"
+    assert prior.rho[name].unique().tolist() == [0.25]
+    assert [kappa.unique().tolist() for kappa in prior.kappa[name]] == [[3.0], [7.0]]
+
+
+def test_a_strength_is_set_for_fixed_penalties_only() -> None:
+    assert small_run("l2", changes=(("strength", 0.01),)).settings(ROWS).strength == 0.01
+    for method in ("l2:0.6", "gmp"):
+        with pytest.raises(ValueError) as caught:
+            small_run(method, changes=(("strength", 0.01),)).settings(ROWS)
+        assert str(caught.value) == (f"strength must go with 'l1', 'l2' alone, without a colon, but got {method!r}.")
+
+
 def test_strengths_follow_l1_and_l2_only() -> None:
     assert check_method("--methods", "l1:3e-3") == "l1:0.003"
     with pytest.raises(ValueError, match=r"^--methods must have a strength with 'l1', 'l2' only, but got 'gmp:1'.$"):
@@ -284,6 +305,11 @@ def test_a_run_that_is_done_is_read_and_only_with_the_same_settings(
         run_small(run, tmp_path, replace(dense, digest="other"))
     with pytest.raises(CheckpointError, match=r"best_epoch was False and is now True.$"):
         run_small(replace(run, best_epoch=True), tmp_path, dense)
+    path = tmp_path / run.name / "result.json"
+    older = json.loads(path.read_text())
+    del older["settings"]["crest_lr"]
+    path.write_text(json.dumps(older))
+    assert run_small(run, tmp_path, dense) == older, "a setting that was not there yet had its default"
 
 
 def test_a_run_that_was_stopped_ends_in_the_same_bits(
@@ -339,6 +365,8 @@ def result(method: str, sparsity: float, seed: int, single: float, average: floa
             "structure": more.get("structure", "weights"),
             "seen_all": True,
         },
+        "command": more.get("command", "spikeslab"),
+        "settings": more.get("settings", {}),
         "target": sparsity,
         "epochs": 30,
         "seed": seed,
@@ -378,6 +406,86 @@ def test_rows_stand_beside_the_papers_numbers() -> None:
     details = detail_table(group_rows(FOUND, "test"), "test").rows[1]
     assert (details["nonzeros"], details["minutes"]) == (27_247, 2.0)
     assert details["layers"] == pytest.approx(91.75)
+
+
+def test_runs_with_other_settings_do_not_share_a_row() -> None:
+    found = [
+        (Path("a"), result("gmp", 0.9, 0, 0.9, 0.9)),
+        (Path("b"), result("gmp", 0.9, 1, 0.9, 0.9, settings={"lr": 0.05})),  # the default, in words
+        (Path("c"), result("gmp", 0.9, 2, 0.8, 0.8, settings={"lr": 0.1, "prior": {"v0": 0.3}})),
+    ]
+    rows = group_rows(found, "test")
+    assert [(row.label, len(row.results)) for row in rows] == [
+        ("sound, lr=0.05, prior.v0=None", 2),
+        ("sound, lr=0.1, prior.v0=0.3", 1),
+    ]
+    other = result("gmp", 0.9, 1, 0.8, 0.8)
+    other["facts"]["dense"] = "0123"
+    rows = group_rows([found[0], (Path("b"), other)], "test")
+    assert [row.label for row in rows] == ["sound, dense=", "sound, dense=0123"]
+
+
+def small_plan(**changes: Any) -> cifar10_study.CifarPlan:
+    plan = cifar10_study.CifarPlan("sound", ("gmp",), (0.9,), 1, (0, 1, 2), 8, False)
+    return replace(plan, **changes)
+
+
+def test_tables_are_written_after_every_run_and_one_that_fails_does_not_stop_the_others(
+    tmp_path: Path, dense: Dense, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def run_one(run: CifarRun, out: Path, *_: Any, command: str) -> None:
+        if run.seed == 0:
+            raise NonFiniteError("the loss must be finite")
+        if run.seed == 2:
+            raise KeyboardInterrupt
+        (out / run.name).mkdir()
+        text = json.dumps(result("gmp", 0.9, run.seed, 0.9, 0.9, command=command))
+        (out / run.name / "result.json").write_text(text)
+
+    monkeypatch.setattr(cifar10_study, "run_cifar10", run_one)
+    failed: list[tuple[int, str]] = []
+    with pytest.raises(KeyboardInterrupt):
+        cifar10_study.run_plan(
+            small_plan(), tmp_path, DATA, dense, "typed", lambda run, error: failed.append((run.seed, str(error)))
+        )
+    assert failed == [(0, "the loss must be finite")]
+    table = json.loads((tmp_path / "accuracy.json").read_text())
+    assert [row["runs"] for row in table["rows"]] == [1]
+    assert table["run"]["command"] == "typed"
+
+
+def test_a_command_goes_on_after_a_run_that_fails_and_says_so_at_the_end(
+    command: list[str], tmp_path: Path, capsys: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cifar10_study, "save", lambda _, path: path)
+    small = ["--sparsities", "0.9", "--epochs", "1", "--batch-size", "8", "--methods", "gmp"]
+    assert run_cli([*command, *small, "--set", "lr=1e30,0.01"]) == 2
+    captured = capsys.readouterr()
+    name = "gmp-0.9-sound-batch=8-lr=1e+30-1epochs-seed0"
+    assert f"{name} failed, and the others go on: the " in captured.err
+    assert captured.err.endswith(f"Error: All runs must end in finite numbers, but {name!r} did not: try a lower lr.\n")
+    rows = json.loads((tmp_path / "out" / "accuracy.json").read_text())["rows"]
+    assert [row["label"] for row in rows] == ["sound, batch=8, lr=0.01"]
+    assert str(tmp_path / "out" / "accuracy.md") in captured.out
+
+
+def test_a_stopped_command_says_how_to_go_on(command: list[str], capsys: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    def stop(*_: Any, **__: Any) -> None:
+        raise Interrupted("Stopped. The state is saved in out: continue with resume=True.", 15)
+
+    monkeypatch.setattr(cifar10_study, "run_cifar10", stop)
+    assert run_cli([*command, "--methods", "gmp", "--sparsities", "0.9"]) == 143
+    assert capsys.readouterr().err == "Stopped. The state is saved in out: continue with --resume.\n"
+
+
+@pytest.mark.parametrize("name", ["accuracy.md", "paper.json", "held-out-details.json", "accuracy.png"])
+def test_files_of_others_are_not_overwritten(command: list[str], tmp_path: Path, capsys: Any, name: str) -> None:
+    path = tmp_path / "out" / name
+    path.parent.mkdir()
+    path.write_text("mine")
+    assert run_cli([*command, "--methods", "gmp"]) == 2
+    assert capsys.readouterr().err.startswith("Error: --out must be a ")
+    assert [(each.name, each.read_text()) for each in path.parent.iterdir()] == [(name, "mine")]
 
 
 def test_the_best_epoch_has_a_column_only_where_it_was_asked_for() -> None:
@@ -494,12 +602,14 @@ def test_the_command_writes_tables_and_figures_of_all_runs(
         ("GMP", "sound, batch=8, lr=0.02"),
         ("L2 = 0.6", "sound, batch=8"),
     ]
-    assert table["run"]["command"] == (
-        "spikeslab reproduce cifar10 --dense dense.safetensors --preset sound --methods l2:0.6 --sparsities 0.9 "
-        "--epochs 1 --seed 0 --seeds 1 --batch-size 8"
-    )
+    typed = [
+        f"spikeslab reproduce cifar10 --dense dense.safetensors --preset sound --methods {methods} --sparsities 0.9 "
+        f"--epochs 1 --seed 0 --seeds 1 --batch-size 8{varied} --threads 1"
+        for methods, varied in (("gmp", " --set lr=0.01,0.02"), ("l2:0.6", ""))
+    ]
+    assert sorted(table["run"]["command"].split("; ")) == typed
     record = json.loads((out / "gmp-0.9-sound-batch=8-lr=0.01-1epochs-seed0" / "run.json").read_text())
-    assert record["command"].endswith("--batch-size 8 --set lr=0.01,0.02")
+    assert record["command"] == typed[0]
     names = ("accuracy.md", "details.md", "paper.md", "accuracy.png", "course-0.9.png")
     assert all((out / name).exists() for name in names)
     capsys.readouterr()
@@ -530,6 +640,34 @@ def test_the_command_writes_tables_and_figures_of_all_runs(
         (
             ["--set", "lr=1", "--set", "lr=2"],
             "--set must name a setting once, with commas between its values, but got lr twice.",
+        ),
+        (
+            ["--set", "floor=0.5", "--sparsities", "0.9"],
+            "--sparsities must be at most 0.490439, since 18 layers must keep 133,632 weights in all, but got 0.9, "
+            "which is 245227 zeros of 272474.",
+        ),
+        (
+            ["--structure", "channels", "--sparsities", "0.98"],
+            "--sparsities must be at most 0.973214, since 9 layers must keep 9 channels in all, but got 0.98, which is "
+            "329 zeros of 336.",
+        ),
+        (
+            ["--structure", "channels", "--methods", "dpf"],
+            "--methods must be one for channels where structure is 'channels', but got 'dpf', which is about single "
+            "weights.",
+        ),
+        (
+            ["--preset", "compressed", "--methods", "marginal"],
+            "--methods must be ones for --preset compressed, but got 'marginal': sigma_in_rho must be True with "
+            "Marginal(), the gradient of one density, but got False.",
+        ),
+        (
+            ["--set", "kappa=5e-4"],
+            "--set kappa must be a pair (kappa0, kappa1) of numbers >= 0 or None, but got (0.0005,).",
+        ),
+        (
+            ["--set", "strength=0.1", "--methods", "gmp"],
+            "--set strength must go with 'l1', 'l2' alone, without a colon, but got 'gmp'.",
         ),
         (["--structure", "rows"], "--structure must be one of 'weights', 'channels', but got 'rows'."),
         (

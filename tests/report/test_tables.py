@@ -71,3 +71,19 @@ def test_estimates_show_their_standard_error_and_keep_both_numbers() -> None:
     assert "| +2.00 ± 0.58 |  2.0 |" in table.markdown()
     (row,) = json.loads(table.json(Run("x", 0)))["rows"]
     assert row == {"mse": {"mean": 2.0, "error": pytest.approx(3**-0.5)}, "once": {"mean": 2.0, "error": None}}
+
+
+def test_a_table_is_the_old_one_or_the_new_one_and_writers_do_not_meet(
+    table: Table, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "errors.md.tmp").write_text("another process is writing")
+    table.write(tmp_path / "errors", Run("first", seed=0))
+    assert (tmp_path / "errors.md.tmp").read_text() == "another process is writing"
+
+    def fail(path: Path, target: Path) -> None:
+        raise OSError("power cut")
+
+    monkeypatch.setattr(Path, "replace", fail)
+    with pytest.raises(OSError, match=r"^power cut$"):
+        table.write(tmp_path / "errors", Run("second", seed=0))
+    assert "Made by `first`" in (tmp_path / "errors.md").read_text()

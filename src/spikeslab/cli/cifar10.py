@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from dataclasses import replace
 from itertools import product
 from pathlib import Path
@@ -11,18 +12,25 @@ import typer
 from rich.console import Console
 
 from spikeslab.cli.errors import InputError
-from spikeslab.cli.options import bad_input, check_folder, check_option
+from spikeslab.cli.options import bad_input, check_file, check_folder, check_option
 from spikeslab.cli.output import print_result
-from spikeslab.errors import check_choice
+from spikeslab.cli.running import running
+from spikeslab.errors import NonFiniteError, check_choice, quoted
 
 if TYPE_CHECKING:
     from spikeslab.datasets.images import Images
     from spikeslab.experiments.cifar10_data import Dense
+    from spikeslab.experiments.cifar10_runs import CifarRun
     from spikeslab.experiments.cifar10_study import CifarPlan
 
 MOST = 0.98
 """The share of zeros that the sparse layers can give to the whole network."""
 DEFAULT_SCOPE = "layer"
+OPTIONS = {"scope": "--scope", "sparsity": "--sparsities", "method": "--methods"}
+ADVICE = ": choose more weights, or count='layers'."
+"""What the network of this experiment leaves no room for."""
+MARKS = {"md": "## CIFAR-10", "json": '"title": "CIFAR-10'}
+"""How the files of tables begin."""
 
 
 def cifar10(
@@ -118,15 +126,13 @@ def cifar10(
     `spikeslab reproduce cifar10 --dense resnet20.safetensors --sparsities 0.9 --methods gmp,l2:0.002,l2:0.005 --epochs
     10 --held-out 5000` ranks settings, and `spikeslab reproduce cifar10 --pretrain --preset paper` is the paper's run.
     """
+    from spikeslab.compression.harness import STRUCTURES
     from spikeslab.datasets import DataError
     from spikeslab.datasets.images import load_cifar10
-    from spikeslab.errors import NonFiniteError
-    from spikeslab.experiments.cifar10_runs import STRUCTURES
-    from spikeslab.experiments.cifar10_study import run_plan, write_results
-    from spikeslab.report.tables import Run
-    from spikeslab.training import CheckpointError
+    from spikeslab.experiments.cifar10_study import run_plan, write_figures, write_tables
 
     check_folder(out)
+    _check_tables(out)
     _check_counts({"--pretrain-epochs": pretrain_epochs, "--seeds": seeds}, {"--seed": seed, "--held-out": held_out})
     _check_counts({"--epochs": epochs, "--batch-size": batch_size, "--threads": threads}, {})
     if (dense is not None) == pretrain:
@@ -140,36 +146,42 @@ def cifar10(
         plan = _plan(preset, methods, sparsities, epochs, seed, seeds, scope, batch_size, erasing, settings or [])
         plan = replace(plan, held_out=held_out, best_epoch=best_epoch)
         plan = replace(plan, structure=check_choice("--structure", structure, STRUCTURES))
-        _check_settings(plan)
+        _check_runs(plan)
     if not resume and any((out / run.name).exists() for run in plan.runs()):
         raise InputError(f"--out must not hold these runs yet, but {out} does: go on with --resume, or choose another.")
     start = f"--pretrain --pretrain-epochs {pretrain_epochs}" if dense is None else f"--dense {dense.name}"
-    command = plan.command(start)
+    command = plan.command(start) + ("" if threads is None else f" --threads {threads}")
     network = None if dense is None else _read_dense(dense)
     if threads is not None:
         import torch
 
         torch.set_num_threads(threads)
-    try:
-        data = load_cifar10(data_dir)
+    failed: list[str] = []
+
+    def note(run: CifarRun, error: NonFiniteError) -> None:
+        failed.append(run.name)
+        print(f"{run.name} failed, and the others go on: {error}", file=sys.stderr)
+
+    with running(out):
+        try:
+            data = load_cifar10(data_dir)
+        except DataError as error:
+            raise InputError(str(error)) from error
         if held_out >= len(data.y_train):
             raise InputError(
                 f"--held-out must leave images to train on: fewer than {len(data.y_train)}, but got {held_out}."
             )
         out.mkdir(parents=True, exist_ok=True)
         network = network or _pretrained(data, out, pretrain_epochs, batch_size, seed, held_out, command)
-        run_plan(plan, out, data, network, command)
-        tables, files = write_results(out, Run(command, seed))
-    except (DataError, CheckpointError, BlockingIOError) as error:
-        raise InputError(str(error)) from error
-    except NonFiniteError as error:
-        raise InputError(f"{str(error)[:1].upper()}{str(error)[1:]}") from error
-    except OSError as error:
-        raise InputError(f"--out must be a folder that can be written to, but {out}: {error.strerror}.") from error
+        run_plan(plan, out, data, network, command, note)
+        tables, files = write_tables(out)
+        files += write_figures(out)
     console = Console(highlight=False, markup=False)
     if not console.is_terminal:
         console = Console(highlight=False, markup=False, width=200)  # a file can be as wide as the tables
     print_result(console, tables, files)
+    if failed:
+        raise InputError(f"All runs must end in finite numbers, but {quoted(failed)} did not: try a lower lr.")
 
 
 def _check_counts(positive: dict[str, int | None], natural: dict[str, int | None]) -> None:
@@ -223,15 +235,34 @@ def _share(text: str) -> float:
     return share
 
 
-def _check_settings(plan: CifarPlan) -> None:
-    """Raise if a setting is impossible, before any work is done; CIFAR-10 has 50,000 training images."""
-    for run in plan.runs():
+def _check_runs(plan: CifarPlan) -> None:
+    """Raise if a run is impossible, before any work is done; seeds do not matter for that."""
+    from spikeslab.experiments.cifar10_recipes import VARIED
+    from spikeslab.experiments.cifar10_runs import check_run
+
+    for run in replace(plan, seeds=plan.seeds[:1]).runs():
         try:
-            run.settings(50_000)
+            check_run(run)
         except (ValueError, TypeError) as error:
-            name = str(error).partition(" ")[0]
-            option = "--scope" if name == "scope" else f"--set {name}"
-            raise ValueError(f"{option}{str(error)[len(name) :]}") from error
+            name, _, rest = str(error).removesuffix(ADVICE).partition(" ")
+            option = OPTIONS.get(name) or (f"--set {name}" if name in VARIED else None)
+            if option is None:
+                start = f"--methods must be ones for --preset {run.preset}, but got {run.method!r}"
+                raise ValueError(f"{start}: {error}") from error
+            raise ValueError(f"{option} {rest.removesuffix('.')}.") from error
+
+
+def _check_tables(out: Path) -> None:
+    """Raise if ``out`` has files of the names of tables and figures that are not of this command."""
+    from spikeslab.experiments.cifar10_study import ACCURACY, COURSE, DETAILS, PAPER, STEMS
+
+    for stem in STEMS.values():
+        for name in (ACCURACY, DETAILS, PAPER):
+            for suffix, mark in MARKS.items():
+                check_file("--out", out / f"{stem}{name}.{suffix}", mark, "a table of this command at that place")
+        if not (out / f"{stem}{ACCURACY}.json").exists():
+            for path in sorted([*out.glob(f"{stem}{ACCURACY}.png"), *out.glob(f"{stem}{COURSE}-*.png")]):
+                raise InputError(f"--out must be a folder without other files of that name, but {path} exists.")
 
 
 def _read_dense(path: Path) -> Dense:

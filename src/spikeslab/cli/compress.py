@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shlex
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib.resources import files
@@ -16,17 +15,25 @@ from spikeslab.cli.dense import load_dense
 from spikeslab.cli.errors import InputError
 from spikeslab.cli.options import check_folder
 from spikeslab.cli.output import plain_console, print_result
+from spikeslab.cli.running import running
 
 if TYPE_CHECKING:
     from spikeslab.cli.recipe import Recipe
-    from spikeslab.compression import Compressed, Compression
+    from spikeslab.compression import Compressed
 
-RECIPE, RESULT = "recipe.py", "result"
+RECIPE, RESULT, TEST = "recipe.py", "result", "test_data()"
 OPTIONS = (
     "sparsity", "epochs", "method", "weights", "count", "structure", "scope", "floor", "lr", "temperature", "samples",
     "num_data", "seed",
 )  # fmt: skip
-NAMES = {"train_loader": "train_data()", "val_loader": "val_data()", "model": "model()", "folder": "--out"}
+OTHERWISE = "if not given, that of the recipe's settings, or else"
+NAMES = {
+    "train_loader": "train_data()",
+    "val_loader": "val_data()",
+    "model": "model()",
+    "folder": "--out",
+    "loss": "loss()",
+}
 
 
 def init(
@@ -73,8 +80,11 @@ def compress(
         ),
     ] = None,
     count: Annotated[
-        str, typer.Option(help="Whether --sparsity is a share of the 'network' or of the sparse 'layers'.")
-    ] = "network",
+        str | None,
+        typer.Option(
+            help="Whether --sparsity is a share of the 'network' or of the sparse 'layers'; network if not given."
+        ),
+    ] = None,
     structure: Annotated[
         str,
         typer.Option(
@@ -85,16 +95,16 @@ def compress(
         str | None,
         typer.Option(
             help="How zeros are shared out: at one rate in each 'layer', by one 'global' ranking, or by 'erk', which "
-            "leaves small layers denser; layer if not given."
+            f"leaves small layers denser; {OTHERWISE} layer."
         ),
     ] = None,
     floor: Annotated[
         float | None,
-        typer.Option(help="What each sparse layer keeps at least: a number, or a share below 1; 1 if not given."),
+        typer.Option(help=f"What each sparse layer keeps at least: a number, or a share below 1; {OTHERWISE} 1."),
     ] = None,
-    lr: Annotated[float | None, typer.Option(help="Highest learning rate, that of SGD; 0.05 if not given.")] = None,
-    temperature: Annotated[float | None, typer.Option(help="Temperature; 0.001 if not given.")] = None,
-    samples: Annotated[int | None, typer.Option(help="Samples of the posterior; 15 if not given.")] = None,
+    lr: Annotated[float | None, typer.Option(help=f"Highest learning rate, that of SGD; {OTHERWISE} 0.05.")] = None,
+    temperature: Annotated[float | None, typer.Option(help=f"Temperature; {OTHERWISE} 0.001.")] = None,
+    samples: Annotated[int | None, typer.Option(help=f"Samples of the posterior; {OTHERWISE} 15.")] = None,
     num_data: Annotated[
         int | None, typer.Option(help="Training examples, where train_data() has no dataset with a length.")
     ] = None,
@@ -119,19 +129,28 @@ def compress(
     _check_new(folder, resume)
     from spikeslab.cli.recipe import read_recipe
     from spikeslab.compression import METHODS, Compression, Settings
+    from spikeslab.compression.evaluation import Evaluation
+    from spikeslab.compression.harness import CHANNELS
+    from spikeslab.compression.tasks import first_batch
     from spikeslab.errors import check_choice
     from spikeslab.files import digest
 
-    with _bad_input():
+    if structure == CHANNELS and count is not None:
+        raise InputError(
+            "--count must not go with --structure channels, where --sparsity is the share of the channels, but got "
+            f"{count}."
+        )
+    with _bad_input(recipe):
         check_choice("method", method, METHODS)  # before the recipe, which may take long
         given = {"lr": lr, "temperature": temperature, "samples": samples, "scope": scope, "floor": _number(floor)}
         Settings().changed(**given)
     read = read_recipe(recipe)
     if dense is not None:
         load_dense(read.model, dense, "model()")
-    own = {"structure": None if structure == "weights" else structure, "num-data": num_data, "dense": dense, "out": out}
-    command = _command(recipe, sparsity, epochs, method, weights, count, seed, given | own)
-    with _bad_input():
+    own: dict[str, Any] = {"count": count, "structure": None if structure == "weights" else structure}
+    own |= {"num-data": num_data, "dense": dense, "out": out}
+    command = _command(recipe, sparsity, epochs, method, weights, seed, given | own)
+    with _bad_input(recipe):
         compression = Compression(
             read.model,
             read.train_data,
@@ -141,7 +160,7 @@ def compress(
             loss=read.loss,
             method=method,
             weights=weights,
-            count=count,
+            count=count or "network",
             structure=structure,
             settings=(read.settings or Settings()).changed(**given),
             num_data=num_data,
@@ -152,31 +171,63 @@ def compress(
             command=command,
             facts={"recipe": digest(recipe)[:16], "dense": None if dense is None else digest(dense)[:16]},
         )
-    result = _run(compression)
-    _finish(read, result, folder, command, seed)
+        if read.test_data is not None:  # nobody shall learn after all epochs that it cannot be judged
+            Evaluation(compression.task, [first_batch(TEST, read.test_data)], TEST).of_model(read.model)
+    with running(folder), _bad_data(recipe):
+        result = compression.run()
+        _finish(read, result, folder, command, seed)
 
 
 def _check_new(folder: Path, resume: bool) -> None:
-    if folder.is_dir() and any(folder.iterdir()) and not resume:
-        if (folder / "run.json").exists():
-            raise InputError(
-                f"--out must not hold a run yet, but {folder} does: continue it with --resume, or choose another."
-            )
-        raise InputError(f"--out must be a new or an empty folder, but {folder} holds something.")
+    if resume:
+        return
+    if (folder / "run.json").exists():
+        raise InputError(
+            f"--out must not hold a run yet, but {folder} does: continue it with --resume, or choose another."
+        )
+    from spikeslab.compression.result import check_free
+
+    try:
+        check_free(folder, "--out")
+    except FileExistsError as error:
+        raise InputError(str(error)) from error
 
 
 @contextmanager
-def _bad_input() -> Iterator[None]:
+def _bad_input(recipe: Path) -> Iterator[None]:
     """Errors of checks as bad input, with the names of options in place of those of arguments."""
     from spikeslab.training import CheckpointError
 
     try:
-        yield
+        with _bad_data(recipe):
+            yield
     except (ValueError, TypeError, FileExistsError, NotADirectoryError, CheckpointError) as error:
-        name, space, rest = str(error).partition(" ")
-        option = f"--{name.replace('_', '-')}" if name in OPTIONS else NAMES.get(name, name)
-        rest = rest.replace("count='layers'", "--count layers")
-        raise InputError(f"{option}{space}{rest}") from error
+        raise InputError(_renamed(str(error))) from error
+
+
+@contextmanager
+def _bad_data(recipe: Path) -> Iterator[None]:
+    """Errors of the recipe's own functions and batches as bad input, with the line where they were raised."""
+    from spikeslab.cli.recipe import failure, line_of
+    from spikeslab.compression import BatchError
+
+    try:
+        yield
+    except BatchError as error:
+        line = line_of(recipe, error.__cause__ or error)
+        where = "" if line is None else f" (line {line} of {recipe})"
+        raise InputError(f"{_renamed(str(error)).removesuffix('.')}{where}.") from error
+    except Exception as error:
+        if line_of(recipe, error) is None:
+            raise
+        raise InputError(f"RECIPE must be a Python file that runs, but {failure(recipe, error)}.") from error
+
+
+def _renamed(message: str) -> str:
+    """A message about an argument as one about an option or a function of the recipe."""
+    name, space, rest = message.partition(" ")
+    option = f"--{name.replace('_', '-')}" if name in OPTIONS else NAMES.get(name, name)
+    return f"{option}{space}" + rest.replace("count='layers'", "--count layers")
 
 
 def _keep_recipe(recipe: Path, copy: Path) -> Any:
@@ -191,25 +242,6 @@ def _keep_recipe(recipe: Path, copy: Path) -> Any:
     return KeepRecipe()
 
 
-def _run(compression: Compression) -> Compressed:
-    from spikeslab.errors import NonFiniteError
-    from spikeslab.training import CheckpointError, Interrupted
-
-    try:
-        return compression.run()
-    except Interrupted as error:  # typer would make 130 of every KeyboardInterrupt
-        print(str(error).replace("resume=True", "--resume"), file=sys.stderr)
-        raise typer.Exit(error.exit_code) from error
-    except NonFiniteError as error:
-        raise InputError(f"{str(error)[:1].upper()}{str(error)[1:]}") from error
-    except (CheckpointError, BlockingIOError) as error:
-        raise InputError(f"--out must be the folder of this run, but {error}") from error
-    except OSError as error:
-        raise InputError(
-            f"--out must be a folder that can be written to, but {compression.folder}: {error.strerror or error}."
-        ) from error
-
-
 def _number(floor: float | None) -> float | None:
     """A number of weights as an integer, a share as it is."""
     return int(floor) if floor is not None and floor.is_integer() else floor
@@ -221,12 +253,10 @@ def _command(
     epochs: int,
     method: str,
     weights: list[str] | None,
-    count: str,
     seed: int,
     others: dict[str, Any],
 ) -> str:
     options: dict[str, Any] = {"sparsity": sparsity, "epochs": epochs, "method": method, "seed": seed}
-    options |= {} if count == "network" else {"count": count}
     options |= others
     words = ["spikeslab", "compress", str(recipe)]
     words += [word for name, value in options.items() if value is not None for word in (f"--{name}", f"{value}")]
@@ -242,8 +272,8 @@ def _finish(recipe: Recipe, result: Compressed, folder: Path, command: str, seed
 
     parts = {"val": result.evaluation}
     if recipe.test_data is not None:
-        dense = Evaluation(result.task, recipe.test_data).of_model(recipe.model)
-        parts["test"] = {"dense": dense, **result.evaluate(recipe.test_data)}
+        dense = Evaluation(result.task, recipe.test_data, TEST).of_model(recipe.model)
+        parts["test"] = {"dense": dense, **result.evaluate(recipe.test_data, TEST)}
     table = comparison(result, parts)
     paths = table.write(folder / RESULT, Run(command, seed))
     names = ("model.safetensors", "sparse.safetensors", "report.json", "posterior", RECIPE, REPORT)

@@ -150,14 +150,14 @@ class RecipeFile:
         try:
             return next(iter(data), None)
         except Exception as error:
-            reason = _failure(self.path, error)
+            reason = failure(self.path, error)
             raise InputError(f"val_data() in {self.path} must yield batches, but {reason}.") from error
 
     def _call(self, name: str) -> Any:
         try:
             return getattr(self._module, name)()
         except Exception as error:
-            reason = _failure(self.path, error)
+            reason = failure(self.path, error)
             raise InputError(f"{name}() in {self.path} must run without arguments, but {reason}.") from error
 
 
@@ -178,7 +178,7 @@ def _run(path: Path, argument: str) -> ModuleType:
     try:
         spec.loader.exec_module(module)
     except Exception as error:
-        raise InputError(f"{argument} must be a Python file that runs, but {_failure(path, error)}.") from error
+        raise InputError(f"{argument} must be a Python file that runs, but {failure(path, error)}.") from error
     return module
 
 
@@ -196,13 +196,17 @@ def _kind(value: object) -> str:
     return "None" if value is None else f"an object of type {type(value).__name__}"
 
 
-def _failure(path: Path, error: Exception) -> str:
-    """What went wrong, and in which line of the recipe."""
+def line_of(path: Path, error: BaseException) -> int | None:
+    """The line of the recipe that an error came from, if it is the recipe's."""
     if isinstance(error, SyntaxError):
-        line = error.lineno
-    else:
-        here, frames = path.resolve(), traceback.extract_tb(error.__traceback__)
-        line = next((frame.lineno for frame in reversed(frames) if Path(frame.filename).resolve() == here), None)
+        return error.lineno
+    here, frames = path.resolve(), traceback.extract_tb(error.__traceback__)
+    return next((frame.lineno for frame in reversed(frames) if Path(frame.filename).resolve() == here), None)
+
+
+def failure(path: Path, error: Exception) -> str:
+    """What went wrong, and in which line of the recipe."""
+    line = line_of(path, error)
     where = "" if line is None else f"line {line} of "
     message = str(error.msg if isinstance(error, SyntaxError) else error).strip().rstrip(".").splitlines()
     return f"{where}{path} raised {type(error).__name__}{f': {message[0]}' if message else ''}"

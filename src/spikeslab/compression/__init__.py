@@ -16,9 +16,11 @@ from spikeslab.compression.result import Compressed
 from spikeslab.compression.settings import Settings
 from spikeslab.compression.sparse_file import load_sparse, load_sparse_into, save_sparse
 from spikeslab.compression.sparsity_report import SparsityReport
+from spikeslab.compression.tasks import BatchError
 
 __all__ = [
     "METHODS",
+    "BatchError",
     "CompactReport",
     "Compacted",
     "Compressed",

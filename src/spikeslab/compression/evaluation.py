@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from spikeslab.compression.tasks import CLASSIFICATION, OTHER, Task, pair, shaped
+from spikeslab.compression.tasks import CLASSIFICATION, OTHER, Task, UnfitError, pair, shaped, taken
 from spikeslab.metrics import mean_absolute_error, root_mean_squared_error
 from spikeslab.posterior import Posterior
 from spikeslab.posterior.modes import evaluating
@@ -24,11 +24,16 @@ class Evaluation:
     Args:
         task: What the outputs mean.
         data: Batches.
+        name: What messages call the data.
+
+    Raises:
+        BatchError: From both methods, if the model or the loss does not take a batch.
     """
 
-    def __init__(self, task: Task, data: Iterable[Any]) -> None:
+    def __init__(self, task: Task, data: Iterable[Any], name: str = "data") -> None:
         self.task = task
         self.data = data
+        self.name = name
 
     @torch.no_grad()
     def of_model(self, model: nn.Module) -> dict[str, Any]:
@@ -47,18 +52,15 @@ class Evaluation:
 
     def _judge(self, model: nn.Module, predict: Callable[[Tensor], Tensor]) -> dict[str, Any]:
         predictions, targets = [], []
+        classes = self.task.kind == CLASSIFICATION
         for batch in self.data:
-            x, y = pair(model, batch)
-            prediction = predict(x)
-            if self.task.kind == CLASSIFICATION:
-                # Classes are dimension 1, with pixels or tokens behind it; labels below 0 are left out, as by torch.
-                rows, labels = prediction.movedim(1, -1).reshape(-1, prediction.shape[1]), y.reshape(-1)
-                prediction, y = rows[labels >= 0], labels[labels >= 0]
-            else:
-                y = shaped(y, prediction)
+            with taken(self.name, batch):
+                x, y = pair(model, batch)
+                prediction = predict(x)
+                prediction, y = _labelled(prediction, y) if classes else (prediction, shaped(y, prediction))
             predictions.append(prediction.cpu())
             targets.append(y.cpu())
-        if self.task.kind == CLASSIFICATION:
+        if classes:
             return describe_classifier(torch.cat(predictions), torch.cat(targets))
         mean, target = torch.cat(predictions), torch.cat(targets)
         return {
@@ -68,8 +70,21 @@ class Evaluation:
         }
 
     def _loss(self, model: nn.Module) -> float:
-        losses = [float(self.task.loss(model, batch)) for batch in self.data]
+        loss = self.task.loss_on(self.name)
+        losses = [float(loss(model, batch)) for batch in self.data]
         return sum(losses) / len(losses)
+
+
+def _labelled(prediction: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
+    """A row of probabilities for each label.
+
+    Classes are dimension 1, with pixels or tokens behind it; labels below 0 are left out, as by torch.
+    """
+    classes = prediction.shape[1]
+    rows, labels = prediction.movedim(1, -1).reshape(-1, classes), y.reshape(-1)
+    if len(labels) and int(labels.max()) >= classes:
+        raise UnfitError(f"labels must be below {classes}, the number of outputs, and one is {int(labels.max())}")
+    return rows[labels >= 0], labels[labels >= 0]
 
 
 def numbers(found: dict[str, Any]) -> dict[str, float]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import os
 import random
+import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
@@ -29,7 +30,7 @@ from spikeslab.compression.result import (
     describe_zeros,
 )
 from spikeslab.compression.settings import Settings, Timeline
-from spikeslab.compression.tasks import OTHER, count_batches, count_rows, find_task, first_batch, pair
+from spikeslab.compression.tasks import OTHER, BatchError, count_batches, count_rows, find_task, first_batch, pair
 from spikeslab.errors import check_choice, check_count, check_number
 from spikeslab.posterior import Posterior
 from spikeslab.training import Callback, Collect, Evaluate, Every, RunFolder, ShowProgress, TensorBatches, Training
@@ -39,6 +40,7 @@ from spikeslab.training.loop import Loss
 from spikeslab.training.randomness import randomness, restore_randomness
 from spikeslab.training.run_reader import POSTERIOR
 
+TRAIN, VALIDATION = "train_loader", "val_loader"
 COUNTS = ("network", "layers")
 STRUCTURES = WEIGHTS, CHANNELS = ("weights", "channels")
 BEFORE_RECORD = {LOCK, CHECKPOINTS, POSTERIOR}
@@ -204,35 +206,54 @@ class Compression:
         self._data, self._validation = train_loader, val_loader
         self._progress, self._callbacks = progress, callbacks
         with _preserved_randomness():
-            batch = first_batch("train_loader", train_loader)
-            if val_loader is not None:
-                first_batch("val_loader", val_loader)
+            batch = first_batch(TRAIN, train_loader)
+            validation = None if val_loader is None else [first_batch(VALIDATION, val_loader)]
             self.task = find_task(self._model, batch, loss)
             steps = self.epochs * count_batches(train_loader)
-        parameters = dict(self._model.named_parameters())
-        given: dict[str, Any] = {
-            "model": self._model,
-            "weights": {name: parameters[name] for name in names},
-            "sparsity": self.sparsity,
-            "network": self._model if self.count == "network" and followers is None else None,
-            "settings": self.settings,
-            "timeline": Timeline(self.settings, steps),
-            "num_data": count_rows(train_loader, num_data),
-            "seed": self.seed,
-        }
-        self._problem = Problem(**given) if followers is None else ChannelProblem(**given, followers=followers)
+        self._problem = self._pose(self._model, names, followers, steps, count_rows(train_loader, num_data))
         self._check_reachable()
+        trial = copy.deepcopy(self._model)
+        self._try(self._pose(trial, names, followers, steps, self._problem.num_data), batch, validation)
         self._place: RunFolder | None = None
         if self.folder is not None:
             self._place = RunFolder(
                 self.folder,
                 resume=resume,
                 settings=self._record() | self.settings.record() | dict(facts or {}),
+                defaults=Settings().record(),
                 seed=self.seed,
                 command=command,
                 checkpoint_every=checkpoint_every,
             )
             self._place.check()
+
+    def _pose(
+        self, model: nn.Module, names: Sequence[str], followers: Mapping[str, str | None] | None, steps: int, rows: int
+    ) -> Problem:
+        """The problem that a method solves, in a model."""
+        parameters = dict(model.named_parameters())
+        given: dict[str, Any] = {
+            "model": model,
+            "weights": {name: parameters[name] for name in names},
+            "sparsity": self.sparsity,
+            "network": model if self.count == "network" and followers is None else None,
+            "settings": self.settings,
+            "timeline": Timeline(self.settings, steps),
+            "num_data": rows,
+            "seed": self.seed,
+        }
+        return Problem(**given) if followers is None else ChannelProblem(**given, followers=followers)
+
+    def _try(self, problem: Problem, batch: Any, validation: list[Any] | None) -> None:
+        """Make the chain and judge a batch, in a copy: what is impossible shall be so before anything is written."""
+        with _preserved_randomness(), warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # the run will say it
+            METHODS[self.method](problem)
+            loss = self.task.loss_on(TRAIN)(problem.model.train(), batch)
+            if not loss.requires_grad:
+                raise BatchError("loss must return a tensor that has a gradient, but got one without.")
+            if validation is not None:
+                Evaluation(self.task, validation, VALIDATION).of_model(problem.model)
 
     def _check_reachable(self) -> None:
         try:
@@ -249,7 +270,7 @@ class Compression:
 
     def _run(self) -> Compressed:
         model, timeline = self._model, self._problem.timeline
-        validation = None if self._validation is None else Evaluation(self.task, self._validation)
+        validation = None if self._validation is None else Evaluation(self.task, self._validation, VALIDATION)
         dense = None if validation is None else validation.of_model(model)
         chain = METHODS[self.method](self._problem)
         posterior = Posterior(
@@ -270,12 +291,12 @@ class Compression:
             model,
             chain.sampler,
             self._data,
-            self.task.loss,
+            self.task.loss_on(TRAIN),
             callbacks=[callback for callback in callbacks if callback is not None],
         )
         training.run(steps=timeline.total, folder=self._place)
         model.eval()
-        check_finite(model)
+        check_finite(model, posterior)
         evaluation: dict[str, dict[str, Any]] = {}
         if validation is not None and dense is not None and evaluate is not None:
             evaluation = {"dense": dense, "sparse": evaluate.last, "average": validation.of_posterior(posterior)}
@@ -294,7 +315,7 @@ class Compression:
         return result
 
     def _describe_channels(self) -> dict[str, Any]:
-        batch = first_batch("train_loader", self._data)
+        batch = first_batch(TRAIN, self._data)
         example = None if self.task.kind == OTHER else pair(self._model, batch)[0]
         return describe_channels(self._model, self._problem.weights, example)
 

@@ -8,11 +8,12 @@ kappa starts near zero, and ``SpikeSlab`` warns of the former.
 
 from __future__ import annotations
 
+from spikeslab.compression.methods import PAPER_STEPS
 from spikeslab.compression.settings import Settings
 from spikeslab.errors import check_count
 from spikeslab.presets import paper_cifar10
 
-PAPER_STEPS, PAPER_LR, PAPER_COOLING, PAPER_OMEGA_SUM = 50_000, 1e-4, 1.005**1000, 0.752
+PAPER_LR, PAPER_COOLING, PAPER_OMEGA_SUM = 1e-4, 1.005**1000, 0.752
 ADAPTED = ("adapt",)
 
 

@@ -49,9 +49,14 @@ class Compressed:
     report: dict[str, Any]
     task: Task
 
-    def evaluate(self, data: Iterable[Any]) -> dict[str, dict[str, Any]]:
-        """The sparse network and the posterior average on other data, such as a test set that is looked at once."""
-        evaluation = Evaluation(self.task, data)
+    def evaluate(self, data: Iterable[Any], name: str = "data") -> dict[str, dict[str, Any]]:
+        """The sparse network and the posterior average on other data, such as a test set that is looked at once.
+
+        Args:
+            data: Batches.
+            name: What messages call them.
+        """
+        evaluation = Evaluation(self.task, data, name)
         return {"sparse": evaluation.of_model(self.model), "average": evaluation.of_posterior(self.posterior)}
 
     def save(self, directory: str | os.PathLike[str]) -> None:
@@ -101,15 +106,21 @@ def check_free(folder: Path, name: str) -> None:
         raise FileExistsError(f"{name} must be a new or an empty folder, but {folder} holds something.")
 
 
-def check_finite(model: nn.Module) -> None:
-    """Raise if a number of a network is not finite.
+def check_finite(model: nn.Module, posterior: Posterior) -> None:
+    """Raise if a number of a network or of a sample of it is not finite.
 
     Raises:
         NonFiniteError: With the name of the first such tensor.
     """
-    for name, tensor in [*model.named_parameters(), *model.named_buffers()]:
+    _check_tensors({**dict(model.named_parameters()), **dict(model.named_buffers())}, "at the end")
+    for index in range(len(posterior)):
+        _check_tensors(posterior.tensors(index), f"in sample {index}")
+
+
+def _check_tensors(tensors: Mapping[str, Tensor], where: str) -> None:
+    for name, tensor in tensors.items():
         if tensor.is_floating_point() and not bool(torch.isfinite(tensor).all()):
-            raise NonFiniteError(f"{name} must be finite at the end, but got NaN or Inf: try a lower lr.")
+            raise NonFiniteError(f"{name} must be finite {where}, but got NaN or Inf: try a lower lr.")
 
 
 def describe_zeros(model: nn.Module, weights: Mapping[str, Tensor]) -> dict[str, Any]:

@@ -23,9 +23,10 @@ from spikeslab.schedules import (
     exponential_sparsity,
     geometric,
     multistep,
+    waves,
 )
 
-LR_SCHEDULES = ("cosine", "steps", "constant")
+LR_SCHEDULES = ("cosine", "waves", "steps", "constant")
 RAMPS = ("cubic", "exponential")
 DROP = 0.1
 """Factor of the lr at each of the ``drops``, as in the paper."""
@@ -39,8 +40,10 @@ class Settings:
 
     Attributes:
         lr: Learning rate in units of ``torch.optim.SGD``, at its highest.
-        lr_schedule: ``"cosine"``, ``"steps"`` (a tenth after each of ``drops``, the paper's) or ``"constant"``.
-        final_lr: Where the cosine ends, as a share of ``lr``.
+        lr_schedule: ``"cosine"``, ``"waves"`` (a cosine until samples begin, then a wave for each, which is taken in
+            its trough), ``"steps"`` (a tenth after each of ``drops``, the paper's) or ``"constant"``.
+        final_lr: Where the cosine ends and the troughs of the waves are, as a share of ``lr``.
+        crest_lr: Where the crests of the waves are, as a share of ``lr``.
         drops: When the lr falls to a tenth with ``"steps"``, as shares of the run.
         warmup: Share of the run over which the lr rises from zero.
         momentum: Of SGHMC; 1 minus the friction.
@@ -66,12 +69,13 @@ class Settings:
             paper's 0.75 goes half of the way.
         strength: Of the fixed penalties ``l1`` and ``l2``, in units of the mean loss; ``None`` takes the method's.
         mask_every: Steps between two masks of ``dpf``.
-        prior: Arguments of the spike-and-slab prior that replace all of the above.
+        prior: Arguments of the spike-and-slab prior that replace all of the above; :meth:`changed` changes them too.
     """
 
     lr: float = 0.05
     lr_schedule: str = "cosine"
     final_lr: float = 0.01
+    crest_lr: float = 0.2
     drops: tuple[float, ...] = (0.7, 0.9)
     warmup: float = 0.05
     momentum: float = 0.9
@@ -102,6 +106,7 @@ class Settings:
         check_number("omega_sum", self.omega_sum, ">= 0")
         check_number("momentum", self.momentum, "[0, 1)")
         check_number("final_lr", self.final_lr, "[0, 1]")
+        check_number("crest_lr", self.crest_lr, "[0, 1]")
         check_number("warmup", self.warmup, "[0, 1)")
         for drop in self.drops:
             check_number("drops", drop, "(0, 1)")
@@ -113,6 +118,7 @@ class Settings:
             if getattr(self, name) is not None:
                 check_number(name, getattr(self, name), "> 0")
         check_number("rho", self.rho, "[0, 1]")
+        _check_kappa(self.kappa)
         check_choice("lr_schedule", self.lr_schedule, LR_SCHEDULES)
         check_choice("ramp", self.ramp, RAMPS)
         check_choice("scope", self.scope, SCOPES)
@@ -122,12 +128,17 @@ class Settings:
         check_count("mask_every", self.mask_every)
 
     def changed(self, **changes: Any) -> Settings:
-        """The same with other values; those that are ``None`` change nothing.
+        """The same with other values, in ``prior`` too where it has that name; ``None`` changes nothing.
 
         >>> Settings().changed(lr=0.1, temperature=None).lr
         0.1
+        >>> Settings(prior={"v0": 0.1, "b": 1.0}).changed(v0=0.2).prior
+        {'v0': 0.2, 'b': 1.0}
         """
-        return replace(self, **{name: value for name, value in changes.items() if value is not None})
+        given = {name: value for name, value in changes.items() if value is not None}
+        prior = dict(given.pop("prior", self.prior))
+        prior |= {name: value for name, value in given.items() if name in prior}
+        return replace(self, **given, prior=prior)
 
     def record(self) -> dict[str, Any]:
         """All settings by name."""
@@ -185,6 +196,9 @@ class Timeline:
         warmup = min(round(settings.warmup * self.total), self.total - 1)
         if settings.lr_schedule == "cosine":
             return cosine(settings.lr, self.total, settings.final_lr * settings.lr, warmup)
+        if settings.lr_schedule == "waves":
+            low, high = settings.final_lr * settings.lr, settings.crest_lr * settings.lr
+            return _warmed(waves(settings.lr, max(1, self.burn_in), low, high, period=self.thin), warmup)
         if settings.lr_schedule == "steps":
             return _warmed(multistep(settings.lr, DROP, [self._step(drop) for drop in settings.drops]), warmup)
         return _warmed(constant(settings.lr), warmup)
@@ -203,6 +217,15 @@ class Timeline:
         if self.settings.ramp == "cubic":
             return cubic_sparsity(target, end, start)
         return exponential_sparsity(target, decay=0.5, every=self.total / PAPER_HALVINGS, total=end)
+
+
+def _check_kappa(kappa: object) -> None:
+    if kappa is None:
+        return
+    if not isinstance(kappa, (tuple, list)) or len(kappa) != 2:
+        raise TypeError(f"kappa must be a pair (kappa0, kappa1) of numbers >= 0 or None, but got {kappa!r}.")
+    for value in kappa:
+        check_number("kappa", value, ">= 0")
 
 
 def _warmed(schedule: Schedule, warmup: int) -> Schedule:

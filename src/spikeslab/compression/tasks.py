@@ -6,7 +6,8 @@ regression, with the mean squared error. For anything else, say ``loss(model, ba
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,13 +15,37 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from spikeslab.errors import check_count
+from spikeslab.errors import NonFiniteError, check_count
 from spikeslab.posterior.modes import evaluating
 from spikeslab.posterior.prediction import probabilities
 from spikeslab.training.batches import TensorBatches
 from spikeslab.training.loop import Loss
 
 CLASSIFICATION, REGRESSION, OTHER = "classification", "regression", "other"
+
+
+class BatchError(ValueError):
+    """The model or the loss does not take a batch, or the loss is no number."""
+
+
+class UnfitError(ValueError):
+    """What a batch must be, as the end of a sentence about it."""
+
+
+@contextmanager
+def taken(name: str, batch: Any) -> Iterator[None]:
+    """Whatever a model or a loss raises on a batch of a loader of this name, as a sentence."""
+    try:
+        yield
+    except (BatchError, NonFiniteError):
+        raise
+    except Exception as error:
+        lines = str(error).strip().splitlines() or [""]
+        reason = lines[0] if isinstance(error, UnfitError) else f"{type(error).__name__}: {lines[0]}"
+        raise BatchError(
+            f"{name} must yield batches that the model and the loss take, but got {_describe(batch)}: "
+            f"{reason.rstrip('.: ')}."
+        ) from error
 
 
 @dataclass(frozen=True)
@@ -36,6 +61,24 @@ class Task:
     kind: str
     loss: Loss
     own_loss: bool = False
+
+    def loss_on(self, name: str) -> Loss:
+        """The loss on the batches of a loader of this name: whatever goes wrong is said in a sentence.
+
+        Raises:
+            BatchError: From the loss, if the model or the loss does not take a batch, or the loss is no number.
+        """
+
+        def loss(model: nn.Module, batch: Any) -> Tensor:
+            with taken(name, batch):
+                value: Any = self.loss(model, batch)
+            if not isinstance(value, Tensor) or value.numel() != 1:
+                raise BatchError(
+                    f"loss must return the mean loss of a batch, a tensor of one number, but got {_describe(value)}."
+                )
+            return value
+
+        return loss
 
     @property
     def link(self) -> Callable[[Tensor], Tensor]:
@@ -59,14 +102,14 @@ def regress(model: nn.Module, batch: Any) -> Tensor:
 def shaped(y: Tensor, output: Tensor) -> Tensor:
     """Targets in the shape of the outputs: torch would broadcast (rows,) against (rows, 1) and mean something else."""
     if y.numel() != output.numel():
-        raise ValueError(
-            f"targets must have the shape of the model's outputs, {tuple(output.shape)}, but got {tuple(y.shape)}."
-        )
+        raise UnfitError(f"targets must have the shape of the outputs, {tuple(output.shape)}")
     return y.reshape(output.shape)
 
 
 def pair(model: nn.Module, batch: Any) -> tuple[Tensor, Tensor]:
     """Inputs and targets, where the model is."""
+    if not _is_pair(batch):
+        raise UnfitError("it must be a pair (x, y) of tensors")
     device = next(model.parameters()).device
     x, y = batch
     return x.to(device), y.to(device)
@@ -78,7 +121,7 @@ def find_task(model: nn.Module, batch: Any, loss: Loss | None) -> Task:
     Raises:
         TypeError: If the batch is no pair (x, y) and there is no loss.
     """
-    is_pair = isinstance(batch, (tuple, list)) and len(batch) == 2 and all(isinstance(t, Tensor) for t in batch)
+    is_pair = _is_pair(batch)
     if loss is not None:
         labels = is_pair and not batch[1].is_floating_point() and _gives_logits(model, batch)
         return Task(CLASSIFICATION if labels else OTHER, loss, own_loss=True)
@@ -87,6 +130,10 @@ def find_task(model: nn.Module, batch: Any, loss: Loss | None) -> Task:
             f"train_loader must yield pairs (x, y) of tensors where no loss is given, but got {_describe(batch)}."
         )
     return Task(REGRESSION, regress) if batch[1].is_floating_point() else Task(CLASSIFICATION, classify)
+
+
+def _is_pair(batch: Any) -> bool:
+    return isinstance(batch, (tuple, list)) and len(batch) == 2 and all(isinstance(item, Tensor) for item in batch)
 
 
 @torch.no_grad()
@@ -104,10 +151,12 @@ def _gives_logits(model: nn.Module, batch: Any) -> bool:
 def _describe(batch: Any) -> str:
     if isinstance(batch, Tensor):
         return f"a single tensor of shape {tuple(batch.shape)}"
+    if _is_pair(batch):
+        return f"a pair of shapes {tuple(batch[0].shape)} and {tuple(batch[1].shape)}"
     if isinstance(batch, (tuple, list)):
         kinds = ", ".join(type(item).__name__ for item in batch)
         return f"a {type(batch).__name__} of {len(batch)} ({kinds})"
-    return f"a {type(batch).__name__}"
+    return f"{type(batch).__name__}" if batch is None else f"a {type(batch).__name__}"
 
 
 def first_batch(name: str, data: object) -> Any:

@@ -66,6 +66,11 @@ class OrderedBatches:
             yield channels_last(normalize(x)), y
 
 
+def batch_count(rows: int, batch_size: int) -> int:
+    """Batches in an epoch of so many training images."""
+    return len(TensorBatches(torch.empty(rows), batch_size=batch_size))
+
+
 def train_batches(images: Tensor, labels: Tensor, *, batch_size: int, seed: int, erasing: bool) -> TensorBatches:
     """Training images in a new order in every epoch."""
     return TensorBatches(images, labels, batch_size=batch_size, seed=seed, transform=Augmented(erasing))

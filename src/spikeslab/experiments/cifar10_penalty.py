@@ -25,8 +25,10 @@ def effective_penalty(prior: Prior | None, num_data: int, weight_decay: float) -
     """
     if prior is None:
         return 0.0, weight_decay
-    if isinstance(prior, L1):  # L2 is one of them
-        return (0.0, prior.strength) if isinstance(prior, L2) else (prior.strength, 0.0)
+    if isinstance(prior, L1):
+        return prior.strength, 0.0
+    if isinstance(prior, L2):
+        return 0.0, prior.strength
     if not isinstance(prior, SpikeSlab):
         return float("nan"), float("nan")
     found = prior.diagnostics(num_data)

@@ -39,7 +39,11 @@ def paper_recipe(sparsity: float, epochs: int, steps: int) -> Settings:
 
 
 def ablation_settings(sparsity: float, epochs: int, steps: int) -> Settings:
-    """The same, warmer at first and cooled further."""
+    """The same, warmer at first and cooled further.
+
+    The paper gives its batches and its tau only. That the lr is scaled by the steps, which are half as many, so that
+    the shrinkage by the prior stays, is our reading.
+    """
     cooling = ABLATION_FACTOR**PAPER_EPOCHS
     return paper_recipe(sparsity, epochs, steps).changed(temperature=1.0 / ABLATION_TAU, cooling=cooling)
 

@@ -9,25 +9,30 @@ from __future__ import annotations
 
 import json
 import warnings
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import torch
+from torch import nn
+
 from spikeslab.compression import Compressed, Compression, Settings
 from spikeslab.compression.evaluation import Evaluation, numbers
+from spikeslab.compression.harness import WEIGHTS
 from spikeslab.datasets.images import Images
-from spikeslab.errors import SpikeSlabWarning
-from spikeslab.experiments.cifar10_data import Dense, OrderedBatches, train_batches
+from spikeslab.errors import SpikeSlabWarning, quoted
+from spikeslab.experiments.cifar10_data import Dense, OrderedBatches, batch_count, empty_network, train_batches
 from spikeslab.experiments.cifar10_penalty import SPARSE, Penalty
-from spikeslab.experiments.cifar10_recipes import PRESETS, split_method
+from spikeslab.experiments.cifar10_recipes import FIXED, PRESETS, split_method
 from spikeslab.files import write_atomically
 from spikeslab.training import Callback, CheckpointError, Every, MetricsLog, ShowProgress
-from spikeslab.training.folder import METRICS, RECORD
+from spikeslab.training.folder import METRICS, RECORD, changed_settings, in_json
 from spikeslab.training.log import finite
 
 RESULT = "result.json"
 TEST, HELD_OUT = "test", "held_out"
-STRUCTURES = WEIGHTS, CHANNELS = ("weights", "channels")
+TRAINING_IMAGES = 50_000
 NEARLY = 0.005
 """The paper takes its best epoch among those whose sparsity is at most this far from the target."""
 
@@ -77,13 +82,16 @@ class CifarRun:
         others = [("batch", self.batch_size)] if self.batch_size != recipe.batch_size else []
         others += [("erasing", int(self.erasing))] if self.erasing != recipe.erasing else []
         words = [self.preset] if self.structure == WEIGHTS else [self.preset, self.structure]
-        return ", ".join([*words, *(f"{name}={_text(value)}" for name, value in (*others, *self.changes))])
+        return ", ".join([*words, *(f"{name}={shown(value)}" for name, value in (*others, *self.changes))])
 
     def settings(self, rows: int) -> Settings:
         """All settings of the compression, of ``rows`` training images."""
-        steps = self.epochs * (rows // min(rows, self.batch_size))
+        steps = self.epochs * batch_count(rows, self.batch_size)
         settings = PRESETS[self.preset].settings(self.sparsity, self.epochs, steps)
-        return settings.changed(strength=split_method(self.method)[1], **dict(self.changes))
+        changes, (name, strength) = dict(self.changes), split_method(self.method)
+        if "strength" in changes and (name not in FIXED or strength is not None):
+            raise ValueError(f"strength must go with {quoted(FIXED)} alone, without a colon, but got {self.method!r}.")
+        return settings.changed(**{"strength": strength, **changes})
 
     def facts(self, dense: Dense) -> dict[str, Any]:
         """What decides the result besides the settings."""
@@ -101,10 +109,40 @@ class CifarRun:
         }
 
 
-def _text(value: Any) -> str:
-    if isinstance(value, tuple):
-        return ":".join(_text(part) for part in value)
+def shown(value: Any) -> str:
+    """The value of a setting as ``--set`` takes it.
+
+    >>> shown((5e-4, 1.0))
+    '0.0005:1'
+    """
+    if isinstance(value, (tuple, list)):
+        return ":".join(shown(part) for part in value)
     return f"{value:g}" if isinstance(value, float) else str(value)
+
+
+def check_run(run: CifarRun) -> None:
+    """Raise if a run is impossible: all of it is made of an empty network and two black images, and nothing is run.
+
+    Raises:
+        ValueError, TypeError: With the name of the setting that is wrong.
+    """
+    black = [(torch.zeros(2, 3, 8, 8), torch.zeros(2, dtype=torch.long))]
+    _compression(run, empty_network(), black, run.settings(TRAINING_IMAGES), num_data=TRAINING_IMAGES)
+
+
+def _compression(run: CifarRun, model: nn.Module, train: Any, settings: Settings, **more: Any) -> Compression:
+    return Compression(
+        model,
+        train,
+        sparsity=run.sparsity,
+        epochs=run.epochs,
+        method=split_method(run.method)[0],
+        settings=settings,
+        seed=run.seed,
+        progress=False,
+        **_sparse(run.structure),
+        **more,
+    )
 
 
 def run_cifar10(
@@ -134,26 +172,21 @@ def run_cifar10(
     judged = OrderedBatches(x_held, y_held) if run.held_out else OrderedBatches(data.x_test, data.y_test)
     callbacks: list[Callback] = [Penalty()]
     callbacks += [ShowProgress(f"{run.method} at {run.sparsity:g}, seed {run.seed}")] if progress else []
+    compression = _compression(
+        run,
+        dense.model,
+        train_batches(x, y, batch_size=run.batch_size, seed=run.seed, erasing=run.erasing),
+        settings,
+        val_loader=judged if run.held_out or run.best_epoch else None,
+        folder=folder,
+        resume=True,
+        callbacks=callbacks,
+        checkpoint_every=checkpoint_every,
+        command=command,
+        facts=facts,
+    )
     with warnings.catch_warnings():  # the paper's spike is wider than its slab, as the docs say
         warnings.filterwarnings("ignore", message="the spike .* is wider", category=SpikeSlabWarning)
-        compression = Compression(
-            dense.model,
-            train_batches(x, y, batch_size=run.batch_size, seed=run.seed, erasing=run.erasing),
-            judged if run.held_out or run.best_epoch else None,
-            sparsity=run.sparsity,
-            epochs=run.epochs,
-            method=split_method(run.method)[0],
-            settings=settings,
-            seed=run.seed,
-            folder=folder,
-            resume=True,
-            progress=False,
-            callbacks=callbacks,
-            checkpoint_every=checkpoint_every,
-            command=command,
-            facts=facts,
-            **_sparse(run.structure),
-        )
         compressed = compression.run()
     result: dict[str, Any] = finite(
         {
@@ -205,14 +238,18 @@ def _read(path: Path, facts: dict[str, Any], settings: Settings) -> dict[str, An
         CheckpointError: If it was done with other settings.
     """
     result: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-    before = {**result["settings"], **result["facts"]}
-    now = json.loads(json.dumps({**settings.record(), **facts}, default=str))
-    changes = [
-        f"{name} was {value!r} and is now {now.get(name)!r}" for name, value in before.items() if now.get(name) != value
-    ]
+    changes = changed_settings(identity(result), in_json(settings.record() | facts))
     if changes:
-        raise CheckpointError(f"settings must be those with which {path.parent} was made, but {', '.join(changes)}.")
+        raise CheckpointError(f"settings must be those with which {path.parent} was made, but {changes}.")
     return result
+
+
+def identity(result: Mapping[str, Any]) -> dict[str, Any]:
+    """All that decided a result but the method, the sparsity, the epochs and the seed, which it has beside.
+
+    A setting that was not there yet when the run was made had its default.
+    """
+    return {**in_json(Settings().record()), **result["settings"], **result["facts"]}
 
 
 def read_results(out: Path) -> list[tuple[Path, dict[str, Any]]]:

@@ -2,22 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from spikeslab.compression.harness import WEIGHTS
 from spikeslab.datasets.images import Images
+from spikeslab.errors import NonFiniteError
 from spikeslab.experiments.cifar10_data import Dense
 from spikeslab.experiments.cifar10_figures import Course, course_figure, sparsity_figure
 from spikeslab.experiments.cifar10_paper import paper_table
 from spikeslab.experiments.cifar10_recipes import PRESETS
-from spikeslab.experiments.cifar10_runs import HELD_OUT, TEST, WEIGHTS, CifarRun, read_results, run_cifar10
+from spikeslab.experiments.cifar10_runs import HELD_OUT, TEST, CifarRun, read_results, run_cifar10
 from spikeslab.experiments.cifar10_tables import Row, accuracy_table, detail_table, group_rows
 from spikeslab.report.figures import save
 from spikeslab.report.tables import Run, Table
 from spikeslab.training import MetricsLog
 from spikeslab.training.folder import METRICS
+
+STEMS = {TEST: "", HELD_OUT: "held-out-"}
+ACCURACY, DETAILS, PAPER, COURSE = "accuracy", "details", "paper", "course"
 
 
 @dataclass(frozen=True)
@@ -97,36 +102,71 @@ class CifarPlan:
             yield f"--scope {texts[0]}" if name == "scope" else f"--set {name}={','.join(texts)}"
 
 
-def run_plan(plan: CifarPlan, out: Path, data: Images, dense: Dense, command: str) -> list[dict[str, Any]]:
-    """Do all runs, or go on with them."""
-    return [run_cifar10(run, out, data, dense, command=command) for run in plan.runs()]
+def run_plan(
+    plan: CifarPlan,
+    out: Path,
+    data: Images,
+    dense: Dense,
+    command: str,
+    failed: Callable[[CifarRun, NonFiniteError], None],
+) -> None:
+    """Do all runs, or go on with them, and write the tables after each.
+
+    A run whose numbers become infinite does not stop the others: ``failed`` is told of it.
+    """
+    for run in plan.runs():
+        try:
+            run_cifar10(run, out, data, dense, command=command)
+        except NonFiniteError as error:
+            failed(run, error)
+        else:
+            write_tables(out)
 
 
-def write_results(out: Path, run: Run) -> tuple[list[Table], list[Path]]:
-    """Write tables and figures of all runs below ``out`` that are done, whichever commands made them.
+def write_tables(out: Path) -> tuple[list[Table], list[Path]]:
+    """Write tables of all runs below ``out`` that are done, each with the commands that made it, and the paper's.
 
-    Runs on held-out images have tables of their own, so that nobody takes one for the other. The paper's numbers are
-    written too.
+    Runs on held-out images have tables of their own, so that nobody takes one for the other.
 
     Returns:
         Our tables, and the paths of all files.
     """
-    results = read_results(out)
     tables: list[Table] = []
     files: list[Path] = []
-    for part, stem in ((TEST, ""), (HELD_OUT, "held-out-")):
+    for part, stem, rows in _parts(out):
+        made = {ACCURACY: accuracy_table(rows, part), DETAILS: detail_table(rows, part)}
+        tables += made.values()
+        files += [path for name, table in made.items() for path in table.write(out / f"{stem}{name}", _made(rows))]
+        files += paper_table().write(out / PAPER, _made(rows))
+    return tables, list(dict.fromkeys(files))
+
+
+def write_figures(out: Path) -> list[Path]:
+    """Draw all runs below ``out`` that are done; returns the paths."""
+    files: list[Path] = []
+    for _, stem, rows in _parts(out):
+        files.append(save(sparsity_figure(rows), out / f"{stem}{ACCURACY}.png"))
+        files += [
+            save(course_figure(courses), out / f"{stem}{COURSE}-{sparsity:g}.png")
+            for sparsity, courses in _courses(rows).items()
+        ]
+    return files
+
+
+def _parts(out: Path) -> Iterator[tuple[str, str, list[Row]]]:
+    """The parts of the data that runs were judged on, how the names of their files begin, and the rows."""
+    results = read_results(out)
+    for part, stem in STEMS.items():
         rows = group_rows(results, part)
         if rows:
-            made = {"accuracy": accuracy_table(rows, part), "details": detail_table(rows, part)}
-            tables += made.values()
-            files += [path for name, table in made.items() for path in table.write(out / f"{stem}{name}", run)]
-            files.append(save(sparsity_figure(rows), out / f"{stem}accuracy.png"))
-            files += [
-                save(course_figure(courses), out / f"{stem}course-{sparsity:g}.png")
-                for sparsity, courses in _courses(rows).items()
-            ]
-    files += paper_table().write(out / "paper", run)
-    return tables, files
+            yield part, stem, rows
+
+
+def _made(rows: Sequence[Row]) -> Run:
+    """How rows came about: all of their commands, one after the other as in a shell."""
+    results = [result for row in rows for result in row.results]
+    commands = dict.fromkeys(result["command"] for result in results)
+    return Run("; ".join(commands), min(result["seed"] for result in results))
 
 
 def _courses(rows: Sequence[Row]) -> dict[float, list[Course]]:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from spikeslab.compression.harness import WEIGHTS
 from spikeslab.experiments.cifar10_paper import CITED, LOGS, paper_accuracy, title
-from spikeslab.experiments.cifar10_runs import HELD_OUT, TEST, WEIGHTS
+from spikeslab.experiments.cifar10_runs import HELD_OUT, TEST, identity, shown
 from spikeslab.report.tables import Cell, Column, Estimate, Table
 
 SINGLE, AVERAGE = "sparse", "average"
@@ -79,20 +81,40 @@ class Row:
 
 
 def group_rows(results: Sequence[tuple[Path, Mapping[str, Any]]], part: str) -> list[Row]:
-    """Runs that were judged on one part of the data as rows: by sparsity, then recipe, then accuracy."""
-    groups: dict[tuple[Any, ...], list[tuple[Path, Mapping[str, Any]]]] = {}
+    """Runs that were judged on one part of the data as rows: by sparsity, then epochs, then accuracy.
+
+    Only runs with the same settings from the same dense network share a row. Where the recipe is the same in name and
+    the settings are not, as after a change of a default, the label says what differs.
+    """
+    alike: dict[tuple[Any, ...], dict[str, list[tuple[Path, Mapping[str, Any]]]]] = {}
     for folder, result in results:
         if result["part"] == part:
             facts = result["facts"]
-            others = (facts["held_out"], facts["dense"], facts["best_epoch"])
-            key = (facts["row"], result["target"], facts["label"], result["epochs"], *others)
-            groups.setdefault(key, []).append((folder, result))
+            head = (facts["row"], result["target"], facts["label"], result["epochs"])
+            key = json.dumps(_flat(result), sort_keys=True)
+            alike.setdefault(head, {}).setdefault(key, []).append((folder, result))
     rows = []
-    for (method, sparsity, label, epochs, *_), found in groups.items():
-        found.sort(key=lambda item: item[1]["seed"])
-        folders, ordered = zip(*found, strict=True)
-        rows.append(Row(method, sparsity, label, epochs, ordered, folders))
+    for (method, sparsity, label, epochs), groups in alike.items():
+        found = [sorted(group, key=lambda item: item[1]["seed"]) for group in groups.values()]
+        labels = _told_apart(label, [_flat(group[0][1]) for group in found])
+        for group, own in zip(found, labels, strict=True):
+            folders, ordered = zip(*group, strict=True)
+            rows.append(Row(method, sparsity, own, epochs, ordered, folders))
     return sorted(rows, key=lambda row: (row.sparsity, row.epochs, -row.percent(AVERAGE).mean))
+
+
+def _flat(result: Mapping[str, Any]) -> dict[str, Any]:
+    """What decided a result by name, the arguments of the prior among it."""
+    found = identity(result)
+    prior = found.pop("prior")
+    return found | {f"prior.{name}": value for name, value in prior.items()}
+
+
+def _told_apart(label: str, found: Sequence[Mapping[str, Any]]) -> list[str]:
+    """The label with the settings in which rows that share it differ."""
+    names = dict.fromkeys(name for settings in found for name in settings)
+    differing = [name for name in names if any(other.get(name) != found[0].get(name) for other in found)]
+    return [", ".join([label, *(f"{name}={shown(each.get(name))}" for name in differing)]) for each in found]
 
 
 def accuracy_table(rows: Sequence[Row], part: str) -> Table:

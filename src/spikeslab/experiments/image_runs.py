@@ -45,7 +45,7 @@ from spikeslab.training import (
     cross_entropy,
     describe_classifier,
 )
-from spikeslab.training.folder import RECORD
+from spikeslab.training.folder import RECORD, changed_settings, in_json
 from spikeslab.training.log import finite
 
 ADAM = ("vanilla", "dropout")
@@ -173,14 +173,9 @@ def read_result(run: ImageRun, folder: Path) -> dict[str, Any] | None:
     if not path.exists():
         return None
     result: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-    before, now = _flat(result["settings"]), _flat(json.loads(json.dumps(run.settings())))
-    changes = [
-        f"{name} was {before.get(name)!r} and is now {now.get(name)!r}"
-        for name in {**before, **now}
-        if before.get(name) != now.get(name)
-    ]
+    changes = changed_settings(_flat(result["settings"]), _flat(in_json(run.settings())))
     if changes:
-        raise CheckpointError(f"settings must be those with which {folder} was made, but {', '.join(changes)}.")
+        raise CheckpointError(f"settings must be those with which {folder} was made, but {changes}.")
     return result
 
 

@@ -6,7 +6,7 @@ Their strength is in units of the mean loss, like ``weight_decay`` of ``torch.op
 
 from __future__ import annotations
 
-from typing import ClassVar
+from abc import abstractmethod
 
 from torch import Tensor
 
@@ -18,23 +18,21 @@ from spikeslab.selection import Weights
 NOTHING = Affine(0.0, 0.0)
 
 
-class L1(Prior):
-    """Laplace prior: adds ``strength * sum(|w|)`` to the mean loss.
+class FixedPenalty(Prior):
+    """An elastic net that stays as it is and is the same for all weights.
 
-    >>> import torch
-    >>> L1([torch.tensor([1.0, -2.0])], strength=0.5).penalty()
-    1.5
+    Args:
+        weights: Sparse weights.
+        strength: In units of the mean loss.
     """
-
-    power: ClassVar[int] = 1
 
     def __init__(self, weights: Weights, strength: float) -> None:
         super().__init__(weights)
         self.strength = check_number("strength", strength, ">= 0")
 
+    @abstractmethod
     def _terms(self) -> tuple[Affine, Affine]:
-        term = Affine(self.strength, 0.0)
-        return (term, NOTHING) if self.power == 1 else (NOTHING, term)
+        """Weights of ``|w|`` and of ``w**2 / 2`` in the mean loss."""
 
     def _add_gradient_(self, indices: list[int], betas: list[Tensor], outs: list[Tensor], num_data: int) -> None:
         add_elastic_net_gradient_(outs, betas, None, *self._terms())
@@ -54,7 +52,19 @@ class L1(Prior):
         return b + 0.5 * j
 
 
-class L2(L1):
+class L1(FixedPenalty):
+    """Laplace prior: adds ``strength * sum(|w|)`` to the mean loss.
+
+    >>> import torch
+    >>> L1([torch.tensor([1.0, -2.0])], strength=0.5).penalty()
+    1.5
+    """
+
+    def _terms(self) -> tuple[Affine, Affine]:
+        return Affine(self.strength, 0.0), NOTHING
+
+
+class L2(FixedPenalty):
     """Gaussian prior: adds ``strength / 2 * sum(w**2)`` to the mean loss.
 
     >>> import torch
@@ -62,4 +72,5 @@ class L2(L1):
     1.25
     """
 
-    power: ClassVar[int] = 2
+    def _terms(self) -> tuple[Affine, Affine]:
+        return NOTHING, Affine(self.strength, 0.0)

@@ -18,6 +18,8 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from PIL import Image
 
+from spikeslab.files import write_atomically
+
 WIDTH = 9.0
 """Inches; at 160 dots per inch a figure is 1440 pixels wide, sharp in the 830 or so of a README."""
 
@@ -81,5 +83,5 @@ def png(figure: Figure) -> bytes:
 
 def save(figure: Figure, path: Path) -> Path:
     """Write a PNG and return its path."""
-    path.write_bytes(png(figure))
+    write_atomically(path, png(figure))
     return path

@@ -12,6 +12,7 @@ from statistics import mean, stdev
 from typing import TYPE_CHECKING, TypeAlias
 
 from spikeslab.errors import quoted
+from spikeslab.files import write_atomically
 
 if TYPE_CHECKING:
     from rich.table import Table as RichTable
@@ -143,7 +144,7 @@ class Table:
         made = f"Made by `{run.command}`; the raw numbers are in `{stem.name}.json`.\n"
         texts = {stem.with_suffix(".md"): f"{self.markdown()}\n{made}", stem.with_suffix(".json"): self.json(run)}
         for path, text in texts.items():
-            path.write_text(text, encoding="utf-8")
+            write_atomically(path, text.encode())
         return list(texts)
 
     def rich(self) -> RichTable:

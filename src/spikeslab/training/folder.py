@@ -50,6 +50,7 @@ class RunFolder:
         resume: Whether to continue the run that is there; the step of a checkpoint continues from that one. Without
             one there, a new run begins.
         settings: What decides the result, by the names that the user knows; a run is continued only with the same.
+        defaults: What a setting was before it had a name: one that an older record lacks counts as this.
         seed: Seed of the run, for the record.
         command: Command that makes the run, for the record.
         checkpoint_every: How often the state is saved. A killed run loses at most this.
@@ -65,6 +66,7 @@ class RunFolder:
         *,
         resume: bool | int = False,
         settings: Mapping[str, Any] | None = None,
+        defaults: Mapping[str, Any] | None = None,
         seed: int | None = None,
         command: str | None = None,
         checkpoint_every: Every | None = None,
@@ -82,7 +84,8 @@ class RunFolder:
         if self.path.exists() and not self.path.is_dir():
             raise NotADirectoryError(f"path must be a folder, but {self.path} is a file.")
         self.resume = resume
-        self.settings = json.loads(json.dumps(dict(settings or {}), default=str))
+        self.settings = in_json(settings or {})
+        self._defaults = in_json(defaults or {})
         self.seed = seed
         self.command = command
         self.report = report
@@ -155,14 +158,9 @@ class RunFolder:
                 f"folder must not hold a run yet, but {self.path} does: continue it with resume=True, or choose "
                 "another folder."
             )
-        names = {**before["settings"], **self.settings}
-        changes = [
-            f"{name} was {before['settings'].get(name)!r} and is now {self.settings.get(name)!r}"
-            for name in names
-            if before["settings"].get(name) != self.settings.get(name)
-        ]
+        changes = changed_settings(self._defaults | before["settings"], self.settings)
         if changes:
-            raise CheckpointError(f"settings must be those with which {self.path} was begun, but {', '.join(changes)}.")
+            raise CheckpointError(f"settings must be those with which {self.path} was begun, but {changes}.")
 
     def _checkpoint(self, run: Training) -> Checkpoint | None:
         """The checkpoint to go on from: the newest, or the one asked for, or the newest that all ranks have."""
@@ -224,6 +222,24 @@ class RunFolder:
                 SpikeSlabWarning,
                 stacklevel=2,
             )
+
+
+def in_json(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Settings as a record has them."""
+    return dict(json.loads(json.dumps(dict(settings), default=str)))
+
+
+def changed_settings(before: Mapping[str, Any], now: Mapping[str, Any]) -> str:
+    """What differs between two records of settings, in words; nothing if they agree.
+
+    >>> changed_settings({"lr": 0.1, "seed": 0}, {"lr": 0.2, "seed": 0})
+    'lr was 0.1 and is now 0.2'
+    """
+    return ", ".join(
+        f"{name} was {before.get(name)!r} and is now {now.get(name)!r}"
+        for name in {**before, **now}
+        if before.get(name) != now.get(name)
+    )
 
 
 class Save(Callback):
