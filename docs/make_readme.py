@@ -19,6 +19,7 @@ TABLES = {
     "selection/calibration": 99,
     "demo/digits": 99,
     "bench/update-1": 99,
+    "bench/step-1": 99,
     "bench/chains-1": 99,
     "theory/theorem1": 99,
 }
