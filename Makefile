@@ -23,10 +23,10 @@ demo: setup ## Run the main job on embedded data and write tables and figures to
 
 test: setup ## Run the test suite (under ten minutes)
 	@echo "== Running the tests (no network, no data needed)"
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest -n auto --dist loadfile
 
 test-slow: setup ## Run the long tests too
-	$(BIN)/python -m pytest -m 'slow or not slow'
+	$(BIN)/python -m pytest -n auto --dist loadfile -m 'slow or not slow'
 
 lint: setup ## Run ruff, mypy and the import rules
 	$(BIN)/ruff check .

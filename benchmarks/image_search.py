@@ -22,7 +22,7 @@ from spikeslab.report.tables import Column, Run, Table
 from spikeslab.training import describe_classifier
 
 TRIAL = "trial.json"
-SHOWN = ("lr", "sampling_lr", "crest_lr", "temperature", "v0", "v1", "weight_decay", "chains", "samples")
+SHOWN = ("lr", "sampling_lr", "crest_lr", "temperature", "v0", "v1", "weight_decay", "burn_in", "chains", "samples")
 
 
 def changed(recipe: Recipe, changes: list[str]) -> Recipe:
@@ -57,7 +57,8 @@ def trial(dataset: str, recipe: Recipe, epochs: int, seed: int, out: Path, data_
     _, _, x_held, y_held = data.hold_out(run.held_out)
     tensors = predict_parts(run, networks, {"held_out": Part(x_held)})
     found = {kind: describe_classifier(each, y_held) for kind, each in kinds_of(tensors, "held_out").items()}
-    record = {"dataset": dataset, "epochs": epochs, "seed": seed, **{n: getattr(recipe, n) for n in SHOWN}, **found}
+    shown_settings = {name: getattr(recipe, name) for name in SHOWN}
+    record = {"dataset": dataset, "epochs": epochs, "done": epochs, "seed": seed, **shown_settings, **found}
     write_atomically(folder / TRIAL, json.dumps(record, indent=1).encode())
 
 
@@ -66,7 +67,7 @@ def search_table(out: Path) -> Table:
     records = [json.loads(path.read_text(encoding="utf-8")) for path in out.glob(f"*/{TRIAL}")]
     rows = [
         {
-            **{name: record[name] for name in ("dataset", "epochs", "seed", *SHOWN)},
+            **{name: record[name] for name in ("dataset", "epochs", "done", "seed", *SHOWN)},
             "accuracy": 100.0 * record["average"]["accuracy"],
             "nll": record["average"]["nll"],
             "point": 100.0 * record["point"]["accuracy"],
@@ -76,13 +77,17 @@ def search_table(out: Path) -> Table:
     columns = [
         Column("dataset", "images"),
         Column("epochs", "epochs"),
+        Column("done", "of them done"),
         Column("seed", "seed"),
         *(Column(name, name.replace("_", " "), "g") for name in SHOWN),
         Column("accuracy", "accuracy % of the average", ".2f"),
         Column("nll", "NLL of the average", ".4f"),
         Column("point", "accuracy % of the last weights", ".2f"),
     ]
-    note = "On the 5,000 held-out images, whose accuracies have standard errors of about 0.4 points."
+    note = (
+        "On the 5,000 held-out images, whose accuracies have standard errors of about 0.4 points. A trial that was "
+        "stopped has the samples taken until then."
+    )
     return Table("Trials of SGHMC-SA", columns, rows, notes=[note])
 
 
