@@ -98,19 +98,15 @@ class ImageRun:
 
     def of_chains(self, folder: Path) -> list[tuple[ImageRun, Path]]:
         """Its chains as runs of their own with their folders: they share its epochs and have their own seeds."""
-        if self.chains == 1:
-            return [(replace(self, recipe=replace(self.recipe, chains=1)), folder)]
+        one, count = replace(self, recipe=replace(self.recipe, chains=1)), self.chains
+        if count == 1:
+            return [(one, folder)]
         return [
             (
-                replace(
-                    self,
-                    recipe=replace(self.recipe, chains=1),
-                    epochs=(self.epochs + index) // self.chains,
-                    seed=self.chains * self.seed + index,
-                ),
+                replace(one, epochs=(self.epochs + index) // count, seed=count * self.seed + index),
                 folder / f"chain-{index}",
             )
-            for index in range(self.chains)
+            for index in range(count)
         ]
 
     def settings(self) -> dict[str, Any]:
