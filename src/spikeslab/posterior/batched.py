@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Iterator, Sequence
 from itertools import chain
 from typing import Any, NamedTuple, cast
@@ -18,11 +19,19 @@ KEPT = 1 << 26
 
 
 class Stack(NamedTuple):
-    """Stacked samples: their tensors, how many there are, and the bytes of all."""
+    """Stacked samples.
+
+    Attributes:
+        tensors: Their tensors, under all their names.
+        samples: How many there are.
+        size: Bytes of all.
+        forward: Runs them, where the model has a method for it.
+    """
 
     tensors: Tensors
     samples: int
     size: int
+    forward: Callable[..., Tensor] | None
 
 
 class BatchedForward:
@@ -39,7 +48,6 @@ class BatchedForward:
     def __init__(self, model: nn.Module) -> None:
         self.model = model
         self.possible = True
-        self._stacked = _Stacked(model) if hasattr(model, "stacked_forward") else None
         self._counts: dict[tuple[Any, ...], int] = {}
         self._stacks: dict[tuple[Any, ...], Stack] = {}
 
@@ -78,24 +86,32 @@ class BatchedForward:
                 for alias, (name, own) in places
                 if alias == name
             }
-            prefix = "" if self._stacked is None else "network."
-            tensors = {f"{prefix}{alias}": joined[name] for alias, (name, _) in places}
-            stack = Stack(tensors, len(keys), sum(tensor.nbytes for tensor in joined.values()))
+            size = sum(tensor.nbytes for tensor in joined.values())
+            stack = Stack({alias: joined[name] for alias, (name, _) in places}, len(keys), size, self._forward(joined))
             if stack.size + sum(other.size for other in self._stacks.values()) <= KEPT:
                 self._stacks[(device, *keys)] = stack
         return stack
 
     def run(self, stack: Stack, inputs: tuple[Tensor, ...]) -> Tensor:
         """The outputs of each sample, (samples, batch, ...)."""
-        if self._stacked is not None:
-            spread = tuple(item.expand(stack.samples, *item.shape) for item in inputs)
-            return _call(self._stacked, stack.tensors, spread)
+        if stack.forward is not None:
+            return stack.forward(*(item.expand(stack.samples, *item.shape) for item in inputs))
         return torch.vmap(lambda tensors: _call(self.model, tensors, inputs), randomness="different")(stack.tensors)
 
     def run_one(self, sample: Tensors, inputs: tuple[Any, ...]) -> Tensor:
         """The outputs of one sample, (batch, ...)."""
         places = _places(self.model)
         return _call(self.model, {alias: sample[name].to(own.device) for alias, (name, own) in places.items()}, inputs)
+
+    def _forward(self, joined: Tensors) -> Callable[..., Tensor] | None:
+        """The method ``stacked_forward`` of a copy of the model that has the stacked tensors in place of its own.
+
+        To put them into the model for one pass takes longer than the pass.
+        """
+        if not hasattr(self.model, "stacked_forward"):
+            return None
+        stacked = {id(own): joined[name] for alias, (name, own) in _places(self.model).items() if alias == name}
+        return cast(Callable[..., Tensor], copy.deepcopy(self.model, cast(Any, stacked)).stacked_forward)
 
     def _activation_bytes(self, inputs: tuple[Any, ...]) -> int:
         """Bytes of what all modules return for these inputs: more than is alive at any time."""
@@ -112,18 +128,6 @@ class BatchedForward:
             for handle in handles:
                 handle.remove()
         return total
-
-
-class _Stacked(nn.Module):
-    """Calls the stacked forward pass of a network."""
-
-    def __init__(self, network: nn.Module) -> None:
-        super().__init__()
-        self.network = network
-
-    def forward(self, *inputs: Tensor) -> Tensor:
-        """Outputs with a leading dimension of samples."""
-        return cast(Callable[..., Tensor], self.network.stacked_forward)(*inputs)
 
 
 def _places(model: nn.Module) -> dict[str, tuple[str, Tensor]]:

@@ -20,7 +20,7 @@ from spikeslab.posterior.batch_norm import recalibrate
 from spikeslab.posterior.batched import BatchedForward
 from spikeslab.posterior.convergence import Convergence, converged
 from spikeslab.posterior.inference_data import inference_data
-from spikeslab.posterior.modes import eager, evaluating
+from spikeslab.posterior.modes import predicting
 from spikeslab.posterior.prediction import Average, Prediction, probabilities
 from spikeslab.posterior.samples import DiskSamples, MemorySamples, Samples, Tensors, named_tensors, snapshot
 from spikeslab.priors.spike_slab import SpikeSlab
@@ -211,7 +211,7 @@ class Posterior:
         weights, done = self.weights, 0
         total: Tensor | None = None
         for values in self._chunks(inputs, batch_size):
-            of_chunk = weights[done : done + len(values)].to(values)
+            of_chunk = weights.narrow(0, done, len(values)).to(values.device, values.dtype)
             part = (of_chunk @ values.flatten(1)).view(values.shape[1:])
             total = part if total is None else total + part
             done += len(values)
@@ -280,7 +280,7 @@ class Posterior:
         steps = [record.step for record in self.records]
         start = 0
         while start < len(steps):
-            with torch.no_grad(), evaluating(self.model), eager(self.model):
+            with torch.no_grad(), predicting(self.model):
                 count = self._batched.together(len(steps), batches[0])
                 values = self._together(steps[start : start + count], batches)
                 if values is None:
