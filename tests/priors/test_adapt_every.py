@@ -111,12 +111,16 @@ def test_both_paths_do_the_same(adapt):
 
 
 @both_paths
-def test_the_fixed_point_stays(fused):
-    """Weights that rest have one fixed point of sigma, rho and kappa, whatever omega is."""
-    settings = {"lr": 0.0, "adapt": ss.SA(ss.constant(0.2)), "learn_delta": False}
-    each, thinned = (Chain(fused, **settings, adapt_every=every).run(90) for every in (1, 3))
+@pytest.mark.parametrize("learn_delta", [False, True])
+def test_the_fixed_point_stays(fused, learn_delta):
+    """Weights that rest have one fixed point of sigma, delta, rho and kappa, whatever omega is."""
+    # A beta prior of delta that keeps its maximum away from 0, where steps would become ever shorter.
+    settings = {"lr": 0.0, "adapt": ss.SA(ss.constant(0.2)), "learn_delta": learn_delta, "a": 9.0, "b": 9.0}
+    each, thinned = (Chain(fused, **settings, adapt_every=every).run(300) for every in (1, 3))
+    assert (each.prior.delta["weight"] != 0.5) == learn_delta
     assert each.prior.diagnostics(40).omega_sum == pytest.approx(thinned.prior.diagnostics(40).omega_sum)
     assert each.prior.sigma == pytest.approx(thinned.prior.sigma, rel=1e-4)
+    assert each.prior.delta["weight"] == pytest.approx(thinned.prior.delta["weight"], rel=1e-4)
     for a, b in zip(each.prior.kappa["weight"], thinned.prior.kappa["weight"], strict=True):
         torch.testing.assert_close(a, b, atol=1e-4, rtol=1e-4)
 
