@@ -35,11 +35,12 @@ import math
 from typing import Any
 
 import numpy as np
-from llvmlite import ir
 from numba import carray, njit, types
-from numba.extending import intrinsic, overload
+from numba.extending import overload
 
-from spikeslab.functional.philox import BLOCK_BYTES, _bits, _float, _fma, normal_block
+from spikeslab.functional.exp2 import LARGEST_F32, LARGEST_F64, exp2
+from spikeslab.functional.intrinsics import bits_of, fma, pointer, prefetch
+from spikeslab.functional.philox import BLOCK_BYTES, normal_block
 
 __all__ = ["BLOCK_BYTES", "FACTORS", "SUMS", "TABLE", "finite", "update"]
 
@@ -58,101 +59,14 @@ _ROWS = 8
 _LINE_BYTES = 64
 
 _LOG2_E = 1.0 / math.log(2.0)
-_ROUND_F32, _ROUND_F64 = np.float32(1.5 * 2.0**23), 1.5 * 2.0**52
-_LARGEST_F32, _LARGEST_F64 = np.float32(120.0), 1000.0
-_MANTISSA_F32, _MANTISSA_F64 = np.int32(23), np.uint64(52)
-_ONE_F32 = np.float32(1.0)
-# Minimax polynomials of 2^r in relative error on |r| <= 1/2 (Remez, from the lowest degree up): 1.9e-9 with the
-# constant 1 in front, and 3.1e-18.
-_E1, _E2, _E3 = (np.float32(c) for c in (0.6931472, 0.24022646, 0.055503286))
-_E4, _E5, _E6 = (np.float32(c) for c in (0.009618489, 0.0013399931, 0.00015345812))
-_EXP2_F64 = (
-    1.0,
-    0.6931471805599453,
-    0.24022650695910155,
-    0.055504108664819925,
-    0.009618129107588335,
-    0.0013333558146789923,
-    0.00015403530462514432,
-    1.5252733489988525e-05,
-    1.32154330896764e-06,
-    1.0178198021671931e-07,
-    7.074105613508143e-09,
-    4.435282706957277e-10,
-)
 _NOT_SIGN_F32, _INFINITE_F32 = np.int32(0x7FFFFFFF), np.int32(1 << 23)
 _NOT_SIGN_F64, _INFINITE_F64 = np.uint64((1 << 63) - 1), np.uint64(1 << 52)
-
-
-@intrinsic  # type: ignore[untyped-decorator, unused-ignore]
-def _pointer(typing_context: Any, address: Any, like: Any) -> Any:
-    """Give the address as a pointer to numbers of the array's dtype."""
-    pointer = types.CPointer(like.dtype)
-
-    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        return builder.inttoptr(args[0], context.get_value_type(pointer))
-
-    return pointer(types.int64, like), codegen
-
-
-@intrinsic  # type: ignore[untyped-decorator, unused-ignore]
-def _prefetch(typing_context: Any, address: Any) -> Any:
-    """Bring a line of memory into the second-level cache; the address need not be a valid one."""
-
-    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        pointer, number = ir.IntType(8).as_pointer(), ir.IntType(32)
-        kind = ir.FunctionType(ir.VoidType(), [pointer, number, number, number])
-        function = builder.module.declare_intrinsic("llvm.prefetch", [pointer], kind)
-        read, level_2, data = (ir.Constant(number, value) for value in (0, 2, 1))
-        builder.call(function, [builder.inttoptr(args[0], pointer), read, level_2, data])
-        return context.get_dummy_value()
-
-    return types.void(types.int64), codegen
 
 
 @njit(nogil=True)
 def _fetch(address: Any) -> None:
     for line in range(0, BLOCK_BYTES, _LINE_BYTES):
-        _prefetch(address + line)
-
-
-# Adding 1.5 * 2^23 rounds to an integer n, which is then in the last bits, from where it goes into the exponent; the
-# rest r = t - n is exact.
-@njit
-def _exp2_f32(t: Any) -> Any:
-    shifted = t + _ROUND_F32
-    r = t - (shifted - _ROUND_F32)
-    r2 = r * r
-    # Estrin's scheme: a shorter chain of dependent operations than Horner's.
-    high = _fma(_fma(_E6, r2, _fma(_E5, r, _E4)), r2, _fma(_E3, r, _E2))
-    power = _fma(high, r2, _fma(_E1, r, _ONE_F32))
-    return _float(np.int32(_bits(power) + np.int32(_bits(shifted) << _MANTISSA_F32)))
-
-
-@njit
-def _exp2_f64(t: Any) -> Any:
-    shifted = t + _ROUND_F64
-    r = t - (shifted - _ROUND_F64)
-    r2 = r * r
-    even, odd = _EXP2_F64[-2], _EXP2_F64[-1]
-    for k in range(len(_EXP2_F64) - 4, -1, -2):
-        even, odd = _fma(even, r2, _EXP2_F64[k]), _fma(odd, r2, _EXP2_F64[k + 1])
-    return _float(_bits(_fma(odd, r, even)) + (_bits(shifted) << _MANTISSA_F64))
-
-
-def _exp2(t: Any) -> Any:
-    """Give 2^t to a unit in the last place or two, for t in [-LARGEST, LARGEST]."""
-    return (_exp2_f32 if isinstance(t, np.float32) else _exp2_f64)(t)
-
-
-@overload(_exp2)  # type: ignore[untyped-decorator, unused-ignore]
-def _exp2_overload(t: Any) -> Any:
-    of_dtype = _exp2_f32 if t == types.float32 else _exp2_f64
-
-    def implementation(t: Any) -> Any:
-        return of_dtype(t)
-
-    return implementation
+        prefetch(address + line)
 
 
 # float32's bits are int32 and float64's uint64 (see philox): two versions of one line.
@@ -160,7 +74,7 @@ def _exp2_overload(t: Any) -> Any:
 def _infinite_bits_f32(x: Any) -> Any:
     bits = np.int32(0)
     for i in range(x.size):
-        bits |= np.int32(np.int32(_bits(x[i]) & _NOT_SIGN_F32) + _INFINITE_F32)
+        bits |= np.int32(np.int32(bits_of(x[i]) & _NOT_SIGN_F32) + _INFINITE_F32)
     return bits < np.int32(0)
 
 
@@ -168,7 +82,7 @@ def _infinite_bits_f32(x: Any) -> Any:
 def _infinite_bits_f64(x: Any) -> Any:
     bits = np.uint64(0)
     for i in range(x.size):
-        bits |= (_bits(x[i]) & _NOT_SIGN_F64) + _INFINITE_F64
+        bits |= (bits_of(x[i]) & _NOT_SIGN_F64) + _INFINITE_F64
     return bits > _NOT_SIGN_F64
 
 
@@ -196,30 +110,30 @@ def _sign(w: Any, zero: Any, one: Any) -> Any:
 def _add_penalty(out: Any, g: Any, w: Any, l1: Any, l2: Any) -> None:
     zero, one = out.dtype.type(0), out.dtype.type(1)
     for i in range(w.size):
-        out[i] = _fma(l2, w[i], _fma(l1, _sign(w[i], zero, one), g[i]))
+        out[i] = fma(l2, w[i], fma(l1, _sign(w[i], zero, one), g[i]))
 
 
 @njit(nogil=True)
 def _add_elastic_net(out: Any, g: Any, w: Any, smoothed: Any, l1: Any, l1_slope: Any, l2: Any, l2_slope: Any) -> None:
     zero, one = out.dtype.type(0), out.dtype.type(1)
     for i in range(w.size):
-        weight1, weight2 = _fma(l1_slope, smoothed[i], l1), _fma(l2_slope, smoothed[i], l2)
-        out[i] = _fma(weight2, w[i], _fma(weight1, _sign(w[i], zero, one), g[i]))
+        weight1, weight2 = fma(l1_slope, smoothed[i], l1), fma(l2_slope, smoothed[i], l2)
+        out[i] = fma(weight2, w[i], fma(weight1, _sign(w[i], zero, one), g[i]))
 
 
 @njit(nogil=True)
 def _sgld(w: Any, g: Any, noise: Any, lr: Any, std: Any) -> None:
     for i in range(w.size):
-        w[i] = _fma(std, noise[i], _fma(-lr, g[i], w[i]))
+        w[i] = fma(std, noise[i], fma(-lr, g[i], w[i]))
 
 
 @njit(nogil=True)
 def _sghmc(w: Any, g: Any, noise: Any, buffer: Any, lr: Any, momentum: Any, std: Any) -> None:
     for i in range(w.size):
         # The product is rounded, as in torch.optim.SGD, whose steps these are at temperature 0.
-        b = _fma(-std, noise[i], momentum * buffer[i] + g[i])
+        b = fma(-std, noise[i], momentum * buffer[i] + g[i])
         buffer[i] = b
-        w[i] = _fma(-lr, b, w[i])
+        w[i] = fma(-lr, b, w[i])
 
 
 # As the two above, but the gradient stays in registers.
@@ -241,11 +155,11 @@ def _sghmc_elastic_net(
     zero, one = w.dtype.type(0), w.dtype.type(1)
     for i in range(w.size):
         old = w[i]
-        weight1, weight2 = _fma(l1_slope, smoothed[i], l1), _fma(l2_slope, smoothed[i], l2)
-        gradient = _fma(weight2, old, _fma(weight1, _sign(old, zero, one), g[i]))
-        b = _fma(-std, noise[i], momentum * buffer[i] + gradient)
+        weight1, weight2 = fma(l1_slope, smoothed[i], l1), fma(l2_slope, smoothed[i], l2)
+        gradient = fma(weight2, old, fma(weight1, _sign(old, zero, one), g[i]))
+        b = fma(-std, noise[i], momentum * buffer[i] + gradient)
         buffer[i] = b
-        w[i] = _fma(-lr, b, old)
+        w[i] = fma(-lr, b, old)
 
 
 # Three loops, because the processor overlaps the elements of a short one better: one loop takes half as long again.
@@ -254,23 +168,23 @@ def _sghmc_elastic_net(
 def _adapt(w: Any, rho: Any, rho_bar: Any, scratch: Any, linear: Any, quadratic: Any, offset: Any, omega: Any) -> None:
     one = w.dtype.type(1)
     # Not beyond 2^-120 or 2^-1000: a rho that decays towards 0 would become subnormal, and slow. NaN passes.
-    largest = w.dtype.type(_LARGEST_F32 if w.itemsize == 4 else _LARGEST_F64)
+    largest = w.dtype.type(LARGEST_F32 if w.itemsize == 4 else LARGEST_F64)
     for i in range(w.size):
         magnitude = abs(w[i])
-        t = _fma(_fma(quadratic, magnitude, linear), magnitude, offset)
+        t = fma(fma(quadratic, magnitude, linear), magnitude, offset)
         t = largest if t > largest else t
         scratch[i] = -largest if t < -largest else t
     for i in range(w.size):
-        scratch[i] = _exp2(scratch[i])
+        scratch[i] = exp2(scratch[i])
     # From the nearer end, so that omega = 1 gives the new value exactly and equal values stay what they are.
     far = omega >= w.dtype.type(0.5)
     rest = one - omega
     for i in range(w.size):
         new = one / (one + scratch[i])
         old, old_bar = rho[i], rho_bar[i]
-        r = _fma(rest, old - new, new) if far else _fma(omega, new - old, old)
+        r = fma(rest, old - new, new) if far else fma(omega, new - old, old)
         rho[i] = r
-        rho_bar[i] = _fma(rest, old_bar - r, r) if far else _fma(omega, r - old_bar, old_bar)
+        rho_bar[i] = fma(rest, old_bar - r, r) if far else fma(omega, r - old_bar, old_bar)
 
 
 @njit(nogil=True)
@@ -319,9 +233,9 @@ def _fold_rows(w: Any, rho: Any, rho_bar: Any, lanes: Any) -> None:
             magnitude, s = abs(w[i + k * _LANES]), rho_bar[i + k * _LANES]
             weighted = s * magnitude
             s0 += magnitude
-            s1 = _fma(magnitude, magnitude, s1)
+            s1 = fma(magnitude, magnitude, s1)
             s2 += weighted
-            s3 = _fma(weighted, magnitude, s3)
+            s3 = fma(weighted, magnitude, s3)
             s4 += rho[i + k * _LANES]
         lanes[i], lanes[_LANES + i], lanes[2 * _LANES + i] = s0, s1, s2
         lanes[3 * _LANES + i], lanes[4 * _LANES + i] = s3, s4
@@ -360,9 +274,9 @@ def update(like: Any, table: Any, factors: Any, sums: Any, seed: Any, step: Any,
         block = number - table[tensor, 7]
         n = min(size, table[tensor, 5] - block * size)
         shift = block * BLOCK_BYTES
-        w = carray(_pointer(table[tensor, 0] + shift, like), n)
-        g = carray(_pointer(table[tensor, 1] + shift, like), n)
-        rho_bar = carray(_pointer(table[tensor, 4] + shift, like), n)
+        w = carray(pointer(table[tensor, 0] + shift, like), n)
+        g = carray(pointer(table[tensor, 1] + shift, like), n)
+        rho_bar = carray(pointer(table[tensor, 4] + shift, like), n)
         lr, std = real(factors[tensor, 0]), real(factors[tensor, 2])
         l1, l2 = real(factors[tensor, 3]), real(factors[tensor, 5])
         zero = real(0)
@@ -376,7 +290,7 @@ def update(like: Any, table: Any, factors: Any, sums: Any, seed: Any, step: Any,
         has_buffer, has_latents, is_smooth = table[tensor, 2] != 0, table[tensor, 3] != 0, table[tensor, 4] != 0
         if has_buffer:
             _fetch(table[tensor, 2] + following)
-        buffer = carray(_pointer(table[tensor, 2] + shift, like), n)
+        buffer = carray(pointer(table[tensor, 2] + shift, like), n)
         l1_slope, l2_slope, momentum = real(factors[tensor, 4]), real(factors[tensor, 6]), real(factors[tensor, 1])
         if has_buffer and is_smooth:
             _sghmc_elastic_net(w, g, noise, buffer, rho_bar, l1, l1_slope, l2, l2_slope, lr, momentum, std)
@@ -395,7 +309,7 @@ def update(like: Any, table: Any, factors: Any, sums: Any, seed: Any, step: Any,
             _fetch(table[tensor, 4] + following)
         if has_latents:
             _fetch(table[tensor, 3] + following)
-            rho = carray(_pointer(table[tensor, 3] + shift, like), n)
+            rho = carray(pointer(table[tensor, 3] + shift, like), n)
             _adapt(
                 w,
                 rho,
@@ -431,7 +345,7 @@ def finite(like: Any, table: Any, first: Any, last: Any) -> Any:
         stop = min(table[tensor, 5], start + (last - first) * size)
         shift = block * BLOCK_BYTES
         for column in range(2):
-            if _infinite(carray(_pointer(table[tensor, column] + shift, like), stop - start)):
+            if _infinite(carray(pointer(table[tensor, column] + shift, like), stop - start)):
                 return False
         first += (stop - start + size - 1) // size
     return True

@@ -24,7 +24,7 @@ LLVM turns into SIMD code.
 Seven rounds are the fewest that pass all of TestU01's BigCrush (Salmon et al.: "crush-resistant"); the other
 three of the usual ten are a margin that would cost 0.2 ns per number, a quarter of the time.
 
-Every fused multiply-add is written as one (`_fma`, correctly rounded everywhere) and no fast-math flag is
+Every fused multiply-add is written as one (`fma`, correctly rounded everywhere) and no fast-math flag is
 set. So the values do not depend on how a compiler contracts or vectorises these loops and are the same on all
 machines with IEEE arithmetic; one without an FMA instruction has it from the C library, slowly.
 
@@ -41,11 +41,11 @@ from typing import Any
 
 import numpy as np
 import torch
-from llvmlite import ir
 from numba import njit, types
-from numba.extending import intrinsic, overload
+from numba.extending import overload
 
 from spikeslab.functional import parallel
+from spikeslab.functional.intrinsics import bits_of, float_of, fma
 
 __all__ = ["BLOCK_BYTES", "ROUNDS", "fill_normal", "normal_block"]
 
@@ -132,40 +132,6 @@ _MANTISSA_F64, _EXPONENT_OF_HALF_F64 = np.uint64((1 << 52) - 1), np.uint64(1022 
 _BITS_OF_2_POW_52 = np.uint64(1075 << 52)
 
 
-def _emit_fma(typing_context: Any, a: Any, b: Any, c: Any) -> Any:
-    """Give a * b + c, rounded once."""
-
-    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        return builder.fma(*args)
-
-    return a(a, b, c), codegen
-
-
-def _emit_bits(typing_context: Any, value: Any) -> Any:
-    """Give the bits of a float32 as int32 or of a float64 as uint64."""
-    kind, width = (types.int32, 32) if value == types.float32 else (types.uint64, 64)
-
-    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        return builder.bitcast(args[0], ir.IntType(width))
-
-    return kind(value), codegen
-
-
-def _emit_float(typing_context: Any, bits: Any) -> Any:
-    """Give the float32 of an int32's bits or the float64 of a uint64's."""
-    kind, target = (types.float32, ir.FloatType()) if bits == types.int32 else (types.float64, ir.DoubleType())
-
-    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        return builder.bitcast(args[0], target)
-
-    return kind(bits), codegen
-
-
-_fma: Any = intrinsic(_emit_fma)
-_bits: Any = intrinsic(_emit_bits)
-_float: Any = intrinsic(_emit_float)
-
-
 @njit(nogil=True)
 def _philox_words(words: Any, c0: Any, c1: Any, c2: Any, c3: Any, k0: Any, k1: Any) -> None:
     """Write the Philox words of counters (c0 + j, c1, c2, c3), j below 256, into 512 uint64.
@@ -204,28 +170,28 @@ def _box_muller_f32(out: Any) -> None:
     for i in range(_PAIRS_F32):
         x = words[i]
         # 2^32 u below one half, 2^32 (1 - u) above.
-        bits = _bits(np.float32(np.int32(x & _NOT_SIGN_F32)) + _HALF_F32)
+        bits = bits_of(np.float32(np.int32(x & _NOT_SIGN_F32)) + _HALF_F32)
         if x < _I0:
             exponent = _I0
-            g = _float(np.int32(bits + _TIMES_MINUS_2_POW_M32))
+            g = float_of(np.int32(bits + _TIMES_MINUS_2_POW_M32))
         else:
             exponent = np.int32(_TOP_F32 - np.int32(bits >> _EXPONENT_SHIFT_F32))
-            g = _float(np.int32(np.int32(bits & _MANTISSA_F32) | _EXPONENT_OF_HALF_F32)) - _ONE_F32
+            g = float_of(np.int32(np.int32(bits & _MANTISSA_F32) | _EXPONENT_OF_HALF_F32)) - _ONE_F32
         # u = 2^-exponent (1 + g) with g in [-1/2, 0]: both terms of -2 log u are positive, nothing cancels.
         # Estrin's scheme: a shorter chain of dependent operations than Horner's.
         g2 = g * g
-        low = _fma(_fma(_L3, g, _L2), g2, _fma(_L1, g, _L0))
-        high = _fma(_fma(_L7, g, _L6), g2, _fma(_L5, g, _L4))
-        out[i] = _fma(np.float32(exponent), _TWO_LOG2_F32, _fma(high, g2 * g2, low) * g)
+        low = fma(fma(_L3, g, _L2), g2, fma(_L1, g, _L0))
+        high = fma(fma(_L7, g, _L6), g2, fma(_L5, g, _L4))
+        out[i] = fma(np.float32(exponent), _TWO_LOG2_F32, fma(high, g2 * g2, low) * g)
     for i in range(_PAIRS_F32):
         y = words[_PAIRS_F32 + i]
         radius = np.sqrt(out[i])
         # The top bit is the sign of the cosine; the others make the angle pi v / 2 in [-pi/2, pi/2).
         v = np.float32(np.int32(y << _I1)) * _2_POW_M31
         v2 = v * v
-        sine = _fma(_fma(_fma(_fma(_S4, v2, _S3), v2, _S2), v2, _S1), v2, _S0) * v
-        cosine = _fma(_fma(_fma(_C3, v2, _C2), v2, _C1), v2, _C0) * (_ONE_F32 - v2)
-        out[i] = _float(np.int32(_bits(radius) ^ np.int32(y & _SIGN_F32))) * cosine
+        sine = fma(fma(fma(fma(_S4, v2, _S3), v2, _S2), v2, _S1), v2, _S0) * v
+        cosine = fma(fma(fma(_C3, v2, _C2), v2, _C1), v2, _C0) * (_ONE_F32 - v2)
+        out[i] = float_of(np.int32(bits_of(radius) ^ np.int32(y & _SIGN_F32))) * cosine
         out[_PAIRS_F32 + i] = radius * sine
 
 
@@ -233,7 +199,7 @@ def _box_muller_f32(out: Any) -> None:
 def _horner(coefficients: Any, x: Any) -> Any:
     value = coefficients[-1]
     for k in range(len(coefficients) - 2, -1, -1):
-        value = _fma(value, x, coefficients[k])
+        value = fma(value, x, coefficients[k])
     return value
 
 
@@ -246,22 +212,22 @@ def _box_muller_f64(out: Any) -> None:
         x = words[i]
         y = words[_PAIRS_F64 + i]
         # 2^53 u below one half, 2^53 (1 - u) above.
-        scaled = (_float((x << _U1) >> _U12 | _BITS_OF_2_POW_52) - _2_POW_52) + 0.5
-        bits = _bits(scaled)
+        scaled = (float_of((x << _U1) >> _U12 | _BITS_OF_2_POW_52) - _2_POW_52) + 0.5
+        bits = bits_of(scaled)
         if x >> _U63 != _U0:
             exponent = 0.0
             g = -_2_POW_M53 * scaled
         else:
-            exponent = (1075.0 + _2_POW_52) - _float(bits >> _U52 | _BITS_OF_2_POW_52)
-            g = _float(bits & _MANTISSA_F64 | _EXPONENT_OF_HALF_F64) - 1.0
+            exponent = (1075.0 + _2_POW_52) - float_of(bits >> _U52 | _BITS_OF_2_POW_52)
+            g = float_of(bits & _MANTISSA_F64 | _EXPONENT_OF_HALF_F64) - 1.0
         # log(1 + g) = 2 artanh(s)
         s = g / (2.0 + g)
-        radius = np.sqrt(_fma(exponent, _TWO_LOG2_F64, -2.0 * s * _horner(_ATANH_F64, s * s)))
-        v = _fma(_float((y << _U1) >> _U12 | _BITS_OF_2_POW_52) - _2_POW_52, _2_POW_M51, _2_POW_M52 - 1.0)
+        radius = np.sqrt(fma(exponent, _TWO_LOG2_F64, -2.0 * s * _horner(_ATANH_F64, s * s)))
+        v = fma(float_of((y << _U1) >> _U12 | _BITS_OF_2_POW_52) - _2_POW_52, _2_POW_M51, _2_POW_M52 - 1.0)
         v2 = v * v
         sine = _horner(_SIN_F64, v2) * v
         cosine = _horner(_COS_F64, v2) * (1.0 - v2)
-        out[i] = _float(_bits(radius) ^ (y & _SIGN_F64)) * cosine
+        out[i] = float_of(bits_of(radius) ^ (y & _SIGN_F64)) * cosine
         out[_PAIRS_F64 + i] = radius * sine
 
 
