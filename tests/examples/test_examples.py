@@ -141,3 +141,12 @@ def test_lenet_is_compressed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     found = compress("fashion_lenet.py", tmp_path / "out")
     assert found["dense"]["nonzeros"] == 61_706
     assert found["sparse"]["nonzeros"] == 61_706 - round(0.9 * 61_706)
+
+
+def test_channels_of_the_cnn_go(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(RunFolder, "_write_report", lambda self: None)
+    monkeypatch.setattr(datasets, "load_mnist", load_upscaled_digits)
+    layers = ("--weights", "conv*.weight", "--weights", "fc1.weight")
+    found = compress("mnist_cnn.py", tmp_path / "out", "--structure", "channels", "--sparsity", "0.5", *layers)
+    assert found["dense"]["nonzeros"] == 681_506
+    assert 0.49 * 681_506 < found["sparse"]["nonzeros"] < 0.51 * 681_506, "half of the filters and units"
