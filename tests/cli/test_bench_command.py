@@ -15,13 +15,14 @@ def test_tables_numbers_and_files(tmp_path, capsys):
     shown = capsys.readouterr().out
     assert "chains: 2 rounds" in shown
     assert "20 stacked chains, torch.vmap" in shown
-    assert sorted(path.name for path in out.iterdir()) == ["chains-1.json", "chains-1.md"]
+    assert sorted(path.name for path in out.iterdir()) == ["chains-1-quick.json", "chains-1-quick.md"]
     record = json.loads(numbers.read_text())
     assert record["benchmark"] == ["chains"]
     table = record["suites"]["chains"]["chains"]
-    assert table == json.loads((out / "chains-1.json").read_text())
+    assert table == json.loads((out / "chains-1-quick.json").read_text())
     assert table["run"]["command"] == "spikeslab bench --suite chains --threads 1 --quick"
     assert table["rows"][0] == {"what": "one chain", "ratio": 1.0, "median": 1.0}
+    assert table["raw"]["microseconds"]["one chain"] > 0.0
     # The file of an earlier run may be replaced.
     assert run(["bench", "--suite", "chains", "--repeats", "1", "--json", str(numbers)]) == 0
 
@@ -36,6 +37,8 @@ def test_tables_numbers_and_files(tmp_path, capsys):
         (["--repeats", "0"], "--repeats must be an integer >= 1, but got 0."),
         (["--threads", "0"], "--threads must be an integer >= 1, but got 0."),
         (["--seed", "-1"], "--seed must be an integer >= 0, but got -1."),
+        (["--seed", f"{2**32}"], "--seed must be an integer up to 4294967295, but got 4294967296."),
+        (["--json", "/dev/null"], "--json must be a file, but /dev/null is a device or a pipe."),
     ],
 )
 def test_bad_options(options, message, capsys):
@@ -55,9 +58,25 @@ def test_files_of_others_are_not_replaced(tmp_path, capsys):
     expected = f"--json must be a new file or one with results of a benchmark, but {file} holds something else."
     assert capsys.readouterr().err == f"Error: {expected}\n"
     assert file.read_text() == "mine"
-    (tmp_path / "chains-1.json").write_text("mine")
-    assert run(["bench", "--suite", "chains", "--quick", "--out", str(tmp_path)]) == 2
-    expected = f"--out must be a new file or one with a table, but {tmp_path / 'chains-1.json'} holds something else."
-    assert capsys.readouterr().err == f"Error: {expected}\n"
+    for name, what in (("chains-1.md", "a table"), ("chains-1.json", "a table"), ("chains-1.png", "a figure")):
+        own = tmp_path / name
+        own.write_text("## Time of mine")
+        assert run(["bench", "--suite", "chains", "--repeats", "1", "--out", str(tmp_path)]) == 2
+        expected = f"--out must be a new file or one with {what}, but {own} holds something else."
+        assert capsys.readouterr().err == f"Error: {expected}\n"
+        assert own.read_text() == "## Time of mine"
+        own.unlink()
     assert run(["bench", "--suite", "chains", "--quick", "--out", str(file)]) == 2
     assert capsys.readouterr().err == f"Error: --out must be a folder, but {file} is a file.\n"
+
+
+@pytest.mark.parametrize("option", ["--json", "--out"])
+def test_a_folder_that_cannot_be_written_to_is_found_before_anything_is_measured(option, monkeypatch, tmp_path, capsys):
+    def refuse(**_):
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr("spikeslab.cli.options.TemporaryFile", refuse)
+    place = tmp_path / "new" / "numbers.json"
+    assert run(["bench", "--suite", "chains", option, str(place)]) == 2
+    expected = f"{option} must be in a folder that can be written to, but {tmp_path}: Permission denied."
+    assert capsys.readouterr() == ("", f"Error: {expected}\n")

@@ -75,6 +75,33 @@ def test_a_peer_that_is_missing_is_named(monkeypatch):
     ]
 
 
+def test_a_fit_without_any_package_is_a_table_of_names(monkeypatch):
+    monkeypatch.setattr(selection, "is_installed", lambda package: False)
+    table = selection._fits(Plan(2))
+    assert [row[selection.LASSO] for row in table.rows] == [None] * 5
+    assert all(row["what"] in table.notes[-1] for row in table.rows)
+
+
+def test_a_turn_of_many_calls_begins_with_one_that_does_not_count(monkeypatch):
+    calls: list[str] = []
+    clocked: list[int] = []
+    monkeypatch.setattr(timing, "_calls", lambda run, seconds: 4)
+    monkeypatch.setattr(timing, "_clocked", lambda run, count: clocked.append(count) or 1.0)
+    timing.measure({"a": lambda: calls.append("a")}, Plan(3), seconds=0.1)
+    assert (len(calls), clocked) == (3, [4, 4, 4])
+
+
+def test_without_numba_a_table_says_so(monkeypatch):
+    monkeypatch.setattr(update, "is_installed", lambda package: package != "numba")
+    monkeypatch.setattr(timing, "_clocked", lambda run, calls: 1.0)
+    assert update.run(Plan(1)).tables["update"].notes[-1] == timing.UNFUSED
+
+
+def test_the_second_core_is_measured_with_the_paper_s_network():
+    assert scaling._threaded_sizes(quick=False) == [681_500, 10**7]
+    assert scaling._threaded_sizes(quick=True) == [681_500]
+
+
 def test_predictions_are_measured_at_several_sizes():
     table = predict.run(Plan(1, quick=True)).tables["predict"]
     assert [row["rows"] for row in table.rows] == [1, 50, 100, 1000]

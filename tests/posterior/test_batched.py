@@ -120,3 +120,123 @@ def test_a_damaged_sample_in_the_middle_is_named(tmp_path):
     with pytest.raises(ValueError, match=f"{path} must be a readable sample"):
         posterior.predict(torch.randn(4, 3))
     assert posterior._batched.possible
+
+
+class Doubled(MLP):
+    """A subclass with another forward pass, of which its parent's stacked one knows nothing."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return 2.0 * super().forward(x)
+
+
+class Scaled(MLP):
+    """A network whose passes depend on an attribute that is no tensor."""
+
+    gain = 1.0
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.gain * super().forward(x)
+
+    def stacked_forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.gain * super().stacked_forward(x)
+
+
+def with_hook() -> nn.Module:
+    model = MLP(3, outputs=4)
+    model.layers[0].register_forward_hook(lambda module, inputs, outputs: outputs + 1.0)
+    return model
+
+
+def with_parametrization() -> nn.Module:
+    model = MLP(3, outputs=4)
+    nn.utils.parametrizations.weight_norm(model.layers[0])
+    return model
+
+
+def without_bias() -> nn.Module:
+    model = MLP(3, outputs=4)
+    model.layers[0] = nn.Linear(3, 50, bias=False)
+    return model
+
+
+def patched() -> nn.Module:
+    model = MLP(3, outputs=4)
+    model.forward = lambda x: MLP.forward(model, x) * 3.0
+    return model
+
+
+CHANGED = [lambda: Doubled(3, outputs=4), with_hook, with_parametrization, without_bias, patched]
+
+
+@pytest.mark.parametrize("build", CHANGED, ids=["subclass", "hook", "parametrization", "no bias", "instance"])
+def test_a_stacked_pass_is_used_only_where_it_is_the_forward_pass(build):
+    posterior, x = collected(build()), torch.randn(6, 3)
+    expected = torch.stack(list(_each(posterior, x))).softmax(2).mean(0)
+    torch.testing.assert_close(posterior.predict(x), expected)
+
+
+def _each(posterior: ss.Posterior, x: torch.Tensor):
+    for record in posterior.records:
+        tensors = posterior._samples.read(record.step)
+        yield torch.func.functional_call(posterior.model.eval(), tensors, (x,)).detach()
+
+
+def test_attributes_count_as_they_are_when_it_predicts():
+    posterior, x = collected(Scaled(3, outputs=4)), torch.randn(6, 3)
+    before = posterior.predict(x)
+    posterior.model.gain = 5.0
+    assert not torch.allclose(before, posterior.predict(x))
+    torch.testing.assert_close(posterior.predict(x), alone(posterior, x))
+
+
+def test_the_model_has_its_own_tensors_after_a_prediction():
+    posterior = collected(MLP(3, outputs=4))
+    own = {name: id(tensor) for name, tensor in posterior.model.named_parameters()}
+    posterior.predict(torch.randn(6, 3))
+    with pytest.raises(RuntimeError, match="mat1 and mat2"):
+        posterior.predict(torch.randn(6, 2))
+    assert {name: id(tensor) for name, tensor in posterior.model.named_parameters()} == own
+    assert posterior._batched.possible, "a bad input says nothing about the model"
+
+
+@pytest.mark.parametrize("build", [lambda: MLP(3, outputs=4), lambda: nn.Linear(3, 4)], ids=["stacked", "vmap"])
+def test_samples_follow_the_dtype_of_the_model(build):
+    posterior, x = collected(build()), torch.randn(6, 3)
+    single = posterior.predict(x)
+    posterior.model.double()
+    assert posterior.predict(x.double()).dtype is torch.float64
+    torch.testing.assert_close(posterior.predict(x.double()).float(), single)
+
+
+def test_a_model_that_counts_its_passes_is_left_alone():
+    model = nn.Linear(3, 4)
+    model.register_buffer("passes", torch.zeros(()))
+    model.register_forward_hook(lambda module, inputs, outputs: module.passes.add_(1.0) and None)
+    posterior = collected(model)
+    posterior.predict(torch.randn(6, 3))
+    assert float(model.passes) == 0.0
+
+
+@pytest.mark.parametrize("kind", [torch.long, torch.bool])
+def test_votes_are_averaged_as_numbers(kind):
+    posterior = collected(nn.Linear(3, 2), link=lambda outputs: outputs.argmax(1, keepdim=True).to(kind))
+    x = torch.randn(6, 3)
+    votes = torch.stack([posterior.sample(index)(x).argmax(1, keepdim=True) for index in range(5)]).float()
+    torch.testing.assert_close(posterior.predict(x), votes.mean(0))
+    torch.testing.assert_close(posterior.predictive(x).epistemic, votes.var(0, correction=0))
+
+
+@pytest.mark.parametrize("budget", [1, 3000, 1 << 23], ids=["one by one", "some", "all"])
+@pytest.mark.parametrize("regression", [False, True])
+def test_the_split_of_the_variance_does_not_depend_on_how_many_run_at_once(monkeypatch, budget, regression):
+    monkeypatch.setattr(batched, "BUDGET", budget)
+    model = MLP(3, hidden=(8,), outputs=2)
+    prior = ss.SpikeSlab(ss.select_weights(model, "*.weight"), v0=0.1, v1=1.0)
+    posterior = collected(model, likelihood=ss.GaussianLikelihood(prior) if regression else None)
+    x = torch.randn(6, 3)
+    values = torch.stack(list(posterior.outputs(x))).double()
+    noise = torch.full_like(values, prior.sigma**2) if regression else values * (1.0 - values)
+    found = posterior.predictive(x)
+    torch.testing.assert_close(found.mean.double(), values.mean(0), rtol=1e-5, atol=1e-6)
+    torch.testing.assert_close(found.epistemic.double(), values.var(0, correction=0), rtol=1e-5, atol=1e-6)
+    torch.testing.assert_close(found.aleatoric.double(), noise.mean(0), rtol=1e-5, atol=1e-6)

@@ -221,7 +221,7 @@ def test_bad_input_is_one_sentence():
     with pytest.raises(ValueError, match=r"the number of models must be an integer >= 1, but got 0\."):
         StackedModel([])
     with pytest.raises(
-        ValueError, match=r"models must all have tensors of the same names and shapes, but model 1 differs\."
+        ValueError, match=r"models must all have tensors of the same names, shapes and dtypes, but model 1 differs\."
     ):
         StackedModel([nn.Linear(2, 1), nn.Linear(3, 1)])
     model = StackedModel([nn.Linear(2, 1) for _ in range(3)])

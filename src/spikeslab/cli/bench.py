@@ -11,7 +11,15 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from spikeslab.cli.errors import InputError
-from spikeslab.cli.options import CORES, bad_input, check_choices, check_file, check_folder, check_option
+from spikeslab.cli.options import (
+    CORES,
+    bad_input,
+    check_choices,
+    check_file,
+    check_folder,
+    check_option,
+    check_writable,
+)
 from spikeslab.cli.output import plain_console, print_result, progress_bars, write_file
 
 if TYPE_CHECKING:
@@ -20,7 +28,8 @@ if TYPE_CHECKING:
 
 ALL = "update,step,selection,chains,predict,scaling"
 MARK, WHAT = '{\n "benchmark": ', "results of a benchmark"
-TABLE_MARK = '{\n  "title": '
+TABLE_MARK, PNG_MARK, NEVER = '{\n  "title": ', "PNG", "\0"
+LARGEST_SEED = 2**32 - 1
 
 
 def bench(
@@ -60,12 +69,23 @@ def bench(
     if repeats is not None:
         check_option("--repeats", repeats, minimum=1)
     check_option("--seed", seed, minimum=0)
+    if seed > LARGEST_SEED:
+        raise InputError(f"--seed must be an integer up to {LARGEST_SEED}, but got {seed}.")
+    suffix = f"{threads}-quick" if quick else f"{threads}"
     if json_file is not None:
         check_file("--json", json_file, MARK, WHAT)
+        check_writable("--json", json_file.parent)
     if out is not None:
         check_folder(out)
-        for table in (table for name in names for table in SUITES[name].tables):
-            check_file("--out", out / f"{table}-{threads}.json", TABLE_MARK, "a table")
+        check_writable("--out", out)
+        for name in names:
+            for table in SUITES[name].tables:
+                numbers = out / f"{table}-{suffix}.json"
+                check_file("--out", numbers, TABLE_MARK, "a table")
+                # A table is known by its numbers: anybody's Markdown begins with a title.
+                mark = "" if numbers.exists() else NEVER
+                check_file("--out", numbers.with_suffix(".md"), mark, "a table")
+            check_file("--out", out / f"{name}-{suffix}.png", PNG_MARK, "a figure")
     rounds = {name: repeats or (QUICK_REPEATS if quick else SUITES[name].repeats) for name in names}
     plans = {name: Plan(rounds[name], threads, seed, quick) for name in names}
     stages = {name: SUITES[name].blocks(plan) * plan.repeats for name, plan in plans.items()}
@@ -75,11 +95,12 @@ def bench(
         for name in names:
             found[name] = SUITES[name].run(replace(plans[name], tick=partial(advance, name, 1)))
     runs = {name: Run(_command(name, plan, repeats), seed) for name, plan in plans.items()}
-    files = [] if out is None else _write(out, found, runs, threads)
+    print_result(console, [table for findings in found.values() for table in findings.tables.values()], [])
+    files = [] if out is None else _write(out, found, runs, suffix)
     if json_file is not None:
         write_file("--json", json_file, _json(found, runs).encode())
         files.append(json_file)
-    print_result(console, [table for findings in found.values() for table in findings.tables.values()], files)
+    print_result(console, [], files)
 
 
 def _command(name: str, plan: Plan, repeats: int | None) -> str:
@@ -99,8 +120,8 @@ def _json(found: dict[str, Findings], runs: dict[str, Run]) -> str:
     return json.dumps({"benchmark": list(found), "suites": tables}, indent=1, ensure_ascii=False) + "\n"
 
 
-def _write(out: Path, found: dict[str, Findings], runs: dict[str, Run], threads: int) -> list[Path]:
-    """Write each table under its name and the number of threads, and the figures."""
+def _write(out: Path, found: dict[str, Findings], runs: dict[str, Run], suffix: str) -> list[Path]:
+    """Write each table under its name and how it was measured, and the figures."""
     from spikeslab.report.figures import png
 
     files: list[Path] = []
@@ -108,11 +129,11 @@ def _write(out: Path, found: dict[str, Findings], runs: dict[str, Run], threads:
         out.mkdir(parents=True, exist_ok=True)
         for name, findings in found.items():
             for key, table in findings.tables.items():
-                files += table.write(out / f"{key}-{threads}", runs[name])
+                files += table.write(out / f"{key}-{suffix}", runs[name])
     except OSError as error:
         raise InputError(f"--out must be a folder that can be written to, but {out}: {error.strerror}.") from error
     for name, findings in found.items():
         if findings.figure is not None:
-            files.append(out / f"{name}-{threads}.png")
+            files.append(out / f"{name}-{suffix}.png")
             write_file("--out", files[-1], png(findings.figure))
     return files

@@ -6,6 +6,7 @@ import os
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from tempfile import TemporaryFile
 
 from spikeslab.cli.errors import InputError
 from spikeslab.errors import check_choice, check_count
@@ -32,8 +33,26 @@ def check_file(option: str, path: Path, mark: str, what: str) -> None:
     parent = next(folder for folder in path.absolute().parents if folder.exists())
     if not parent.is_dir():
         raise InputError(f"{option} must be in a folder, but {parent} is a file.")
-    if path.exists() and mark not in path.read_bytes()[:HEAD].decode("utf-8", errors="replace"):
+    if not path.exists():
+        return
+    if not path.is_file():
+        raise InputError(f"{option} must be a file, but {path} is a device or a pipe.")
+    with path.open("rb") as file:
+        head = file.read(HEAD).decode("utf-8", errors="replace")
+    if mark not in head:
         raise InputError(f"{option} must be a new file or one with {what}, but {path} holds something else.")
+
+
+def check_writable(option: str, folder: Path) -> None:
+    """Raise if nothing can be written to the folder, or to the one in which it would be made."""
+    parent = next(path for path in (folder.absolute(), *folder.absolute().parents) if path.exists())
+    try:
+        with TemporaryFile(dir=parent):
+            return
+    except OSError as error:
+        raise InputError(
+            f"{option} must be in a folder that can be written to, but {parent}: {error.strerror}."
+        ) from error
 
 
 def check_option(option: str, value: int, minimum: int) -> None:

@@ -218,7 +218,7 @@ def sample_splits(splits: Splits, recipe: Recipe, *, epochs: int, seed: int) -> 
             with torch.no_grad():
                 last = model(splits.x_test).squeeze(2) * unit + centre
             variance = loss.sigma.square().unsqueeze(1).float() * unit.square()
-            average.add(last, variance.expand_as(last), 1.0)
+            average.add(last.unsqueeze(0), variance.expand_as(last).unsqueeze(0), [1.0])
     return Outcome(last, average.result(), model.diverged())
 
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from functools import cache
 from itertools import chain
 from typing import Any, NamedTuple, cast
 
@@ -18,6 +19,20 @@ KEPT = 1 << 26
 """Bytes of stacked samples that are kept from one prediction to the next."""
 
 
+class Slot(NamedTuple):
+    """A place in the model, ``where[leaf]``, with the tensor that is there and the stacked ones of the samples."""
+
+    where: dict[str, Tensor | None]
+    leaf: str
+    own: Tensor
+    stacked: Tensor
+
+    def fits(self) -> bool:
+        """Whether the model's tensor is still there, and of the device and dtype that the stacked ones have."""
+        own, stacked = self.own, self.stacked
+        return self.where.get(self.leaf) is own and own.dtype is stacked.dtype and own.device == stacked.device
+
+
 class Stack(NamedTuple):
     """Stacked samples.
 
@@ -25,13 +40,26 @@ class Stack(NamedTuple):
         tensors: Their tensors, under all their names.
         samples: How many there are.
         size: Bytes of all.
-        forward: Runs them, where the model has a method for it.
+        modules: All modules of the model.
+        slots: Where the model has the tensors.
     """
 
     tensors: Tensors
     samples: int
     size: int
-    forward: Callable[..., Tensor] | None
+    modules: list[nn.Module]
+    slots: list[Slot]
+
+    @contextmanager
+    def in_place(self) -> Iterator[None]:
+        """The stacked tensors in the model, for a while; ``functional_call`` takes longer than a small network."""
+        for slot in self.slots:
+            slot.where[slot.leaf] = slot.stacked
+        try:
+            yield
+        finally:
+            for slot in self.slots:
+                slot.where[slot.leaf] = slot.own
 
 
 class BatchedForward:
@@ -49,7 +77,7 @@ class BatchedForward:
         self.model = model
         self.possible = True
         self._counts: dict[tuple[Any, ...], int] = {}
-        self._stacks: dict[tuple[Any, ...], Stack] = {}
+        self._stacks: dict[tuple[int, ...], Stack] = {}
 
     def forget(self) -> None:
         """Drop the stacked samples, after one of them has changed or gone."""
@@ -70,48 +98,52 @@ class BatchedForward:
         return -(-samples // passes)
 
     def stack(self, keys: Sequence[int], read: Callable[[int], Tensors]) -> Stack:
-        """Samples stacked along a new first dimension, where the model's tensors are and under all their names.
+        """Samples stacked along a new first dimension, as the model's tensors are and under all their names.
 
         Args:
             keys: Names of the samples; :meth:`forget` must be called when one of them names other tensors.
             read: Gives the tensors of a sample by its name.
         """
-        device = next((tensor.device for _, tensor in named_tensors(self.model)), None)
-        stack = self._stacks.get((device, *keys))
-        if stack is None:
-            samples = [read(key) for key in keys]
-            places = _places(self.model).items()
-            joined = {
-                name: torch.stack([sample[name] for sample in samples]).to(own.device)
-                for alias, (name, own) in places
-                if alias == name
-            }
-            size = sum(tensor.nbytes for tensor in joined.values())
-            stack = Stack({alias: joined[name] for alias, (name, _) in places}, len(keys), size, self._forward(joined))
+        modules = list(self.model.modules())
+        stack = self._stacks.get(tuple(keys))
+        if stack is None or stack.modules != modules or not all(slot.fits() for slot in stack.slots):
+            self._stacks.pop(tuple(keys), None)
+            stack = self._new_stack([read(key) for key in keys], modules)
             if stack.size + sum(other.size for other in self._stacks.values()) <= KEPT:
-                self._stacks[(device, *keys)] = stack
+                self._stacks[tuple(keys)] = stack
         return stack
+
+    def _new_stack(self, samples: list[Tensors], modules: list[nn.Module]) -> Stack:
+        places = _places(self.model)
+        joined = {
+            id(own): torch.stack([sample[name] for sample in samples]).to(own.device, own.dtype)
+            for alias, (name, own) in places.items()
+            if alias == name
+        }
+        tensors = {alias: joined[id(own)] for alias, (_, own) in places.items()}
+        slots = [
+            Slot(where, leaf, own, joined[id(own)])
+            for module in modules
+            for where in (cast(dict[str, Any], module._parameters), cast(dict[str, Any], module._buffers))
+            for leaf, own in where.items()
+            if own is not None
+        ]
+        return Stack(tensors, len(samples), sum(tensor.nbytes for tensor in joined.values()), modules, slots)
 
     def run(self, stack: Stack, inputs: tuple[Tensor, ...]) -> Tensor:
         """The outputs of each sample, (samples, batch, ...)."""
-        if stack.forward is not None:
-            return stack.forward(*(item.expand(stack.samples, *item.shape) for item in inputs))
+        quick = stacked_forward(self.model)
+        if quick is not None:
+            with stack.in_place():
+                return quick(*(item.expand(stack.samples, *item.shape) for item in inputs))
         return torch.vmap(lambda tensors: _call(self.model, tensors, inputs), randomness="different")(stack.tensors)
 
     def run_one(self, sample: Tensors, inputs: tuple[Any, ...]) -> Tensor:
         """The outputs of one sample, (batch, ...)."""
-        places = _places(self.model)
-        return _call(self.model, {alias: sample[name].to(own.device) for alias, (name, own) in places.items()}, inputs)
-
-    def _forward(self, joined: Tensors) -> Callable[..., Tensor] | None:
-        """The method ``stacked_forward`` of a copy of the model that has the stacked tensors in place of its own.
-
-        To put them into the model for one pass takes longer than the pass.
-        """
-        if not hasattr(self.model, "stacked_forward"):
-            return None
-        stacked = {id(own): joined[name] for alias, (name, own) in _places(self.model).items() if alias == name}
-        return cast(Callable[..., Tensor], copy.deepcopy(self.model, cast(Any, stacked)).stacked_forward)
+        places = _places(self.model).items()
+        return _call(
+            self.model, {alias: sample[name].to(own.device, own.dtype) for alias, (name, own) in places}, inputs
+        )
 
     def _activation_bytes(self, inputs: tuple[Any, ...]) -> int:
         """Bytes of what all modules return for these inputs: more than is alive at any time."""
@@ -123,11 +155,33 @@ class BatchedForward:
 
         handles = [module.register_forward_hook(count) for module in self.model.modules()]
         try:
-            self.model(*inputs)
+            # With copies of the buffers: a model may count its passes.
+            tensors = {name: own.clone() for name, own in self.model.named_buffers()}
+            torch.func.functional_call(self.model, tensors, inputs)
         finally:
             for handle in handles:
                 handle.remove()
         return total
+
+
+def stacked_forward(model: nn.Module) -> Callable[..., Tensor] | None:
+    """The model's method ``stacked_forward``, if it has one that still does what ``forward`` does.
+
+    It does not where a subclass has another ``forward``, where there are hooks, and where tensors are parametrised.
+    """
+    if not _knows_stacks(type(model).__mro__) or "forward" in vars(model):
+        return None
+    for module in model.modules():
+        if module._forward_hooks or module._forward_pre_hooks or "parametrizations" in module._modules:
+            return None
+    return cast(Callable[..., Tensor], model.stacked_forward)
+
+
+@cache
+def _knows_stacks(kinds: tuple[type, ...]) -> bool:
+    """Whether the first of a class and its parents that has either method has the stacked one."""
+    first = next(vars(kind) for kind in kinds if {"forward", "stacked_forward"} & vars(kind).keys())
+    return "stacked_forward" in first
 
 
 def _places(model: nn.Module) -> dict[str, tuple[str, Tensor]]:

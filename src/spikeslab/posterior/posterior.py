@@ -21,7 +21,7 @@ from spikeslab.posterior.batched import BatchedForward
 from spikeslab.posterior.convergence import Convergence, converged
 from spikeslab.posterior.inference_data import inference_data
 from spikeslab.posterior.modes import predicting
-from spikeslab.posterior.prediction import Average, Prediction, probabilities
+from spikeslab.posterior.prediction import Average, Prediction, floating, probabilities, weighted_mean
 from spikeslab.posterior.samples import DiskSamples, MemorySamples, Samples, Tensors, named_tensors, snapshot
 from spikeslab.priors.spike_slab import SpikeSlab
 from spikeslab.samplers.base import Sampler
@@ -210,9 +210,8 @@ class Posterior:
         """
         weights, done = self.weights, 0
         total: Tensor | None = None
-        for values in self._chunks(inputs, batch_size):
-            of_chunk = weights.narrow(0, done, len(values)).to(values.device, values.dtype)
-            part = (of_chunk @ values.flatten(1)).view(values.shape[1:])
+        for values in map(floating, self._chunks(inputs, batch_size)):
+            part = weighted_mean(weights.narrow(0, done, len(values)).to(values.device, values.dtype), values)
             total = part if total is None else total + part
             done += len(values)
         return cast(Tensor, total)
@@ -228,10 +227,13 @@ class Posterior:
             average.add(*term)
         return average.result()
 
-    def terms(self, *inputs: Any, batch_size: int | None = None) -> Iterator[tuple[Tensor, Tensor, float]]:
-        """What each sample predicts, the variance of the data around it, and its weight, one sample at a time."""
-        for record, value in zip(self.records, self.outputs(*inputs, batch_size=batch_size), strict=True):
-            yield value, _noise(value, record.sigma), record.weight
+    def terms(self, *inputs: Any, batch_size: int | None = None) -> Iterator[tuple[Tensor, Tensor, list[float]]]:
+        """What some samples at a time predict, the variance of the data around it, and their weights."""
+        done = 0
+        for values in map(floating, self._chunks(inputs, batch_size)):
+            records = self.records[done : done + len(values)]
+            yield values, _noises(values, [record.sigma for record in records]), [record.weight for record in records]
+            done += len(values)
 
     def to_arviz(
         self,
@@ -287,6 +289,7 @@ class Posterior:
                     sample = self._samples.read(steps[start])
                     outputs = [self._batched.run_one(sample, batch) for batch in batches]
                     values = self._link(torch.cat(outputs)).unsqueeze(0)
+                    self._batched.possible &= count == 1
             yield values
             start += len(values)
 
@@ -298,8 +301,8 @@ class Posterior:
         try:
             outputs = [self._batched.run(stack, batch) for batch in batches]
             return self._link_each(outputs[0] if len(outputs) == 1 else torch.cat(outputs, dim=1))
-        except (RuntimeError, ValueError, TypeError, NotImplementedError):  # what vmap raises where it cannot
-            self._batched.possible = False
+        # What vmap raises where it cannot, and a stacked_forward whose layers were changed.
+        except (RuntimeError, ValueError, TypeError, AttributeError, IndexError):
             return None
 
     def _link_each(self, outputs: Tensor) -> Tensor:
@@ -431,13 +434,15 @@ class Posterior:
             )
 
 
-def _noise(value: Tensor, sigma: float | None) -> Tensor:
-    """Variance of the data around what a sample predicts."""
-    if sigma is not None:
-        return torch.full_like(value, sigma**2)
-    if bool(((value < 0.0) | (value > 1.0)).any()):  # no probabilities, and no likelihood that would know
-        return torch.full_like(value, torch.nan)
-    return value * (1.0 - value)
+def _noises(values: Tensor, sigmas: Sequence[float | None]) -> Tensor:
+    """Variance of the data around what each of some samples predicts."""
+    known = [sigma**2 for sigma in sigmas if sigma is not None]
+    if known:
+        return values.new_tensor(known).view(-1, *(1,) * (values.ndim - 1)).expand_as(values)
+    noises = values * (1.0 - values)
+    # Where a sample gives no probabilities there is no likelihood that would know.
+    beyond = ((values < 0.0) | (values > 1.0)).flatten(1).any(1)
+    return noises.masked_fill_(beyond.view(-1, *(1,) * (values.ndim - 1)), torch.nan) if bool(beyond.any()) else noises
 
 
 def _identity(outputs: Tensor) -> Tensor:

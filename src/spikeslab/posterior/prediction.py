@@ -1,7 +1,9 @@
-"""A predictive mean with its variance split, accumulated one sample at a time."""
+"""A predictive mean with its variance split, accumulated some samples at a time."""
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
@@ -29,21 +31,34 @@ class Prediction:
 
 
 class Average:
-    """Weighted running mean and variance; Welford's update keeps a small epistemic variance from cancelling."""
+    """Weighted running mean and variance; deviations from means keep a small epistemic variance from cancelling."""
 
     def __init__(self) -> None:
         self._total = 0.0
         self._moments: tuple[Tensor, Tensor, Tensor] | None = None
 
-    def add(self, value: Tensor, noise: Tensor, weight: float) -> None:
-        """Add what one sample predicts, and the variance of the data around it."""
-        if self._moments is None:
-            self._moments = torch.zeros_like(value), torch.zeros_like(value), torch.zeros_like(value)
-        mean, squares, aleatoric = self._moments
-        self._total += weight
-        change = value - mean
-        mean = mean + change * (weight / self._total)
-        self._moments = mean, squares + weight * change * (value - mean), aleatoric + weight * noise
+    def add(self, values: Tensor, noises: Tensor, weights: Sequence[float]) -> None:
+        """Add what some samples predict, and the variance of the data around it.
+
+        Args:
+            values: Predictions, (samples, ...).
+            noises: Variances, likewise.
+            weights: One for each sample.
+        """
+        total = math.fsum(weights)
+        shares = torch.tensor([weight / total for weight in weights], dtype=values.dtype, device=values.device)
+        mean = weighted_mean(shares, values)
+        squares = total * weighted_mean(shares, (values - mean).square())
+        aleatoric = total * weighted_mean(shares, noises)
+        if self._moments is not None:
+            # Chan, Golub and LeVeque's update, which is Welford's where there is one sample.
+            old_mean, old_squares, old_aleatoric = self._moments
+            change, share = mean - old_mean, total / (self._total + total)
+            mean = old_mean + share * change
+            squares = old_squares + squares + (self._total * share) * change.square()
+            aleatoric = old_aleatoric + aleatoric
+        self._moments = mean, squares, aleatoric
+        self._total += total
 
     def result(self) -> Prediction:
         """The prediction of all samples added."""
@@ -51,6 +66,16 @@ class Average:
             raise RuntimeError("an average needs at least one sample.")
         mean, squares, aleatoric = self._moments
         return Prediction(mean, aleatoric / self._total, squares / self._total)
+
+
+def weighted_mean(shares: Tensor, values: Tensor) -> Tensor:
+    """Mean of values (samples, ...) over the samples, whose shares sum to 1."""
+    return (shares @ values.flatten(1)).view(values.shape[1:])
+
+
+def floating(values: Tensor) -> Tensor:
+    """The values, as floats where they are integers or truth values: those of a link such as ``argmax``."""
+    return values if values.is_floating_point() else values.to(torch.get_default_dtype())
 
 
 def probabilities(outputs: Tensor) -> Tensor:

@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass
 from importlib.metadata import version
 from pathlib import Path
 from statistics import mean, stdev
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from spikeslab.errors import quoted
 from spikeslab.files import write_atomically
@@ -98,13 +98,19 @@ class Table:
         columns: The columns, in order.
         rows: One mapping for each row, with a cell for every column; ``None`` is a number that does not exist.
         notes: Sentences below the table.
+        raw: What the cells were made of, for the JSON alone.
 
     Raises:
         ValueError: If a row lacks a cell or has one that no column shows.
     """
 
     def __init__(
-        self, title: str, columns: Sequence[Column], rows: Sequence[Mapping[str, Cell]], notes: Sequence[str] = ()
+        self,
+        title: str,
+        columns: Sequence[Column],
+        rows: Sequence[Mapping[str, Cell]],
+        notes: Sequence[str] = (),
+        raw: Mapping[str, Any] | None = None,
     ) -> None:
         keys = [column.key for column in columns]
         for row in rows:
@@ -114,6 +120,7 @@ class Table:
         self.columns = tuple(columns)
         self.rows = [{key: row[key] for key in keys} for row in rows]
         self.notes = tuple(notes)
+        self.raw = raw
 
     def markdown(self) -> str:
         """The table in Markdown, its columns aligned in the source too."""
@@ -135,6 +142,7 @@ class Table:
             "columns": {column.key: column.title for column in self.columns},
             "rows": self.rows,
             "notes": self.notes,
+            **({} if self.raw is None else {"raw": self.raw}),
             "run": run.record(),
         }
         return json.dumps(record, indent=2, ensure_ascii=False, allow_nan=False, default=asdict) + "\n"

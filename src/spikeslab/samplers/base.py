@@ -133,7 +133,7 @@ class Sampler(Optimizer):
                 loss = closure()
         step = self.steps + 1
         active = [self._active(index) for index in range(len(self.param_groups))]
-        rest = active if self._fused is None else self._fused.gather(active, self._streams())
+        rest = active if self._fused is None else self._fused.gather(active, self._streams)
         if self.check_finite:
             self._check_finite(rest, step)
         if self.prior is not None:

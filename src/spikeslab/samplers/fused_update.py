@@ -7,7 +7,7 @@ from step to step is kept (:class:`_Plan`), and all tensors of a dtype go to the
 from __future__ import annotations
 
 import importlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from itertools import groupby
 from types import ModuleType
@@ -100,6 +100,7 @@ class _Plan:
         self.params = [row.param for row in rows]
         self.layouts = [(param.shape, param.stride()) for param in self.params]
         self.sparse = [index for index, row in enumerate(rows) if row.sparse]
+        self.sparse_rows = np.array(self.sparse, dtype=np.intp)
         sizes = np.array([param.numel() for param in self.params], dtype=np.int64)
         blocks = -(-sizes * self.like.itemsize // kernels.BLOCK_BYTES)
         self.first_blocks = np.cumsum(blocks) - blocks
@@ -154,9 +155,9 @@ class _Plan:
             return
         latents = [t.latents if adapt else None for t in terms]
         self.sums = self.all_sums if any(x is not None and x.sums for x in latents) else self.rho_sums
-        self.table[self.sparse, RHO] = [0 if x is None else x.rho.data_ptr() for x in latents]
-        self.table[self.sparse, RHO_BAR] = [0 if t.smoothed is None else t.smoothed.data_ptr() for t in terms]
-        self.factors[self.sparse, ELASTIC_NET:] = [
+        self.table[self.sparse_rows, RHO] = [0 if x is None else x.rho.data_ptr() for x in latents]
+        self.table[self.sparse_rows, RHO_BAR] = [0 if t.smoothed is None else t.smoothed.data_ptr() for t in terms]
+        self.factors[self.sparse_rows, ELASTIC_NET:] = [
             (*t.l1, *t.l2, *((0.0,) * 4 if x is None else (*x.log_odds, x.omega)))
             for t, x in zip(terms, latents, strict=True)
         ]
@@ -196,17 +197,17 @@ class FusedUpdate:
         self._plans: list[_Plan] = []
         self._rest: list[list[Tensor]] = []
 
-    def gather(self, active: list[list[Tensor]], streams: dict[int, int]) -> list[list[Tensor]]:
+    def gather(self, active: list[list[Tensor]], streams: Callable[[], dict[int, int]]) -> list[list[Tensor]]:
         """Take the parameters of each group that have a gradient; return those that torch must move.
 
         Args:
             active: The parameters of each group.
-            streams: The number of each parameter in the sampler, by id.
+            streams: Gives the number of each parameter in the sampler, by id; asked when the parameters are others.
         """
         key = [len(params) for params in active] + [id(param) for params in active for param in params]
         fits = key == self._key and all(plan.fits() for plan in self._plans)
         if not fits or any(self._can_move(param) for params in self._rest for param in params):
-            self._make_plans(active, streams)
+            self._make_plans(active, streams())
             self._key = key
         for plan in self._plans:
             plan.set_gradients()

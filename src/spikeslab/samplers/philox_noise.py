@@ -56,5 +56,5 @@ class PhiloxNoise(Noise):
 
     def _buffer(self, dtype: torch.dtype, size: int) -> Tensor:
         if dtype not in self._buffers or len(self._buffers[dtype]) < size:
-            self._buffers[dtype] = torch.empty(size, dtype=dtype)
+            self._buffers[dtype] = torch.empty(size, dtype=dtype, device="cpu")
         return self._buffers[dtype][:size]

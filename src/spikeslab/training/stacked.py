@@ -20,6 +20,7 @@ import torch
 from torch import Tensor, nn
 
 from spikeslab.errors import NonFiniteError, check_count, counted
+from spikeslab.posterior.batched import stacked_forward
 
 
 class StackedModel(nn.Module):
@@ -32,24 +33,28 @@ class StackedModel(nn.Module):
     [('network.weight', (5, 1, 3)), ('network.bias', (5, 1))]
 
     ``torch.vmap`` runs the network. One that knows a faster way for stacked parameters has a method
-    ``stacked_forward``, which is then called instead. The parameters go to any sampler. They are copies: the models
-    given stay as they are, and :meth:`chain` gives one of the chains back as an ordinary model.
+    ``stacked_forward``, which is then called instead, unless a subclass has changed ``forward`` or a layer has hooks.
+    The parameters go to any sampler. They are copies: the models given stay as they are, and :meth:`chain` gives one of
+    the chains back as an ordinary model.
 
     Args:
-        models: At least one; all with the same structure, and with weights of their own.
+        models: At least one; all with the same structure, and with weights of their own. What is not a tensor, such as
+            a rate of dropout, is the first one's.
 
     Raises:
-        ValueError: If the models differ in the names or shapes of their tensors.
+        ValueError: If the models differ in the names, shapes or dtypes of their tensors.
     """
 
     def __init__(self, models: Sequence[nn.Module]) -> None:
         super().__init__()
         check_count("the number of models", len(models))
         named = [_named_tensors(model) for model in models]
-        shapes = [{name: tuple(tensor.shape) for name, tensor in tensors.items()} for tensors in named]
-        odd = [index for index, of_model in enumerate(shapes) if of_model != shapes[0]]
+        kinds = [{name: (tensor.shape, tensor.dtype) for name, tensor in tensors.items()} for tensors in named]
+        odd = [index for index, of_model in enumerate(kinds) if of_model != kinds[0]]
         if odd:
-            raise ValueError(f"models must all have tensors of the same names and shapes, but model {odd[0]} differs.")
+            raise ValueError(
+                f"models must all have tensors of the same names, shapes and dtypes, but model {odd[0]} differs."
+            )
         self.chains = len(models)
         self.network = copy.deepcopy(models[0])
         _replace_tensors(self.network, lambda name, _: torch.stack([tensors[name].detach() for tensors in named]))
@@ -62,7 +67,7 @@ class StackedModel(nn.Module):
                     f"inputs must have a batch for each of {counted(self.chains, 'chain')} along their first dimension "
                     f"(model.spread(batch) gives all the same), but got the shape {tuple(tensor.shape)}."
                 )
-        quick: Callable[..., Tensor] | None = getattr(self.network, "stacked_forward", None)
+        quick = stacked_forward(self.network)
         if quick is not None:
             return quick(*inputs)
         tensors = dict(self.network.named_parameters()) | dict(self.network.named_buffers())

@@ -29,11 +29,12 @@ def run(plan: Plan) -> Findings:
     """Ratios for each number of rows."""
     torch.manual_seed(plan.seed)
     many, one, model = _posterior(SAMPLES), _posterior(1), MLP(FEATURES).eval()
-    rows = []
+    rows, raw = [], {}
     for count in ROWS:
         x = torch.randn(count, FEATURES)
         times = measure(_candidates(model, one, many, x), plan, seconds=0.01)
         ratios = {name: times.ratio(name, FORWARD) for name in times.seconds if name != FORWARD}
+        raw[f"{count} rows"] = times.microseconds()
         rows.append({"rows": count, **ratios, "median": times.median_ratio("many", FORWARD)})
     columns = [
         Column("rows", "rows", ","),
@@ -48,7 +49,7 @@ def run(plan: Plan) -> Findings:
         f"times of {plan.repeats} rounds; median: of the ratios of each round, for predict with {SAMPLES} samples.",
     ]
     title = f"Time of a prediction of the UCI network, in units of one forward pass, {plan.words}"
-    return Findings({"predict": Table(title, columns, rows, notes)})
+    return Findings({"predict": Table(title, columns, rows, notes, {"microseconds": raw})})
 
 
 def _candidates(model: nn.Module, one: Posterior, many: Posterior, x: Tensor) -> dict[str, Callable[[], object]]:

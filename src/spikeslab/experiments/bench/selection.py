@@ -99,7 +99,7 @@ def _table(title: str, times: Times, names: list[str], bases: tuple[str, str], n
     absent = [name for name in names if name not in times.seconds]
     if absent:
         notes = [*notes, f"{MISSING.capitalize()}, or left out, where this ran: {'; '.join(absent)}."]
-    return Table(title, columns, rows, notes)
+    return Table(title, columns, rows, notes, {"microseconds": times.microseconds()})
 
 
 def _torch_steps(x: torch.Tensor, y: torch.Tensor, build: Callable[[nn.Module], Optimizer]) -> Callable[[], None]:

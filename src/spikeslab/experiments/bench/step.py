@@ -8,7 +8,8 @@ import torch
 import torch.nn.functional as F
 
 from spikeslab.experiments.bench.optimizers import NETWORKS, SGD_NAME, Network, channels_last, optimizers
-from spikeslab.experiments.bench.timing import HOW, Findings, Plan, measure
+from spikeslab.experiments.bench.timing import HOW, UNFUSED, Findings, Plan, measure
+from spikeslab.experiments.packages import is_installed
 from spikeslab.report.tables import Cell, Column, Table
 
 BATCHES = (("MNIST CNN", 100), ("MNIST CNN", 1000), ("ResNet20", 128))
@@ -19,9 +20,11 @@ QUICK = 10  # times smaller batches
 def run(plan: Plan) -> Findings:
     """Ratios for each network and batch."""
     rows: list[dict[str, Cell]] = []
+    raw: dict[str, dict[str, float]] = {}
     for name, size in BATCHES:
         batch = size // QUICK if plan.quick else size
         times = measure(_steps(NETWORKS[name], batch, plan.seed), plan, seconds=0.2)
+        raw[f"{name}, batch {batch}"] = times.microseconds()
         rows += [
             {
                 "network": f"{name}, batch {batch}",
@@ -41,8 +44,10 @@ def run(plan: Plan) -> Findings:
         f"{HOW} Ratio: of the least times of {plan.repeats} rounds; median: of the ratios of each round. The control "
         "is the first row of its block again: its distance from 1 is the error of the others. Channels last.",
     ]
+    if not is_installed("numba"):
+        notes.append(UNFUSED)
     title = f"Time of a training step, in units of the same with torch.optim.SGD(momentum=0.9), {plan.words}"
-    return Findings({"step": Table(title, columns, rows, notes)})
+    return Findings({"step": Table(title, columns, rows, notes, {"microseconds": raw})})
 
 
 def _steps(network: Network, batch: int, seed: int) -> dict[str, Callable[[], None]]:

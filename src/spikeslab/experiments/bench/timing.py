@@ -25,6 +25,7 @@ Candidates: TypeAlias = Mapping[str, Callable[[], object]]
 
 HOW = "One process, candidates in turns."
 MISSING = "not installed"
+UNFUSED = "numba was not installed where this ran: our updates are those of torch's list operations."
 
 
 @dataclass(frozen=True)
@@ -48,7 +49,7 @@ class Plan:
     @property
     def words(self) -> str:
         """How it was measured, for a title."""
-        return counted(self.threads, "thread") + (", small sizes" if self.quick else "")
+        return counted(self.threads, "thread") + (", a quick look" if self.quick else "")
 
 
 @dataclass(frozen=True)
@@ -69,6 +70,10 @@ class Times:
         """Least time of a call."""
         return min(self.seconds[name])
 
+    def microseconds(self) -> dict[str, float]:
+        """Least times of all, for the raw numbers: they say more about the machine than about the candidates."""
+        return {name: round(1e6 * self.least(name), 3) for name in self.seconds}
+
     def ratio(self, name: str, base: str) -> float:
         """Least time in units of the least of ``base``."""
         return self.least(name) / self.least(base)
@@ -84,13 +89,19 @@ class Times:
 
 
 def measure(candidates: Candidates, plan: Plan, seconds: float) -> Times:
-    """Let all candidates take turns of about ``seconds``; each round begins with another one."""
+    """Let all candidates take turns of about ``seconds``; each round begins with another one.
+
+    A turn of many calls begins with one that does not count: it finds the caches full of what the others left there,
+    and would weigh most on those that have the fewest calls.
+    """
     calls = {name: _calls(run, seconds) for name, run in candidates.items()}
     names = list(candidates)
     taken: dict[str, list[float]] = {name: [] for name in names}
     for turn in range(plan.repeats):
-        first = turn % len(names)
+        first = turn % max(1, len(names))
         for name in names[first:] + names[:first]:
+            if calls[name] > 1:
+                candidates[name]()
             taken[name].append(_clocked(candidates[name], calls[name]))
         plan.tick()
     return Times(taken)

@@ -10,7 +10,8 @@ from torch import nn
 
 from spikeslab.experiments.bench.optimizers import NETWORKS, POSTERIORS, SGD_NAME, Network, channels_last, optimizers
 from spikeslab.experiments.bench.optimizers import posteriors_updates as of_posteriors
-from spikeslab.experiments.bench.timing import HOW, MISSING, Findings, Plan, Times, measure
+from spikeslab.experiments.bench.timing import HOW, MISSING, UNFUSED, Findings, Plan, Times, measure
+from spikeslab.experiments.packages import is_installed
 from spikeslab.report.tables import Cell, Column, Table
 
 BLOCKS = len(NETWORKS)
@@ -37,8 +38,11 @@ def run(plan: Plan) -> Findings:
     absent = [name for name in POSTERIORS if name not in next(iter(times.values())).seconds]
     if absent:
         notes.append(f"{MISSING.capitalize()} where this ran: {', '.join(absent)}.")
+    if not is_installed("numba"):
+        notes.append(UNFUSED)
+    raw = {"microseconds": {name: t.microseconds() for name, t in times.items()}}
     title = f"Time of an update, in units of torch.optim.SGD(momentum=0.9), {plan.words}"
-    return Findings({"update": Table(title, columns, rows, notes)})
+    return Findings({"update": Table(title, columns, rows, notes, raw)})
 
 
 def _cells(network: str, times: Times, name: str) -> list[tuple[str, Cell]]:
