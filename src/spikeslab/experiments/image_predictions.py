@@ -30,7 +30,7 @@ class Part:
 
 
 @torch.no_grad()
-def predict(model: nn.Module, normalize: Normalize, images: Tensor, batch_size: int = 1000) -> Tensor:
+def predict(model: nn.Module, normalize: Normalize, images: Tensor, batch_size: int = 250) -> Tensor:
     """Probabilities of images in bytes, in evaluation mode; none is 0, so that every log is finite."""
     with evaluating(model):
         parts = [
