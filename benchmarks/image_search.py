@@ -21,7 +21,7 @@ from spikeslab.files import write_atomically
 from spikeslab.report.tables import Column, Run, Table
 from spikeslab.training import describe_classifier
 
-TRIAL = "trial.json"
+TRIAL, HELD_OUT = "trial.json", 5000
 SHOWN = ("lr", "sampling_lr", "crest_lr", "temperature", "v0", "v1", "weight_decay", "burn_in", "chains", "samples")
 
 
@@ -47,7 +47,7 @@ def changed(recipe: Recipe, changes: list[str]) -> Recipe:
 
 def trial(dataset: str, recipe: Recipe, epochs: int, seed: int, out: Path, data_dir: Path | None) -> None:
     """Train, and write what the held-out images say of the average and of the last weights."""
-    run = ImageRun(dataset, "sghmc-sa", recipe, epochs, seed=seed)
+    run = ImageRun(dataset, "sghmc-sa", recipe, epochs, seed=seed, held_out=HELD_OUT)
     shown = "-".join(f"{name}{getattr(recipe, name)}" for name in SHOWN)
     folder = out / f"{dataset}-{shown}-{epochs}-seed{seed}"
     if (folder / TRIAL).exists():
@@ -84,9 +84,11 @@ def search_table(out: Path) -> Table:
         Column("nll", "NLL of the average", ".4f"),
         Column("point", "accuracy % of the last weights", ".2f"),
     ]
+    wrong = [1.0 - row["accuracy"] / 100.0 for row in rows]
+    error = 100.0 * (min(wrong) * (1.0 - min(wrong)) / HELD_OUT) ** 0.5
     note = (
-        "On the 5,000 held-out images, whose accuracies have standard errors of about 0.4 points. A trial that was "
-        "stopped has the samples taken until then."
+        f"On the {HELD_OUT:,} held-out images; the standard error of the best accuracy is {error:.1f} points. A trial "
+        "that was stopped has the samples taken until then."
     )
     return Table("Trials of SGHMC-SA", columns, rows, notes=[note])
 
