@@ -15,14 +15,18 @@ BEGIN, END = "<!-- results:begin -->", "<!-- results:end -->"
 TABLES = {
     "linear/table1": 99,
     "linear/differences": 4,
-    "selection/speed": 99,
+    "bench/selection-fit-1": 99,
     "selection/calibration": 99,
     "demo/digits": 99,
     "mnist/accuracy": 99,
     "fashion/accuracy": 99,
     "bench/update-1": 99,
     "bench/step-1": 99,
+    "bench/selection-step-1": 99,
     "bench/chains-1": 99,
+    "bench/predict-1": 99,
+    "bench/scaling-1": 99,
+    "bench/threads-1": 99,
     "theory/theorem1": 99,
 }
 

@@ -1,8 +1,8 @@
-"""Put the tables under ``results/selection/`` into ``docs/select.md``, between its markers.
+"""Put tables under ``results/`` into ``docs/select.md``, between its markers.
 
     python docs/make_select.py
 
-A marker names its table: ``<!-- result: selection/speed -->`` begins it and ``<!-- end -->`` ends it. A test compares.
+A marker names its table: ``<!-- result: selection/classes -->`` begins it and ``<!-- end -->`` ends it. A test compares.
 """
 
 from __future__ import annotations

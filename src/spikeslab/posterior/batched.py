@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import cache
 from itertools import chain
@@ -97,14 +97,14 @@ class BatchedForward:
         passes = -(-samples // self._counts[key])
         return -(-samples // passes)
 
-    def stack(self, keys: Sequence[int], read: Callable[[int], Tensors]) -> Stack:
+    def stack(self, keys: Sequence[int], read: Callable[[int], Tensors], modules: list[nn.Module]) -> Stack:
         """Samples stacked along a new first dimension, as the model's tensors are and under all their names.
 
         Args:
             keys: Names of the samples; :meth:`forget` must be called when one of them names other tensors.
             read: Gives the tensors of a sample by its name.
+            modules: All modules of the model.
         """
-        modules = list(self.model.modules())
         stack = self._stacks.get(tuple(keys))
         if stack is None or stack.modules != modules or not all(slot.fits() for slot in stack.slots):
             self._stacks.pop(tuple(keys), None)
@@ -132,7 +132,7 @@ class BatchedForward:
 
     def run(self, stack: Stack, inputs: tuple[Tensor, ...]) -> Tensor:
         """The outputs of each sample, (samples, batch, ...)."""
-        quick = stacked_forward(self.model)
+        quick = stacked_forward(self.model, stack.modules)
         if quick is not None:
             with stack.in_place():
                 return quick(*(item.expand(stack.samples, *item.shape) for item in inputs))
@@ -164,14 +164,18 @@ class BatchedForward:
         return total
 
 
-def stacked_forward(model: nn.Module) -> Callable[..., Tensor] | None:
+def stacked_forward(model: nn.Module, modules: Iterable[nn.Module]) -> Callable[..., Tensor] | None:
     """The model's method ``stacked_forward``, if it has one that still does what ``forward`` does.
 
     It does not where a subclass has another ``forward``, where there are hooks, and where tensors are parametrised.
+
+    Args:
+        model: The model.
+        modules: All its modules.
     """
     if not _knows_stacks(type(model).__mro__) or "forward" in vars(model):
         return None
-    for module in model.modules():
+    for module in modules:
         if module._forward_hooks or module._forward_pre_hooks or "parametrizations" in module._modules:
             return None
     return cast(Callable[..., Tensor], model.stacked_forward)

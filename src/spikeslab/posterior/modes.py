@@ -22,14 +22,22 @@ def evaluating(model: nn.Module) -> Iterator[None]:
 
 
 @contextmanager
-def predicting(model: nn.Module) -> Iterator[None]:
-    """The same without compiled forward passes of ``model.compile()``: with other tensors each is compiled again."""
-    compiled = [(module, module._compiled_call_impl) for module in model.modules() if module._compiled_call_impl]
+def predicting(model: nn.Module) -> Iterator[list[nn.Module]]:
+    """The same without compiled forward passes of ``model.compile()``: with other tensors each is compiled again.
+
+    Gives all modules: to look for them takes as long as a small network.
+    """
+    modules = list(model.modules())
+    training = [module for module in modules if module.training]
+    compiled = [(module, module._compiled_call_impl) for module in modules if module._compiled_call_impl]
+    if training:
+        model.eval()
     for module, _ in compiled:
         module._compiled_call_impl = None
     try:
-        with evaluating(model):
-            yield
+        yield modules
     finally:
+        for module in training:
+            module.training = True
         for module, call in compiled:
             module._compiled_call_impl = call

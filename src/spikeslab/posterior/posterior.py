@@ -282,9 +282,9 @@ class Posterior:
         steps = [record.step for record in self.records]
         start = 0
         while start < len(steps):
-            with torch.no_grad(), predicting(self.model):
+            with torch.no_grad(), predicting(self.model) as modules:
                 count = self._batched.together(len(steps), batches[0])
-                values = self._together(steps[start : start + count], batches)
+                values = self._together(steps[start : start + count], batches, modules)
                 if values is None:
                     sample = self._samples.read(steps[start])
                     outputs = [self._batched.run_one(sample, batch) for batch in batches]
@@ -293,11 +293,11 @@ class Posterior:
             yield values
             start += len(values)
 
-    def _together(self, steps: list[int], batches: list[tuple[Any, ...]]) -> Tensor | None:
+    def _together(self, steps: list[int], batches: list[tuple[Any, ...]], modules: list[nn.Module]) -> Tensor | None:
         """The samples of some steps in one pass, or ``None`` where there is one or the model cannot do it."""
         if len(steps) == 1:
             return None
-        stack = self._batched.stack(steps, self._samples.read)
+        stack = self._batched.stack(steps, self._samples.read, modules)
         try:
             outputs = [self._batched.run(stack, batch) for batch in batches]
             return self._link_each(outputs[0] if len(outputs) == 1 else torch.cat(outputs, dim=1))

@@ -67,7 +67,7 @@ class StackedModel(nn.Module):
                     f"inputs must have a batch for each of {counted(self.chains, 'chain')} along their first dimension "
                     f"(model.spread(batch) gives all the same), but got the shape {tuple(tensor.shape)}."
                 )
-        quick = stacked_forward(self.network)
+        quick = stacked_forward(self.network, self.network.modules())
         if quick is not None:
             return quick(*inputs)
         tensors = dict(self.network.named_parameters()) | dict(self.network.named_buffers())

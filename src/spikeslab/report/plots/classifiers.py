@@ -82,7 +82,7 @@ def reliability_figure(curves: Mapping[str, Reliability], colours: Mapping[str, 
         right.set_ylim(0.5 / max(int(curve.count.sum()) for curve in curves.values()), 1.0)
         right.yaxis.set_major_formatter(lambda share, _: f"{100 * share:g}%")
         figure.supxlabel("confidence: probability of the predicted class", fontsize=10)
-        figure.legend(*left.get_legend_handles_labels(), loc="outside upper center", ncols=3)
+        figure.legend(*left.get_legend_handles_labels(), loc="outside upper center", ncols=4)
     return figure
 
 
@@ -142,7 +142,7 @@ def scores_figure(scores: Mapping[str, Mapping[str, Estimate]], colours: Mapping
         for axes, name in zip(panels, names, strict=True):
             draw_bars(axes, name, [estimates[name] for _, estimates, _ in models], [colour for _, _, colour in models])
         bars = list(panels[0].patches)
-        figure.legend(bars, [model for model, _, _ in models], loc="outside lower center", ncols=min(3, len(bars)))
+        figure.legend(bars, [model for model, _, _ in models], loc="outside lower center", ncols=min(4, len(bars)))
     return figure
 
 
