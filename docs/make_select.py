@@ -2,7 +2,7 @@
 
     python docs/make_select.py
 
-A marker names its table: ``<!-- result: selection/classes -->`` begins it and ``<!-- end -->`` ends it. A test compares.
+A marker names its table: ``<!-- result: selection/sbc -->`` begins it and ``<!-- end -->`` ends it. A test compares.
 """
 
 from __future__ import annotations
