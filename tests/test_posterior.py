@@ -262,6 +262,8 @@ def test_recalibrate_touches_nothing_but_batch_norm_statistics() -> None:
     assert all(torch.equal(a, b) for a, b in zip(weights, model.parameters(), strict=True))
     assert (model[1].momentum, model[0].training, model[1].training, model[2].training) == (0.3, True, False, False)
     assert not torch.equal(model[1].running_mean, torch.zeros(5))
+    ss.recalibrate(model.eval(), [torch.randn(10, 3)])
+    assert not any(module.training for module in model.modules())
 
 
 def test_an_iterator_of_batches_is_refused_since_it_serves_one_sample_only() -> None:

@@ -11,14 +11,15 @@ from torch import nn
 @contextmanager
 def evaluating(model: nn.Module) -> Iterator[None]:
     """Evaluation mode, and afterwards for every module the mode it was in."""
-    training = [module for module in model.modules() if module.training]
-    if training:
+    modes = [(module, module.training) for module in model.modules()]
+    if any(training for _, training in modes):
         model.eval()
     try:
         yield
     finally:
-        for module in training:
-            module.training = True
+        for module, training in modes:
+            if module.training is not training:
+                module.training = training
 
 
 @contextmanager
