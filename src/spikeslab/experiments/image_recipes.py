@@ -102,10 +102,7 @@ def paper_recipe(dataset: str) -> Recipe:
 
 
 def tuned_recipe(dataset: str) -> Recipe:
-    """Settings chosen on the held-out images of each data set (``benchmarks/image_search.py``).
-
-    MNIST is colder: at the temperature of Fashion-MNIST the noise alone costs more than its whole loss.
-    """
+    """Settings chosen on the held-out images of each data set (``benchmarks/image_search.py``)."""
     check_choice("dataset", dataset, ("mnist", "fashion"))
     return Recipe(
         name="tuned",

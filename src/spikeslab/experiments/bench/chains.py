@@ -34,12 +34,7 @@ def run(plan: Plan) -> Findings:
     }
     times = measure(candidates, plan, seconds=0.05)
     rows: list[dict[str, Cell]] = [
-        {
-            "what": name,
-            "ratio": times.ratio(name, ONE),
-            "median": times.median_ratio(name, ONE),
-        }
-        for name in candidates
+        {"what": name, "ratio": times.ratio(name, ONE), "median": times.median_ratio(name, ONE)} for name in candidates
     ]
     columns = [Column("what", ""), Column("ratio", "ratio", ".2f"), Column("median", "median", ".2f")]
     notes = [
