@@ -40,12 +40,13 @@ class Tensors:
         self.factors = np.array([[LR, MOMENTUM, std, *ELASTIC_NET, *LOG_ODDS, omega]])
         self.sums = np.zeros((blocks, 5))
 
-    def update(self, threads: int = 1) -> None:
+    def update(self, threads: int = 1) -> bool:
+        """Whether the new weights are finite."""
         arguments = np.empty(0, self.dtype), self.table, self.factors, self.sums, np.uint64(5), np.uint64(6)
-        parallel.run(lambda first, last: fused.update(*arguments, first, last), len(self.sums), threads)
+        return all(parallel.run(lambda first, last: fused.update(*arguments, first, last), len(self.sums), threads))
 
     def finite(self) -> bool:
-        return fused.finite(np.empty(0, self.dtype), self.table, 0, len(self.sums))
+        return all(fused.finite(np.empty(0, self.dtype), self.table, column, 0, len(self.sums)) for column in (0, 1))
 
 
 def reference(t: Tensors, *, buffer: bool, std: float = STD, omega: float = OMEGA) -> dict[str, np.ndarray]:
@@ -124,6 +125,20 @@ def test_what_is_not_finite_is_found(dtype, value, position, name) -> None:
     assert tensors.finite()
     getattr(tensors, name)[position] = value
     assert not tensors.finite()
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("latents", [True, False])
+@pytest.mark.parametrize("buffer", [True, False])
+@pytest.mark.parametrize("position", [0, 1023, 1024, 2999])
+def test_an_update_says_whether_its_weights_are_finite(dtype, latents, buffer, position) -> None:
+    tensors = Tensors(dtype, 3000, buffer=buffer, latents=latents)
+    assert tensors.update()
+    tensors.g[position] = np.finfo(dtype).max
+    tensors.factors[0, 0] = 100.0  # the lr: the step is finite, what it leads to is not
+    assert tensors.finite()
+    assert not tensors.update()
+    assert np.isinf(tensors.w[position])
 
 
 @pytest.mark.parametrize("dtype", DTYPES)

@@ -208,6 +208,45 @@ def test_nothing_has_moved_when_a_number_is_not_finite(cls, where) -> None:
     assert sampler.steps == 2
 
 
+@every_sampler
+def test_a_weight_that_overflows_stops_the_next_step(cls) -> None:
+    param = nn.Parameter(torch.ones(3000))
+    sampler = cls([param], lr=100.0, num_data=10, temperature=0.0, seed=0, fused=True)
+    param.grad = torch.zeros(3000)
+    param.grad[2000] = torch.finfo(torch.float32).max
+    sampler.step()
+    assert param[2000] == -math.inf
+    param.grad = torch.zeros(3000)
+    with pytest.raises(ss.NonFiniteError, match="the weight of"):
+        sampler.step()
+    assert sampler.steps == 1
+    with torch.no_grad():
+        param[2000] = 0.0  # whoever repairs it may go on
+    sampler.step()
+    assert sampler.steps == 2
+
+
+@every_sampler
+@pytest.mark.parametrize("how", ["copy_", "data", "another memory"])
+def test_a_weight_that_was_overwritten_is_looked_at_again(cls, how) -> None:
+    param = nn.Parameter(torch.ones(3000))
+    sampler = cls([param], lr=0.1, num_data=10, seed=0, fused=True)
+    param.grad = torch.zeros(3000)
+    sampler.step()
+    broken = torch.full((3000,), math.nan)
+    if how == "copy_":
+        with torch.no_grad():
+            param.copy_(broken)
+    elif how == "data":
+        param.data.copy_(broken)
+    else:
+        param.data = broken
+    if how == "data":
+        sampler.step()  # which nothing tells, but the weights that it writes are looked at
+    with pytest.raises(ss.NonFiniteError, match="the weight of"):
+        sampler.step()
+
+
 def test_latents_of_a_frozen_weight_still_move() -> None:
     results = []
     for fused in (True, False):

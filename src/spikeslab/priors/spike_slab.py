@@ -255,10 +255,12 @@ class SpikeSlab(Prior):
         """Move sigma and delta after rho and kappa have moved (eqs. 14 and 15)."""
         omega = self.adapt.omega(step)
         self._advance(omega)
-        total = LatentSums(*(sum(column) for column in zip(*sums, strict=True)))
-        l1, l2 = mixture.elastic_net(*self._kappa(), self.spike, self.slab)
-        b = l1.of_sums(total.magnitude, total.smoothed_magnitude)
-        j = l2.of_sums(total.square, total.smoothed_square)
+        b = j = 0.0
+        if self.scale.coupling == "conjugate":
+            total = LatentSums(*(sum(column) for column in zip(*sums, strict=True)))
+            l1, l2 = mixture.elastic_net(*self._kappa(), self.spike, self.slab)
+            b = l1.of_sums(total.magnitude, total.smoothed_magnitude)
+            j = l2.of_sums(total.square, total.smoothed_square)
         self._maximise(omega, num_data, b, j, [s.rho for s in sums])
         self.scale.discard()
 
@@ -274,8 +276,6 @@ class SpikeSlab(Prior):
 
     def _maximise(self, omega: float, num_data: int, b: float, j: float, rho_sums: list[float]) -> None:
         """Move sigma and delta towards the maxima of Q, given B and J and, for each weight, the sum of rho."""
-        if self.scale.coupling == "independent":
-            b = j = 0.0
         if self.scale.coupling != "fixed":
             self.scale.update(omega, b, j, sum(self._sizes), num_data)
         if self.learn_delta:

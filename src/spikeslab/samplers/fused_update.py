@@ -10,6 +10,7 @@ import importlib
 from collections.abc import Callable, Sequence
 from functools import partial
 from itertools import groupby
+from operator import attrgetter
 from types import ModuleType
 from typing import Any, NamedTuple, cast
 
@@ -25,7 +26,8 @@ from spikeslab.priors.base import FULL_PRECISION, FusedTerms, LatentSums, Prior
 # Columns of the kernels' tables.
 WEIGHT, GRADIENT, BUFFER, RHO, RHO_BAR, SIZE, STREAM, FIRST_BLOCK = range(8)
 ELASTIC_NET = 3
-CHECK_PIECE = 128  # blocks that a thread checks at once; to move them takes it many times as long
+NO_LATENTS = (0.0,) * 4
+CHECK_PIECE = 512  # blocks that a thread checks at once: 50 microseconds of work, less than it takes to wake another
 NUMPY = {torch.float32: np.float32, torch.float64: np.float64}
 
 
@@ -101,15 +103,20 @@ class _Plan:
         self.layouts = [(param.shape, param.stride()) for param in self.params]
         self.sparse = [index for index, row in enumerate(rows) if row.sparse]
         self.sparse_rows = np.array(self.sparse, dtype=np.intp)
+        # The rows are in the order of the groups.
+        self.sparse_groups = [
+            (group, [row.param for row in of_group])
+            for group, of_group in groupby((row for row in rows if row.sparse), key=attrgetter("group"))
+        ]
         sizes = np.array([param.numel() for param in self.params], dtype=np.int64)
         blocks = -(-sizes * self.like.itemsize // kernels.BLOCK_BYTES)
-        self.first_blocks = np.cumsum(blocks) - blocks
+        first_blocks = np.cumsum(blocks) - blocks
         self.blocks = int(blocks.sum())
-        self.nonempty = np.flatnonzero(blocks)
+        self.sparse_blocks = [slice(first_blocks[i], first_blocks[i] + blocks[i]) for i in self.sparse]
         self.table = np.zeros((len(rows), len(kernels.TABLE)), dtype=np.int64)
         self.table[:, SIZE] = sizes
         self.table[:, STREAM] = [row.stream for row in rows]
-        self.table[:, FIRST_BLOCK] = self.first_blocks
+        self.table[:, FIRST_BLOCK] = first_blocks
         self.factors = np.zeros((len(rows), len(kernels.FACTORS)))
         self.all_sums = np.zeros((self.blocks, len(kernels.SUMS)))
         self.rho_sums = np.zeros((self.blocks, 1))
@@ -117,6 +124,10 @@ class _Plan:
         self.numbers: list[tuple[float, ...]] = []
         self.buffers: list[Tensor | None] = [None] * len(rows)
         self.gradients: list[Tensor] = []  # keeps their memory alive until the kernels have run
+        self.addresses: list[int] = []
+        self.latents: list[tuple[int, int]] = []
+        self._moved: list[int] = []
+        self._finite = False
 
     def fits(self) -> bool:
         """Whether the parameters still lie in memory as they did: a model may be moved or change its format."""
@@ -128,8 +139,20 @@ class _Plan:
     def set_gradients(self) -> None:
         """Write the addresses of weights and gradients."""
         self.gradients = [aligned(cast(Tensor, param.grad), param) for param in self.params]
-        self.table[:, WEIGHT] = [param.data_ptr() for param in self.params]
+        addresses = [param.data_ptr() for param in self.params]
+        if addresses != self.addresses:
+            self.table[:, WEIGHT] = self.addresses = addresses
+            self._moved = []
         self.table[:, GRADIENT] = [grad.data_ptr() for grad in self.gradients]
+
+    def moved(self, finite: bool) -> None:
+        """Tell autograd that what it may have saved for a backward pass is gone, and note whether all is finite."""
+        _increment_versions(self.params)
+        self._moved, self._finite = [param._version for param in self.params], finite
+
+    def weights_finite(self) -> bool | None:
+        """Whether the weights are finite, as the last step left them; ``None`` if somebody has changed them since."""
+        return self._finite if [param._version for param in self.params] == self._moved else None
 
     def set_moves(self, moves: list[Move], weight_decays: list[float], state: Any) -> None:
         """Write what the groups say, and the addresses of the buffers, which are zero at first."""
@@ -155,19 +178,20 @@ class _Plan:
             return
         latents = [t.latents if adapt else None for t in terms]
         self.sums = self.all_sums if any(x is not None and x.sums for x in latents) else self.rho_sums
-        self.table[self.sparse_rows, RHO] = [0 if x is None else x.rho.data_ptr() for x in latents]
-        self.table[self.sparse_rows, RHO_BAR] = [0 if t.smoothed is None else t.smoothed.data_ptr() for t in terms]
+        addresses = [
+            (0 if x is None else x.rho.data_ptr(), 0 if t.smoothed is None else t.smoothed.data_ptr())
+            for t, x in zip(terms, latents, strict=True)
+        ]
+        if addresses != self.latents:
+            self.table[self.sparse_rows, RHO : RHO_BAR + 1] = self.latents = addresses
         self.factors[self.sparse_rows, ELASTIC_NET:] = [
-            (*t.l1, *t.l2, *((0.0,) * 4 if x is None else (*x.log_odds, x.omega)))
+            (*t.l1, *t.l2, *(NO_LATENTS if x is None else (*x.log_odds, x.omega)))
             for t, x in zip(terms, latents, strict=True)
         ]
 
-    def tensor_sums(self) -> list[LatentSums]:
-        """Sums over each parameter, added up in the order of the blocks."""
-        sums = np.zeros((len(self.params), self.sums.shape[1]))
-        if self.blocks:
-            sums[self.nonempty] = np.add.reduceat(self.sums, self.first_blocks[self.nonempty], axis=0)
-        rows = sums.tolist()
+    def sparse_sums(self) -> list[LatentSums]:
+        """Sums over each sparse parameter."""
+        rows = [self.sums[blocks].sum(axis=0).tolist() for blocks in self.sparse_blocks]
         return [LatentSums(*row) if len(row) > 1 else LatentSums(rho=row[0]) for row in rows]
 
 
@@ -235,12 +259,19 @@ class FusedUpdate:
         return has_memory and param.dtype in FULL_PRECISION and is_dense(param)
 
     def finite(self) -> bool:
-        """Whether all gathered weights and gradients are finite."""
-        threads, kernel = torch.get_num_threads(), self._kernels.finite
-        return all(
-            all(parallel.run(partial(kernel, plan.like, plan.table), plan.blocks, threads, CHECK_PIECE))
-            for plan in self._plans
-        )
+        """Whether all gathered weights and gradients are finite.
+
+        Weights that nobody has written to since the last step were looked at when it wrote them.
+        """
+        return all(self._finite(plan, GRADIENT) and self._weights_finite(plan) for plan in self._plans)
+
+    def _weights_finite(self, plan: _Plan) -> bool:
+        known = plan.weights_finite()
+        return self._finite(plan, WEIGHT) if known is None else known
+
+    def _finite(self, plan: _Plan, column: int) -> bool:
+        kernel = partial(self._kernels.finite, plan.like, plan.table, column)
+        return all(parallel.run(kernel, plan.blocks, torch.get_num_threads(), CHECK_PIECE))
 
     def run(
         self, groups: list[dict[str, Any]], moves: list[Move], state: Any, seed: int, step: int
@@ -269,24 +300,19 @@ class FusedUpdate:
             kernel = partial(
                 self._kernels.update, plan.like, plan.table, plan.factors, plan.sums, np.uint64(seed), np.uint64(step)
             )
-            parallel.run(kernel, plan.blocks, threads)
-            # Autograd must know that what it may have saved for a backward pass is no longer there.
-            _increment_versions(plan.params)
+            plan.moved(finite=all(parallel.run(kernel, plan.blocks, threads)))
             plan.gradients = []
         return self._sums() if adapt else None
 
     def _terms(self, plan: _Plan, groups: list[dict[str, Any]], step: int) -> list[FusedTerms]:
         terms: list[FusedTerms] = []
-        if self._prior is not None and plan.sparse:
-            # The rows are in the order of the groups.
-            for group, indices in groupby(plan.sparse, key=lambda index: plan.groups[index]):
-                params = [plan.params[index] for index in indices]
-                terms += self._prior.fused_terms(params, step, groups[group]["num_data"])
+        for group, params in plan.sparse_groups:
+            terms += cast(Prior, self._prior).fused_terms(params, step, groups[group]["num_data"])
         return terms
 
     def _sums(self) -> list[LatentSums]:
         by_id = {}
         for plan in self._plans:
-            sums = plan.tensor_sums()
-            by_id.update({id(plan.params[index]): sums[index] for index in plan.sparse})
+            of_plan = zip(plan.sparse, plan.sparse_sums(), strict=True)
+            by_id.update({id(plan.params[index]): sums for index, sums in of_plan})
         return [by_id[id(weight)] for weight in cast(Prior, self._prior).weights.values()]
