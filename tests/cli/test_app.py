@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import runpy
 import sys
 from pathlib import Path
 
@@ -20,6 +21,14 @@ def run(monkeypatch: pytest.MonkeyPatch, *arguments: str) -> int:
 def test_version(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(monkeypatch, "--version") == 0
     assert capsys.readouterr().out == f"spikeslab {__version__}\n"
+
+
+def test_the_package_runs_as_a_module(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setattr(sys, "argv", ["spikeslab", "--threads"])
+    with pytest.raises(SystemExit) as end:
+        runpy.run_module("spikeslab", run_name="__main__")
+    assert end.value.code == 2
+    assert "No such option: --threads" in capsys.readouterr().err
 
 
 def test_help_has_examples(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:

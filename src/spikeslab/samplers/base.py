@@ -13,7 +13,8 @@ from torch.optim import Optimizer
 
 from spikeslab.errors import NonFiniteError, check_count, check_number, quoted
 from spikeslab.priors.base import Prior
-from spikeslab.samplers.fused_update import FusedUpdate, Move, load_kernels
+from spikeslab.samplers.fused_plan import Move
+from spikeslab.samplers.fused_update import FusedUpdate, load_kernels
 from spikeslab.samplers.noise import Noise, TorchNoise
 from spikeslab.schedules import ScheduleLike
 

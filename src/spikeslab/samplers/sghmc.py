@@ -11,7 +11,7 @@ from spikeslab.errors import check_number
 from spikeslab.functional.sghmc import sghmc, sghmc_noise_std
 from spikeslab.priors.base import Prior
 from spikeslab.samplers.base import Group, Params, Sampler
-from spikeslab.samplers.fused_update import Move
+from spikeslab.samplers.fused_plan import Move
 from spikeslab.schedules import ScheduleLike
 
 
