@@ -22,11 +22,6 @@ TABLES = {
     "fashion/accuracy": 99,
     "bench/update-1": 99,
     "bench/step-1": 99,
-    "bench/selection-step-1": 99,
-    "bench/chains-1": 99,
-    "bench/predict-1": 99,
-    "bench/scaling-1": 99,
-    "bench/threads-1": 99,
     "theory/theorem1": 99,
 }
 
