@@ -49,6 +49,7 @@ from spikeslab.compression.operations import (
     operation_name,
     reads_other_sizes,
 )
+from spikeslab.compression.slots import Slots
 from spikeslab.compression.tracing import Traced
 from spikeslab.errors import quoted
 
@@ -93,6 +94,7 @@ class ChannelGraph:
         layers: Layers that begin slots, in the order of execution.
         per_channel: Layers with parameters for each channel.
         channels: Channels of each tensor.
+        slots: All slots, and which of them are tied or pinned.
     """
 
     traced: Traced
@@ -101,56 +103,28 @@ class ChannelGraph:
     channels: dict[fx.Node, Channels] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        self._parents: list[int] = []
-        self._pinned: list[Tensor] = []
+        self.slots = Slots()
         self._reasons: list[tuple[str, Tensor]] = []
         self._left: list[str] = []
         for node in self.traced.graph.nodes:
             self._visit(node)
 
-    @property
-    def size(self) -> int:
-        """Number of slots."""
-        return len(self._parents)
-
-    def roots(self, slots: Tensor) -> Tensor:
-        """One representative for all slots that are tied."""
-        return torch.tensor([self._root(slot) for slot in slots.tolist()], dtype=torch.long)
-
-    def pinned(self) -> Tensor:
-        """Whether each slot must stay, whatever the weights are."""
-        pinned = torch.zeros(self.size, dtype=torch.bool)
-        for slots in self._pinned:
-            pinned[self.roots(slots)] = True
-        return pinned[self.roots(torch.arange(self.size))]
-
     def notes(self) -> list[str]:
         """A sentence for each layer that stays, or whose outputs stay, whatever the weights are."""
         notes = list(dict.fromkeys(self._left))
         for reason, slots in self._reasons:
-            roots = self.roots(slots)
-            names = [layer.name for layer in self.layers if torch.isin(self.roots(layer.outputs.slots), roots).any()]
+            roots = self.slots.roots(slots)
+            names = [
+                layer.name for layer in self.layers if torch.isin(self.slots.roots(layer.outputs.slots), roots).any()
+            ]
             if names:
                 notes.append(f"The outputs of {quoted(names)} stay: {reason}.")
         return notes
 
-    def _root(self, slot: int) -> int:
-        while self._parents[slot] != slot:
-            self._parents[slot] = self._parents[self._parents[slot]]
-            slot = self._parents[slot]
-        return slot
-
-    def _fresh(self, count: int) -> Tensor:
-        slots = torch.arange(self.size, self.size + count)
-        self._parents.extend(slots.tolist())
-        return slots
-
-    def _tie(self, first: Tensor, second: Tensor) -> None:
-        for a, b in zip(first.tolist(), second.tolist(), strict=True):
-            self._parents[self._root(a)] = self._root(b)
-
     def _pin(self, nodes: Sequence[fx.Node]) -> None:
-        self._pinned.extend(self.channels[node].slots for node in nodes if node in self.channels)
+        for node in nodes:
+            if node in self.channels:
+                self.slots.pin(self.channels[node].slots)
 
     def _visit(self, node: fx.Node) -> None:
         shape = self.traced.shapes.get(node)
@@ -179,7 +153,7 @@ class ChannelGraph:
         return source in self.channels and reads_other_sizes(node, len(self.traced.shapes[source]))
 
     def _begin(self, count: int) -> Channels:
-        return Channels(self._fresh(count), torch.full((count,), math.nan, dtype=torch.float64))
+        return Channels(self.slots.fresh(count), torch.full((count,), math.nan, dtype=torch.float64))
 
     def _leave(self, node: fx.Node, shape: tuple[int, ...] | None) -> None:
         sources = [source for source in node.all_input_nodes if source in self.channels]
@@ -240,7 +214,7 @@ class ChannelGraph:
         if isinstance(module, nn.Linear) or module.groups == 1:
             values = bias + sums @ source.constants.nan_to_num(0.0)
             constants = values.masked_fill((nonzero & varies).any(1), math.nan)
-            outputs = Channels(self._fresh(len(bias)), finite_or_unknown(constants))
+            outputs = Channels(self.slots.fresh(len(bias)), finite_or_unknown(constants))
             self.layers.append(Layer(name, module, source, outputs))
             return outputs
         if module.groups != module.in_channels:
@@ -306,7 +280,7 @@ class ChannelGraph:
                 return None
         first, *rest = (self.channels[source] for source in tensors)
         for channels in rest:
-            self._tie(first.slots, channels.slots)
+            self.slots.tie(first.slots, channels.slots)
 
         def call(*constants: Tensor) -> Tensor:
             values: dict[fx.Node, Any] = {**scalars, **dict(zip(tensors, constants, strict=True))}

@@ -29,8 +29,8 @@ class Liveness:
     """The smallest set of slots that has to stay, with at least one for each layer."""
 
     def __init__(self, graph: ChannelGraph) -> None:
-        self._roots = graph.roots(torch.arange(graph.size))
-        self._stays = graph.pinned()
+        self._roots = graph.slots.all_roots()
+        self._stays = graph.slots.pinned()
         self._layers = graph.layers
         # A row that is constant reads nothing: its value moves into the bias.
         self._reads = {
