@@ -44,7 +44,7 @@ def test_the_second_prediction_is_the_first(build):
     posterior, x = collected(build().double()), torch.randn(4, 3, dtype=torch.float64)
     first = posterior.predict(x)
     torch.testing.assert_close(first, alone(posterior, x))
-    assert posterior._batched._stacks
+    assert posterior._passes.batched._stacks
     assert torch.equal(posterior.predict(x), first)
 
 
@@ -100,10 +100,10 @@ def test_what_is_kept_is_bounded(monkeypatch):
     monkeypatch.setattr(batched, "KEPT", size - 1)
     posterior, x = collected(MLP(3, outputs=2), samples=20), torch.randn(4, 3)
     torch.testing.assert_close(posterior.predict(x), alone(posterior, x))
-    assert not posterior._batched._stacks
+    assert not posterior._passes.batched._stacks
     monkeypatch.setattr(batched, "KEPT", size)
     posterior.predict(x)
-    assert [stack.size for stack in posterior._batched._stacks.values()] == [size]
+    assert [stack.size for stack in posterior._passes.batched._stacks.values()] == [size]
 
 
 def test_passes_are_of_one_size(monkeypatch):
@@ -119,7 +119,7 @@ def test_a_damaged_sample_in_the_middle_is_named(tmp_path):
     path.write_bytes(b"nothing")
     with pytest.raises(ValueError, match=f"{path} must be a readable sample"):
         posterior.predict(torch.randn(4, 3))
-    assert posterior._batched.possible
+    assert posterior._passes.batched.possible
 
 
 class Doubled(MLP):
@@ -196,7 +196,7 @@ def test_the_model_has_its_own_tensors_after_a_prediction():
     with pytest.raises(RuntimeError, match="mat1 and mat2"):
         posterior.predict(torch.randn(6, 2))
     assert {name: id(tensor) for name, tensor in posterior.model.named_parameters()} == own
-    assert posterior._batched.possible, "a bad input says nothing about the model"
+    assert posterior._passes.batched.possible, "a bad input says nothing about the model"
 
 
 @pytest.mark.parametrize("build", [lambda: MLP(3, outputs=4), lambda: nn.Linear(3, 4)], ids=["stacked", "vmap"])

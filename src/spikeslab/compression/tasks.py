@@ -17,7 +17,7 @@ from torch.nn import functional as F
 
 from spikeslab.errors import NonFiniteError, check_count
 from spikeslab.posterior.modes import evaluating
-from spikeslab.posterior.prediction import probabilities
+from spikeslab.posterior.prediction import identity, probabilities
 from spikeslab.training.batches import TensorBatches
 from spikeslab.training.loop import Loss
 
@@ -83,7 +83,7 @@ class Task:
     @property
     def link(self) -> Callable[[Tensor], Tensor]:
         """From outputs to what a posterior averages."""
-        return probabilities if self.kind == CLASSIFICATION else _identity
+        return probabilities if self.kind == CLASSIFICATION else identity
 
 
 def classify(model: nn.Module, batch: Any) -> Tensor:
@@ -202,7 +202,3 @@ def count_rows(data: object, given: int | None) -> int:
         "num_data must be given, the number of training examples, where train_loader has no dataset with a length, but "
         "got None."
     )
-
-
-def _identity(outputs: Tensor) -> Tensor:
-    return outputs

@@ -5,7 +5,6 @@ from __future__ import annotations
 import copy
 import math
 import os
-import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,14 +13,14 @@ from typing import Any, cast
 import torch
 from torch import Tensor, nn
 
-from spikeslab.errors import SpikeSlabWarning, check_choice, check_count, quoted
+from spikeslab.errors import check_choice, check_count, quoted
 from spikeslab.likelihoods import GaussianLikelihood
 from spikeslab.posterior.batch_norm import recalibrate
-from spikeslab.posterior.batched import BatchedForward
 from spikeslab.posterior.convergence import Convergence, converged
 from spikeslab.posterior.inference_data import inference_data
-from spikeslab.posterior.modes import predicting
-from spikeslab.posterior.prediction import Average, Prediction, floating, probabilities, weighted_mean
+from spikeslab.posterior.mean import mean_tensors
+from spikeslab.posterior.passes import Passes
+from spikeslab.posterior.prediction import Average, Prediction, floating, identity, probabilities, weighted_mean
 from spikeslab.posterior.samples import DiskSamples, MemorySamples, Samples, Tensors, named_tensors, snapshot
 from spikeslab.priors.spike_slab import SpikeSlab
 from spikeslab.samplers.base import Sampler
@@ -94,9 +93,9 @@ class Posterior:
         self.records: list[Record] = []
         self._likelihood = likelihood
         self._regression = likelihood is not None
-        self._link = link or (probabilities if likelihood is None else _identity)
+        link = link or (probabilities if likelihood is None else identity)
         self._sampler = sampler
-        self._batched = BatchedForward(model)
+        self._passes = Passes(model, link)
         self._samples: Samples = MemorySamples()
         if directory is not None:
             samples = DiskSamples.create(Path(directory), exist_ok)
@@ -130,7 +129,7 @@ class Posterior:
         if weight == 0.0:
             return False
         sigma = None if self._likelihood is None else self._likelihood.sigma
-        self._batched.forget()
+        self._passes.forget()
         self._samples.write(step, snapshot(self.model))
         # A sampler that was set back, after a crash, repeats steps whose samples are there: one stays of each step.
         self.records = [record for record in self.records if record.step != step]
@@ -171,27 +170,8 @@ class Posterior:
         :func:`~spikeslab.recalibrate`. A warning says when zeros differ.
         """
         self._check_not_empty()
-        last = self.tensors(-1)
-        mean = {name: torch.zeros_like(tensor, dtype=torch.float64) for name, tensor in last.items()}
-        ever_alive = {name: torch.zeros_like(tensor, dtype=torch.bool) for name, tensor in last.items()}
-        zeros = []
-        for index, weight in enumerate(self.weights.tolist()):
-            tensors = self.tensors(index)
-            for name, tensor in tensors.items():
-                mean[name].add_(tensor, alpha=weight)
-                ever_alive[name] |= tensor != 0
-            zeros.append(sum(int((tensor == 0).sum()) for tensor in tensors.values()))
-        common = sum(int((~alive).sum()) for alive in ever_alive.values())
-        if common < min(zeros):
-            warnings.warn(
-                f"the samples have different zeros, so their mean has {common} where each sample has at least "
-                f"{min(zeros)}: freeze the mask before collecting, or prune the mean again and recalibrate it.",
-                SpikeSlabWarning,
-                stacklevel=2,
-            )
-        return self._with_tensors(
-            {n: mean[n].to(last[n].dtype) if last[n].is_floating_point() else last[n] for n in last}
-        )
+        samples = ((self.tensors(index), weight) for index, weight in enumerate(self.weights.tolist()))
+        return self._with_tensors(mean_tensors(samples, last=self.tensors(-1)))
 
     def _with_tensors(self, tensors: Tensors) -> nn.Module:
         model = copy.deepcopy(self.model)
@@ -276,40 +256,9 @@ class Posterior:
             yield from values
 
     def _chunks(self, inputs: tuple[Any, ...], batch_size: int | None) -> Iterator[Tensor]:
-        """What the samples predict, (samples, batch, ...): as many at once as the memory allows."""
+        """What the samples predict, (samples, batch, ...), some of them at a time."""
         self._check_not_empty()
-        batches = list(_batches(inputs, batch_size))
-        steps = [record.step for record in self.records]
-        start = 0
-        while start < len(steps):
-            with torch.no_grad(), predicting(self.model) as modules:
-                count = self._batched.together(len(steps), batches[0])
-                values = self._together(steps[start : start + count], batches, modules)
-                if values is None:
-                    sample = self._samples.read(steps[start])
-                    outputs = [self._batched.run_one(sample, batch) for batch in batches]
-                    values = self._link(torch.cat(outputs)).unsqueeze(0)
-                    self._batched.possible &= count == 1
-            yield values
-            start += len(values)
-
-    def _together(self, steps: list[int], batches: list[tuple[Any, ...]], modules: list[nn.Module]) -> Tensor | None:
-        """The samples of some steps in one pass, or ``None`` where there is one or the model cannot do it."""
-        if len(steps) == 1:
-            return None
-        stack = self._batched.stack(steps, self._samples.read, modules)
-        try:
-            outputs = [self._batched.run(stack, batch) for batch in batches]
-            return self._link_each(outputs[0] if len(outputs) == 1 else torch.cat(outputs, dim=1))
-        # What vmap raises where it cannot, and a stacked_forward whose layers were changed.
-        except (RuntimeError, ValueError, TypeError, AttributeError, IndexError):
-            return None
-
-    def _link_each(self, outputs: Tensor) -> Tensor:
-        """The link of every sample, (samples, batch, ...); vmap takes longer than the links that are known."""
-        if self._link is _identity:
-            return outputs
-        return outputs.softmax(dim=2) if self._link is probabilities else torch.vmap(self._link)(outputs)
+        return self._passes.chunks([record.step for record in self.records], self._samples.read, inputs, batch_size)
 
     def recalibrate(self, batches: Iterable[Any]) -> None:
         """Replace each sample's batch-normalisation statistics by averages over ``batches`` of inputs.
@@ -321,7 +270,7 @@ class Posterior:
         self._check_not_empty()
         if iter(batches) is batches:
             raise TypeError("batches must be a list or a loader that can be run through again, but got an iterator.")
-        self._batched.forget()
+        self._passes.forget()
         for index, record in enumerate(self.records):
             model = self.sample(index)
             recalibrate(model, batches)
@@ -356,7 +305,7 @@ class Posterior:
         samples = DiskSamples(Path(directory))
         index = samples.read_index()
         if link is None and index["regression"]:
-            link = _identity
+            link = identity
         posterior = cls(
             model,
             index["burn_in"],
@@ -373,7 +322,7 @@ class Posterior:
     def sibling(self, index: Mapping[str, Any], samples: Samples) -> Posterior:
         """The posterior of another chain of the same model, from its :meth:`index` and its samples."""
         posterior = Posterior(
-            self.model, index["burn_in"], index["thin"], link=self._link, max_samples=index["max_samples"]
+            self.model, index["burn_in"], index["thin"], link=self._passes.link, max_samples=index["max_samples"]
         )
         posterior._take_over(index, samples)
         posterior._regression, posterior.weighting = index["regression"], index["weights"]
@@ -390,7 +339,7 @@ class Posterior:
         self.steps = index["steps"]
         self.records = [Record(**record) for record in index["samples"]]
         self._samples = samples
-        self._batched.forget()
+        self._passes.forget()
 
     def state_dict(self) -> dict[str, Any]:
         """Steps, records and samples; samples on disk are the paths of their files."""
@@ -403,7 +352,7 @@ class Posterior:
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Continue from a state: its samples replace those that are there."""
         records = [Record(**record) for record in state["records"]]
-        self._batched.forget()
+        self._passes.forget()
         for record, sample in zip(records, state["samples"], strict=True):
             self._samples.adopt(record.step, sample)
         kept = {record.step for record in records}
@@ -443,16 +392,3 @@ def _noises(values: Tensor, sigmas: Sequence[float | None]) -> Tensor:
     # Where a sample gives no probabilities there is no likelihood that would know.
     beyond = ((values < 0.0) | (values > 1.0)).flatten(1).any(1)
     return noises.masked_fill_(beyond.view(-1, *(1,) * (values.ndim - 1)), torch.nan) if bool(beyond.any()) else noises
-
-
-def _identity(outputs: Tensor) -> Tensor:
-    return outputs
-
-
-def _batches(inputs: tuple[Any, ...], size: int | None) -> Iterator[tuple[Any, ...]]:
-    if size is None:
-        yield inputs
-        return
-    rows = next(len(item) for item in inputs if isinstance(item, Tensor))
-    for start in range(0, rows, check_count("batch_size", size)):
-        yield tuple(item[start : start + size] if isinstance(item, Tensor) else item for item in inputs)

@@ -78,6 +78,11 @@ def floating(values: Tensor) -> Tensor:
     return values if values.is_floating_point() else values.to(torch.get_default_dtype())
 
 
+def identity(outputs: Tensor) -> Tensor:
+    """Outputs that are averaged as they are."""
+    return outputs
+
+
 def probabilities(outputs: Tensor) -> Tensor:
     """Softmax over dimension 1, the classes of ``F.cross_entropy``; right for logits and for log-probabilities."""
     return outputs.softmax(dim=1)
