@@ -363,6 +363,21 @@ def test_progress_is_plain_without_a_terminal(capsys: pytest.CaptureFixture[str]
     assert len(lines) == 2
 
 
+def test_plain_lines_say_how_long_the_rest_will_take(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("spikeslab.training.progress.LINE", 0.0)
+    run = training(None)
+    run.callbacks.append(ShowProgress("Digits"))
+    monkeypatch.setattr(type(run), "seconds", property(lambda self: 3.0 * self.steps))
+    run.run(steps=40)
+    lines = capsys.readouterr().err.splitlines()
+    assert lines[0].endswith("T 0.1")
+    assert lines[9].endswith(", 1 min 30 s left")
+    assert lines[38].endswith(", 3 s left")
+    assert "left" not in lines[39]
+
+
 def test_progress_is_a_bar_on_a_terminal(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.setattr("sys.stderr.isatty", lambda: True)
     monkeypatch.setenv("FORCE_COLOR", "1")

@@ -6,6 +6,7 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 from spikeslab.training.callbacks import Callback
+from spikeslab.training.duration import duration
 
 if TYPE_CHECKING:
     from rich.progress import Progress, TaskID
@@ -32,6 +33,7 @@ class ShowProgress(Callback):
         self._task: TaskID | None = None
         self._shown = float("-inf")
         self._loss: float | None = None
+        self._start = (0, 0.0)
 
     def begin(self, run: Training) -> None:
         """Open the bar, on a terminal."""
@@ -40,6 +42,7 @@ class ShowProgress(Callback):
             self._bar.start()
             self._task = self._bar.add_task(self.title, total=run.total_steps, completed=run.steps, numbers="")
         self._shown = float("-inf")
+        self._start = (run.steps, run.seconds)
 
     def after_step(self, run: Training) -> None:
         """Show the numbers, unless they were shown just now."""
@@ -64,7 +67,14 @@ class ShowProgress(Callback):
         if self._bar is not None and self._task is not None:
             self._bar.update(self._task, completed=run.steps, numbers=numbers)
         else:
-            print(f"{self.title}: step {run.steps:,} of {run.total_steps:,}, {numbers}", file=sys.stderr, flush=True)
+            line = f"{self.title}: step {run.steps:,} of {run.total_steps:,}, {numbers}{self._left(run)}"
+            print(line, file=sys.stderr, flush=True)
+
+    def _left(self, run: Training) -> str:
+        """How long the rest will take at the speed so far; nothing after the first step, which is never like others."""
+        steps, seconds = run.steps - self._start[0], run.seconds - self._start[1]
+        left = run.total_steps - run.steps
+        return f", {duration(seconds / steps * left)} left" if steps > 1 and left > 0 else ""
 
     def _numbers(self, run: Training) -> dict[str, str]:
         found: dict[str, Any] = {}

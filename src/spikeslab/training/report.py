@@ -19,6 +19,7 @@ from spikeslab.report.page import Block, Code, Facts, Grid, Page, Picture, Secti
 from spikeslab.report.plots import reliability_figure
 from spikeslab.report.tables import Column, Table
 from spikeslab.training.doctor import Level, examine, verdict
+from spikeslab.training.duration import duration
 from spikeslab.training.folder import CHECKPOINTS
 from spikeslab.training.report_figures import (
     LAYERS,
@@ -81,7 +82,7 @@ def _lead(facts: RunFacts) -> str:
     results += [f"{sparsity.values[-1]:.1%} of the weights zero"] if len(sparsity) else []
     results += [counted(sum(facts.samples.chains), "sample")] if facts.samples is not None else []
     found = f": {', '.join(results)}" if results else ""
-    return f"{did} in {_duration(run['seconds'])}{found}. {verdict(examine(facts))}"
+    return f"{did} in {duration(run['seconds'])}{found}. {verdict(examine(facts))}"
 
 
 def _final(facts: RunFacts, key: str) -> float | None:
@@ -94,18 +95,6 @@ def _final(facts: RunFacts, key: str) -> float | None:
 
 def _share(value: float) -> str:
     return f"{value:.1%}"
-
-
-def _duration(seconds: float) -> str:
-    """Seconds for people.
-
-    >>> _duration(12.34), _duration(754), _duration(9000)
-    ('12.3 s', '12 min 34 s', '2 h 30 min')
-    """
-    if seconds < 60:
-        return f"{seconds:.3g} s"
-    minutes, rest = divmod(round(seconds), 60)
-    return f"{minutes} min {rest} s" if minutes < 60 else f"{minutes // 60} h {minutes % 60} min"
 
 
 def _findings(facts: RunFacts) -> list[Block]:
