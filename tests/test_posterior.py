@@ -308,6 +308,7 @@ def test_mean_model_warns_where_the_samples_have_different_zeros(recwarn) -> Non
         "the samples have different zeros, so their mean has 1 where each sample has at least 2: freeze the mask "
         "before collecting, or prune the mean again and recalibrate it."
     ]
+    assert record[0].filename == __file__
 
 
 def test_tied_parameters_stay_tied(tmp_path) -> None:

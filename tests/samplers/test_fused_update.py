@@ -209,21 +209,59 @@ def test_nothing_has_moved_when_a_number_is_not_finite(cls, where) -> None:
 
 
 @every_sampler
-def test_a_weight_that_overflows_stops_the_next_step(cls) -> None:
-    param = nn.Parameter(torch.ones(3000))
-    sampler = cls([param], lr=100.0, num_data=10, temperature=0.0, seed=0, fused=True)
-    param.grad = torch.zeros(3000)
-    param.grad[2000] = torch.finfo(torch.float32).max
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_a_weight_that_overflows_stops_the_next_step(cls, dtype) -> None:
+    params = [nn.Parameter(torch.ones(100_000, dtype=other)) for other in (torch.float32, torch.float64)]
+    (param,) = (candidate for candidate in params if candidate.dtype is dtype)
+    sampler = cls(params, lr=100.0, num_data=10, temperature=0.0, seed=0, fused=True)
+    for each in params:
+        each.grad = torch.zeros_like(each)
+    param.grad[-1] = torch.finfo(dtype).max
     sampler.step()
-    assert param[2000] == -math.inf
-    param.grad = torch.zeros(3000)
+    assert param[-1] == -math.inf
+    param.grad[-1] = 0.0
     with pytest.raises(ss.NonFiniteError, match="the weight of"):
         sampler.step()
     assert sampler.steps == 1
     with torch.no_grad():
-        param[2000] = 0.0  # whoever repairs it may go on
+        param[-1] = 0.0  # whoever repairs it may go on
     sampler.step()
     assert sampler.steps == 2
+
+
+@every_sampler
+def test_weights_are_looked_at_after_a_step_that_was_broken_off(cls, monkeypatch) -> None:
+    param = nn.Parameter(torch.ones(3000))
+    sampler = cls([param], lr=0.1, num_data=10, seed=0, fused=True)
+    param.grad = torch.zeros(3000)
+    sampler.step()
+
+    def interrupted(work, count, threads, piece=0) -> list[bool]:
+        if piece:  # the check before the step
+            return [True]
+        param.data[7] = math.nan
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr("spikeslab.functional.parallel.run", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            sampler.step()
+    with pytest.raises(ss.NonFiniteError, match="the weight of"):
+        sampler.step()
+
+
+@every_sampler
+def test_parameters_made_in_inference_mode_have_no_version_and_still_move(cls) -> None:
+    with torch.inference_mode():
+        param = nn.Parameter(torch.ones(3000), requires_grad=False)
+        sampler = cls([param], lr=0.1, num_data=10, temperature=0.0, seed=0, fused=True)
+        for _ in range(3):
+            param.grad = torch.ones(3000)
+            sampler.step()
+        assert param.max() < 1.0
+        param[5] = math.nan
+        with pytest.raises(ss.NonFiniteError, match="the weight of"):
+            sampler.step()
 
 
 @every_sampler

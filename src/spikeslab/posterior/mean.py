@@ -34,7 +34,7 @@ def mean_tensors(samples: Iterable[tuple[Tensors, float]], last: Tensors) -> Ten
             f"the samples have different zeros, so their mean has {common} where each sample has at least "
             f"{min(zeros)}: freeze the mask before collecting, or prune the mean again and recalibrate it.",
             SpikeSlabWarning,
-            stacklevel=4,
+            stacklevel=4,  # who called mean_model, behind torch.no_grad's wrapper
         )
     return {
         name: mean[name].to(tensor.dtype) if tensor.is_floating_point() else tensor for name, tensor in last.items()

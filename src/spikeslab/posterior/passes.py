@@ -67,7 +67,7 @@ class Passes:
         """The samples of some steps in one pass, or ``None`` where there is one or the model cannot do it."""
         if len(steps) == 1:
             return None
-        stack = self.batched.stack(list(steps), read, modules)
+        stack = self.batched.stack(steps, read, modules)
         try:
             outputs = [self.batched.run(stack, batch) for batch in batches]
             return self._link_each(outputs[0] if len(outputs) == 1 else torch.cat(outputs, dim=1))

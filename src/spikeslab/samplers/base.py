@@ -126,7 +126,8 @@ class Sampler(Optimizer):
             closure: Reevaluates the model and returns the loss; optional.
 
         Raises:
-            NonFiniteError: If a gradient or weight is NaN or infinite; nothing has moved then.
+            NonFiniteError: If a gradient or weight is NaN or infinite; nothing has moved then. The fused update may
+                notice a weight that was written through ``.data`` or numpy, behind torch's back, one step later.
         """
         loss = None
         if closure is not None:

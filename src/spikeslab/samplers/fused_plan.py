@@ -89,8 +89,8 @@ class Plan:
         self.gradients: list[Tensor] = []  # keeps their memory alive until the kernels have run
         self.addresses: list[int] = []
         self.latents: list[tuple[int, int]] = []
-        self._moved: list[int] = []
-        self._finite = False
+        # Versions of the parameters after the last step, and whether that left them finite; None where nobody knows.
+        self._left: tuple[list[int], bool] | None = None
 
     def fits(self) -> bool:
         """Whether the parameters still lie in memory as they did: a model may be moved or change its format."""
@@ -105,17 +105,25 @@ class Plan:
         addresses = [param.data_ptr() for param in self.params]
         if addresses != self.addresses:
             self.table[:, WEIGHT] = self.addresses = addresses
-            self._moved = []
+            self._left = None
         self.table[:, GRADIENT] = [grad.data_ptr() for grad in self.gradients]
+
+    def moving(self) -> None:
+        """Note that the weights are about to change: a step that is broken off leaves them as nobody knows."""
+        self._left = None
 
     def moved(self, finite: bool) -> None:
         """Tell autograd that what it may have saved for a backward pass is gone, and note whether all is finite."""
         _increment_versions(self.params)
-        self._moved, self._finite = [param._version for param in self.params], finite
+        if not any(param.is_inference() for param in self.params):  # these have no version
+            self._left = [param._version for param in self.params], finite
 
     def weights_finite(self) -> bool | None:
-        """Whether the weights are finite, as the last step left them; ``None`` if somebody has changed them since."""
-        return self._finite if [param._version for param in self.params] == self._moved else None
+        """Whether the last step left the weights finite; ``None`` if somebody may have written to them since."""
+        if self._left is None:
+            return None
+        versions, finite = self._left
+        return finite if [param._version for param in self.params] == versions else None
 
     def set_moves(self, moves: list[Move], weight_decays: list[float], state: Any) -> None:
         """Write what the groups say, and the addresses of the buffers, which are zero at first."""
@@ -153,7 +161,7 @@ class Plan:
         ]
 
     def sparse_sums(self) -> list[LatentSums]:
-        """Sums over each sparse parameter."""
+        """Sums over each sparse parameter, in an order that depends on its number of blocks alone."""
         rows = [self.sums[blocks].sum(axis=0).tolist() for blocks in self.sparse_blocks]
         return [LatentSums(*row) if len(row) > 1 else LatentSums(rho=row[0]) for row in rows]
 

@@ -42,11 +42,13 @@ class ShowProgress(Callback):
             self._bar.start()
             self._task = self._bar.add_task(self.title, total=run.total_steps, completed=run.steps, numbers="")
         self._shown = float("-inf")
-        self._start = (run.steps, run.seconds)
+        self._loss = None
 
     def after_step(self, run: Training) -> None:
         """Show the numbers, unless they were shown just now."""
         value = run.last_loss
+        if self._loss is None:
+            self._start = (run.steps, run.seconds)  # the first step, which may compile, is not like the others
         self._loss = value if self._loss is None else 0.98 * self._loss + 0.02 * value
         if run.seconds - self._shown >= (LINE if self._bar is None else REFRESH):
             self._show(run)
@@ -71,10 +73,10 @@ class ShowProgress(Callback):
             print(line, file=sys.stderr, flush=True)
 
     def _left(self, run: Training) -> str:
-        """How long the rest will take at the speed so far; nothing after the first step, which is never like others."""
+        """How long the rest will take at the speed so far."""
         steps, seconds = run.steps - self._start[0], run.seconds - self._start[1]
         left = run.total_steps - run.steps
-        return f", {duration(seconds / steps * left)} left" if steps > 1 and left > 0 else ""
+        return f", {duration(seconds / steps * left)} left" if steps > 0 and left > 0 else ""
 
     def _numbers(self, run: Training) -> dict[str, str]:
         found: dict[str, Any] = {}
