@@ -20,6 +20,7 @@ TABLES = {
     "demo/digits": 99,
     "mnist/accuracy": 99,
     "fashion/accuracy": 99,
+    "cifar10/accuracy": 99,
     "bench/update-1": 99,
     "bench/step-1": 99,
     "theory/theorem1": 99,
@@ -32,7 +33,7 @@ def results(root: Path = ROOT) -> str:
     for name, rows in TABLES.items():
         text = (root / "results" / f"{name}.md").read_text(encoding="utf-8")
         body, _, made = text.rpartition("Made by ")
-        command = made.partition(";")[0]
+        command = made.rpartition("; the raw numbers")[0]
         table = [line for line in body.splitlines() if line.startswith("|")]
         for line in table[2 + rows :]:
             body = body.replace(f"{line}\n", "")
