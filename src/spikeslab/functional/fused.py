@@ -306,7 +306,7 @@ def update(like: Any, table: Any, factors: Any, sums: Any, seed: Any, step: Any,
                 _sghmc(w, g, noise, buffer, lr, momentum, std)
             else:
                 _sgld(w, g, noise, lr, std)
-        # Here, where the block is in the cache, it costs a third of what it would cost before the next step.
+        # Here, where the block is in the cache, rather than in a pass of its own before the next step.
         if _infinite(w):
             all_finite = False
         if is_smooth:
