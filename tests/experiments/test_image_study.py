@@ -15,7 +15,7 @@ from spikeslab.cli.app import run as run_cli
 from spikeslab.datasets.images import DIGITS, LOADERS, Images
 from spikeslab.experiments import image_runs, image_tables
 from spikeslab.experiments.image_predictions import Part, describe, read_predictions
-from spikeslab.experiments.image_recipes import RECIPES, paper_recipe, tuned_recipe
+from spikeslab.experiments.image_recipes import RECIPES, make_recipe, paper_recipe, tuned_recipe
 from spikeslab.experiments.image_runs import ImageRun, build, load_images, read_network, run_images, train
 from spikeslab.experiments.image_tables import Trained
 from spikeslab.priors import SA, Fixed
@@ -190,6 +190,18 @@ def test_samples_end_at_the_last_step_and_stay_in_the_later_part(recipe: str, st
     assert taken[-1] == steps
     assert len(taken) == min(steps, made.samples)
     assert burn_in >= min(math.floor(made.burn_in * steps), steps - made.samples) - 1
+
+
+def test_augmented_images_have_one_chain_with_all_epochs() -> None:
+    changed = make_recipe("tuned", "fashion", augment=True)
+    assert (changed.chains, changed.samples, changed.temperature) == (1, 16, 0.001)
+    assert replace(changed, chains=3, samples=8, temperature=0.02) == make_recipe("tuned", "fashion")
+    assert make_recipe("paper", "mnist", augment=True) == make_recipe("paper", "mnist") == paper_recipe("mnist")
+
+
+def test_an_unknown_recipe_is_refused() -> None:
+    with pytest.raises(ValueError, match=r"^name must be one of 'paper', 'tuned', but got 'best'\.$"):
+        make_recipe("best", "mnist")
 
 
 def test_the_tuned_learning_rate_has_fallen_when_samples_are_taken() -> None:

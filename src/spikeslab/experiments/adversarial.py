@@ -27,7 +27,7 @@ from torch import Tensor, nn
 from spikeslab.attacks import LogProbabilities, fgsm_direction, move, of_model, of_posterior, pgd
 from spikeslab.datasets.images import LOADERS
 from spikeslab.experiments.cells import Cell, CellFile, Record, run_cells
-from spikeslab.experiments.image_recipes import RECIPES
+from spikeslab.experiments.image_recipes import make_recipe
 from spikeslab.experiments.image_runs import NETWORK, RESULT, ImageRun, read_network, read_result
 from spikeslab.experiments.image_study import ImagePlan
 from spikeslab.metrics import entropy
@@ -90,7 +90,7 @@ class AdversarialPlan:
 
     def image_run(self, dataset: str, method: str) -> ImageRun:
         """The run whose network is attacked."""
-        return ImageRun(dataset, method, RECIPES[self.recipe](dataset), self.epochs, seed=self.seed)
+        return ImageRun(dataset, method, make_recipe(self.recipe, dataset), self.epochs, seed=self.seed)
 
     def folder(self, dataset: str, method: str) -> Path:
         """Where that run is."""

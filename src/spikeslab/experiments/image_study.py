@@ -11,7 +11,7 @@ from torch import Tensor
 from spikeslab.datasets.images import Images
 from spikeslab.experiments.image_figures import image_figures
 from spikeslab.experiments.image_predictions import read_predictions
-from spikeslab.experiments.image_recipes import RECIPES
+from spikeslab.experiments.image_recipes import make_recipe
 from spikeslab.experiments.image_runs import HELD_OUT, ImageRun, run_images
 from spikeslab.experiments.image_tables import Trained, accuracy_table, difference_table, uncertainty_table
 from spikeslab.report.figures import save
@@ -44,7 +44,7 @@ class ImagePlan:
         """The runs of each method and recipe, over seeds."""
         for recipe in self.recipes:
             for method in self.methods:
-                made = RECIPES[recipe](self.dataset)
+                made = make_recipe(recipe, self.dataset, augment=self.augment)
                 yield (
                     method,
                     recipe,
