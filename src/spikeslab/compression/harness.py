@@ -16,6 +16,7 @@ import numpy as np
 import torch
 from torch import nn
 
+from spikeslab.compression.distillation import taught
 from spikeslab.compression.evaluation import Evaluation
 from spikeslab.compression.history import History
 from spikeslab.compression.layers import Chosen, channel_followers, weight_names
@@ -209,6 +210,8 @@ class Compression:
             batch = first_batch(TRAIN, train_loader)
             validation = None if val_loader is None else [first_batch(VALIDATION, val_loader)]
             self.task = find_task(self._model, batch, loss)
+            lesson = taught(self.task, self._model, self.settings.distillation, self.settings.softening)
+            self._loss = lesson.loss_on(TRAIN)
             steps = self.epochs * count_batches(train_loader)
         self._problem = self._pose(self._model, names, followers, steps, count_rows(train_loader, num_data))
         self._check_reachable()
@@ -249,7 +252,7 @@ class Compression:
         with _preserved_randomness(), warnings.catch_warnings():
             warnings.simplefilter("ignore")  # the run will say it
             METHODS[self.method](problem)
-            loss = self.task.loss_on(TRAIN)(problem.model.train(), batch)
+            loss = self._loss(problem.model.train(), batch)
             if not loss.requires_grad:
                 raise BatchError("loss must return a tensor that has a gradient, but got one without.")
             if validation is not None:
@@ -291,7 +294,7 @@ class Compression:
             model,
             chain.sampler,
             self._data,
-            self.task.loss_on(TRAIN),
+            self._loss,
             callbacks=[callback for callback in callbacks if callback is not None],
         )
         training.run(steps=timeline.total, folder=self._place)

@@ -69,6 +69,9 @@ class Settings:
             paper's 0.75 goes half of the way.
         strength: Of the fixed penalties ``l1`` and ``l2``, in units of the mean loss; ``None`` takes the method's.
         mask_every: Steps between two masks of ``dpf``.
+        distillation: Share of the loss that is learnt from the dense network in place of the targets
+            (:mod:`spikeslab.compression.distillation`); it costs a forward pass of that network in each step.
+        softening: What the logits of both are divided by for that.
         prior: Arguments of the spike-and-slab prior that replace all of the above; :meth:`changed` changes them too.
     """
 
@@ -97,10 +100,12 @@ class Settings:
     omega_sum: float = 5.0
     strength: float | None = None
     mask_every: int = 16
+    distillation: float = 0.0
+    softening: float = 4.0
     prior: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        for name in ("lr", "weight_decay", "cooling"):
+        for name in ("lr", "weight_decay", "cooling", "softening"):
             check_number(name, getattr(self, name), "> 0")
         check_number("temperature", self.temperature, ">= 0")
         check_number("omega_sum", self.omega_sum, ">= 0")
@@ -108,6 +113,7 @@ class Settings:
         check_number("final_lr", self.final_lr, "[0, 1]")
         check_number("crest_lr", self.crest_lr, "[0, 1]")
         check_number("warmup", self.warmup, "[0, 1)")
+        check_number("distillation", self.distillation, "[0, 1]")
         for drop in self.drops:
             check_number("drops", drop, "(0, 1)")
         check_number("prune_until", self.prune_until, "(0, 1]")

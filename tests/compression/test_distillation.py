@@ -1,0 +1,119 @@
+"""The dense network as a teacher: the loss is what its formula says, and what is told is learnt."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+from small import batches, data, network
+from torch import nn
+from torch.nn import functional as F
+
+from spikeslab.compression import Settings, compress
+from spikeslab.compression.distillation import softened_divergence, taught
+from spikeslab.compression.tasks import REGRESSION, Task, classify, find_task, regress
+from spikeslab.training import Callback, TensorBatches, Training
+
+SHARE, SOFTENING = 0.3, 2.5
+
+
+def test_the_divergence_is_that_of_softened_probabilities() -> None:
+    logits, told = torch.randn(2, 5, 7, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    q, p = (each.div(SOFTENING).softmax(dim=1) for each in (told, logits))
+    expected = SOFTENING**2 * (q * (q / p).log()).sum(dim=1).mean()
+    torch.testing.assert_close(softened_divergence(logits, told, SOFTENING), expected)
+
+
+def test_a_large_softening_compares_centred_logits() -> None:
+    logits, told = torch.randn(2, 5, 7, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
+    expected = 0.5 * (logits - told).var(dim=1, correction=0).mean()
+    torch.testing.assert_close(softened_divergence(logits, told, 1e4), expected, rtol=1e-3, atol=0.0)
+
+
+def test_labels_within_a_row_count_alike() -> None:
+    logits, told = torch.randn(2, 3, 4, 6, generator=torch.Generator().manual_seed(2))
+    flat = [each.transpose(1, 2).reshape(-1, 4) for each in (logits, told)]
+    torch.testing.assert_close(softened_divergence(logits, told, 3.0), softened_divergence(*flat, 3.0))
+
+
+def test_targets_and_teacher_have_their_shares_in_a_classification() -> None:
+    dense, sparse, (x, y) = network(), nn.Linear(4, 2), data()
+    told = dense.eval()(x)
+    lesson = taught(find_task(dense, (x, y), None), dense.train(), SHARE, SOFTENING)
+    expected = 0.7 * F.cross_entropy(sparse(x), y) + 0.3 * softened_divergence(sparse(x), told, SOFTENING)
+    torch.testing.assert_close(lesson.loss(sparse, (x, y)), expected)
+
+
+def test_targets_and_teacher_have_their_shares_in_a_regression() -> None:
+    dense, sparse, x = nn.Linear(4, 1), nn.Linear(4, 1), data()[0]
+    y = x[:, 0]
+    lesson = taught(Task(REGRESSION, regress), dense, SHARE, SOFTENING)
+    expected = 0.7 * F.mse_loss(sparse(x), y[:, None]) + 0.3 * F.mse_loss(sparse(x), dense(x))
+    torch.testing.assert_close(lesson.loss(sparse, (x, y)), expected)
+
+
+def test_the_teacher_stays_as_it_was_and_gets_no_gradient() -> None:
+    dense, (x, y) = network().train(), data()
+    lesson = taught(find_task(dense, (x, y), None), dense, 1.0, 1.0)
+    before = lesson.loss(network().eval(), (x, y)).item()
+    assert before == pytest.approx(0.0, abs=1e-6), "a network that is its own teacher has nothing to learn"
+    lesson.loss(dense, (x, y)).backward()
+    assert lesson.loss(network().eval(), (x, y)).item() == before, "dense's new statistics are not the teacher's"
+
+
+def test_without_a_share_nothing_changes() -> None:
+    task = Task("classification", classify)
+    assert taught(task, network(), 0.0, 4.0) is task
+
+
+def test_what_the_teacher_says_is_learnt_against_the_labels() -> None:
+    dense, x = network(), data()[0]
+    told = dense.eval()(x).argmax(dim=1)
+    train = TensorBatches(x, 1 - told, batch_size=16, seed=2)
+    settings = Settings(distillation=1.0, samples=2, lr=0.02)
+    result = compress(dense, train, sparsity=0.2, epochs=20, settings=settings, progress=False)
+    assert (result.model(x).argmax(dim=1) == told).float().mean() > 0.75
+
+
+class Crash(Callback):
+    """Ends the run after a step."""
+
+    def after_step(self, run: Training) -> None:
+        if run.steps == 9:
+            raise RuntimeError("a crash")
+
+
+def test_a_run_with_a_teacher_goes_on_to_the_same_bits(tmp_path: Path) -> None:
+    def done(name: str, *callbacks: Callback) -> dict:
+        options = {"settings": Settings(distillation=0.5, samples=2), "folder": tmp_path / name, "resume": True}
+        result = compress(network(), batches(), sparsity=0.5, epochs=4, progress=False, callbacks=callbacks, **options)
+        return result.model.state_dict()
+
+    with pytest.raises(RuntimeError, match=r"^a crash$"):
+        done("broken", Crash())
+    whole, broken = done("whole"), done("broken")
+    assert all(torch.equal(whole[name], broken[name]) for name in whole)
+    with pytest.raises(ValueError, match=r"distillation was 0\.5 and is now 0\.0"):
+        compress(
+            network(), batches(), sparsity=0.5, epochs=4, progress=False, samples=2, folder=tmp_path / "whole",
+            resume=True,
+        )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"distillation": 1.5}, r"^distillation must be a number in \[0, 1\], but got 1\.5\.$"),
+        ({"softening": 0.0}, r"^softening must be a number > 0, but got 0\.0\.$"),
+    ],
+)
+def test_bad_settings(settings: dict[str, float], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        Settings(**settings)
+
+
+def test_a_loss_of_ones_own_has_no_teacher() -> None:
+    message = r"^distillation must be 0 where a loss is given, which decides what is learnt, but got 0\.5\.$"
+    with pytest.raises(ValueError, match=message):
+        compress(network(), batches(), loss=classify, settings=Settings(distillation=0.5), progress=False)
