@@ -61,6 +61,18 @@ def test_the_error_of_a_bin_shrinks_with_its_rows():
     assert 8 < lengths[0] / lengths[1] < 10
 
 
+def test_bins_with_few_rows_may_be_left_out(predictions):
+    curve = reliability_curve(*predictions)
+    fewest = int(curve.count[curve.count > 0].min()) + 1
+    left, right = plots.reliability_figure({"one": curve}, fewest=fewest).axes
+    shown = curve.count >= fewest
+    assert 0 < int(shown.sum()) < int((curve.count > 0).sum())
+    assert np.array_equal(left.lines[1].get_ydata(), curve.accuracy[shown].numpy())
+    assert len(left.collections[0].get_segments()) == int(shown.sum())
+    assert left.get_title(loc="left") == f"accuracy ± standard error, bins of ≥ {fewest} rows"
+    assert right.patches[0].get_data()[0].tolist() == pytest.approx((curve.count / 400).tolist())
+
+
 def test_selective_accuracy(predictions):
     probabilities, labels = predictions
     coverages = torch.linspace(0.1, 1.0, 10)
@@ -86,7 +98,7 @@ def test_bars_and_their_errors():
     spans = [collection.get_segments()[0][:, 1].tolist() for collection in error.collections]
     assert spans == [[6.75, 7.75], [5.75, 6.25]]
     assert not nll.collections
-    assert [text.get_text() for text in nll.texts] == ["0.25", "0.2"]
+    assert [text.get_text() for text in nll.texts] == ["0.250", "0.200"]
 
 
 def test_histograms_of_own_and_foreign_inputs():
@@ -113,6 +125,9 @@ def test_curves_of_detection_and_their_areas():
     }
     figure = plots.detection_figure(scores)
     roc, recall = figure.axes
+    assert roc.get_xscale() == "log"
+    assert roc.get_xlim() == (1 / 200, 1.0)
+    assert recall.get_ylim() == pytest.approx((150 / 350 - 0.01, 1.01))
     shown = [line for line in roc.lines if not line.get_label().startswith("_")]
     for line, other, label, (name, pair) in zip(shown, recall.lines, legend(figure), scores.items(), strict=True):
         curves, found = detection_curves(*pair), detection(*pair)

@@ -95,6 +95,7 @@ def write_plan(plan: ImagePlan, runs: list[Trained], labels: Tensor, out: Path) 
     origin = Run(plan.command, plan.seeds[0])
     files = [path for name, table in made.items() for path in table.write(out / f"{stem}{name}", origin)]
     for recipe in plan.recipes:
-        figures = image_figures(plan.dataset, [run for run in runs if run.recipe == recipe], labels)
+        about = f"{recipe} settings, {plan.epochs} epochs{', augmented images' if plan.augment else ''}"
+        figures = image_figures(plan.dataset, [run for run in runs if run.recipe == recipe], labels, about)
         files += [save(figure, out / f"{stem}{recipe}-{name}.png") for name, figure in figures.items()]
     return list(made.values()), files

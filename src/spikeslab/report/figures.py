@@ -69,6 +69,11 @@ def without_y_axis(axes: Axes) -> None:
     axes.spines["left"].set_visible(False)
 
 
+def entitle(figure: Figure, title: str) -> None:
+    """Say above all panels what the figure is about."""
+    figure.suptitle(title, x=0.005, ha="left", fontsize=10.5)
+
+
 def png(figure: Figure) -> bytes:
     """A PNG without a date, so that equal figures are equal files.
 

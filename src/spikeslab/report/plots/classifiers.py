@@ -58,36 +58,45 @@ def draw_diagonal(axes: Axes) -> None:
     axes.axline((0.0, 0.0), slope=1.0, color=GREY, linewidth=0.8, zorder=0)
 
 
-def reliability_figure(curves: Mapping[str, Reliability], colours: Mapping[str, str] | None = None) -> Figure:
+def reliability_figure(
+    curves: Mapping[str, Reliability], colours: Mapping[str, str] | None = None, fewest: int = 1
+) -> Figure:
     """Draw accuracy against confidence, ± one standard error, beside the share of rows in each bin.
 
     Args:
         curves: Results of :func:`~spikeslab.metrics.reliability_curve`, by the name of the model.
         colours: Colour of each model.
+        fewest: Rows that a bin must hold for its accuracy to be drawn.
     """
     with style():
         figure = Figure(figsize=(WIDTH, 3.8), layout="constrained")
         left, right = figure.subplots(1, 2, sharex=True)
         draw_diagonal(left)
         for name, curve, colour in coloured(curves, colours):
-            draw_reliability(left, curve, colour, name)
-            _draw_errors(left, curve, colour)
+            draw_reliability(left, curve, colour, name, fewest)
+            _draw_errors(left, curve, colour, fewest)
             share = array(curve.count / curve.count.sum())
             edges = np.linspace(0.0, 1.0, len(share) + 1)
             right.stairs(share, edges, color=colour, linewidth=1.6)
         left.set(xlim=(0.0, 1.02), ylim=(-0.02, 1.02))
-        left.set_title("accuracy, ± one standard error")
+        left.set_title("accuracy ± standard error" + (f", bins of ≥ {fewest} rows" if fewest > 1 else ""))
         right.set_title("share of the rows, log scale")
         right.set_yscale("log")  # nearly all rows of a good model are in one bin
         right.set_ylim(0.5 / max(int(curve.count.sum()) for curve in curves.values()), 1.0)
-        right.yaxis.set_major_formatter(lambda share, _: f"{100 * share:g}%")
-        figure.supxlabel("confidence: probability of the predicted class", fontsize=10)
-        figure.legend(*left.get_legend_handles_labels(), loc="outside upper center", ncols=4)
+        right.yaxis.set_major_formatter(percent)
+        for axes in (left, right):
+            axes.set_xlabel("confidence: probability of the predicted class")
+        figure.legend(*left.get_legend_handles_labels(), loc="outside lower center", ncols=4)
     return figure
 
 
-def _draw_errors(axes: Axes, curve: Reliability, colour: str) -> None:
-    filled = curve.count > 0
+def percent(share: float, _: int | None = None) -> str:
+    """A share on a logarithmic axis, with as many digits as it needs."""
+    return f"{100 * share:g}%"
+
+
+def _draw_errors(axes: Axes, curve: Reliability, colour: str, fewest: int) -> None:
+    filled = curve.count >= fewest
     accuracy, rows = curve.accuracy[filled], curve.count[filled]
     shrunk = (accuracy * rows + 1.0) / (rows + 2.0)  # a bin with one row, right or wrong, is not certain
     error = (shrunk * (1.0 - shrunk) / (rows + 2.0)).sqrt()
@@ -146,7 +155,9 @@ def scores_figure(scores: Mapping[str, Mapping[str, Estimate]], colours: Mapping
     return figure
 
 
-def draw_bars(axes: Axes, title: str, estimates: Sequence[Estimate], colours: Sequence[str], spec: str = ".3g") -> None:
+def draw_bars(
+    axes: Axes, title: str, estimates: Sequence[Estimate], colours: Sequence[str], spec: str = "#.3g"
+) -> None:
     """Draw a bar from zero for each model, its value above it."""
     tops = [estimate.mean + (estimate.error or 0.0) for estimate in estimates]
     axes.bar(range(len(estimates)), [estimate.mean for estimate in estimates], color=colours, width=0.72)
@@ -154,7 +165,9 @@ def draw_bars(axes: Axes, title: str, estimates: Sequence[Estimate], colours: Se
         if estimate.error is not None:
             axes.errorbar(position, estimate.mean, yerr=estimate.error, color=INK, elinewidth=1.0, capsize=3)
         label = format(estimate.mean, spec)
-        axes.annotate(label, (position, top), xytext=(0, 2), textcoords="offset points", ha="center", va="bottom")
+        axes.annotate(
+            label, (position, top), xytext=(0, 2), textcoords="offset points", ha="center", va="bottom", fontsize=9
+        )
     axes.set_title(title)
     axes.set_xticks([])
     axes.set_ylim(0.0, 1.12 * max(tops))

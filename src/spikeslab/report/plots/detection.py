@@ -13,7 +13,7 @@ from torch import Tensor
 
 from spikeslab.metrics import detection, detection_curves
 from spikeslab.report.figures import BLUE, GREY, VERMILION, WIDTH, style
-from spikeslab.report.plots.classifiers import array, coloured
+from spikeslab.report.plots.classifiers import array, coloured, percent
 
 BINS = 40
 
@@ -37,14 +37,19 @@ def uncertainty_figure(scores: Mapping[str, tuple[Tensor, Tensor]], own: str, fo
                 axes.stairs(share, edges, color=colour, fill=True, alpha=0.25)
                 axes.stairs(share, edges, color=colour, label=label)
             axes.set_xlim(0.0, float(edges[-1]))
+            axes.set_yscale("log")  # nearly all own inputs are in the first bin
+            axes.set_ylim(0.5 / max(len(values) for values in pair), 1.0)
+            axes.yaxis.set_major_formatter(percent)
             axes.set_xlabel(f"{name}, nats")
-        panels[0].set_ylabel("share of the inputs")
-        figure.legend(*panels[0].get_legend_handles_labels(), loc="outside upper center", ncols=2)
+        panels[0].set_ylabel("share of the inputs, log scale")
+        figure.legend(*panels[0].get_legend_handles_labels(), loc="outside lower center", ncols=2)
     return figure
 
 
 def detection_figure(scores: Mapping[str, tuple[Tensor, Tensor]], colours: Mapping[str, str] | None = None) -> Figure:
     """Draw the ROC and the precision-recall curve of each score that shall be higher for foreign inputs.
+
+    The false alarms of the ROC have a logarithmic axis: what matters of a good score is how few they are.
 
     Args:
         scores: Scores of own and foreign inputs, by the name of the model or of the score.
@@ -53,17 +58,22 @@ def detection_figure(scores: Mapping[str, tuple[Tensor, Tensor]], colours: Mappi
     with style():
         figure = Figure(figsize=(WIDTH, 4.4), layout="constrained")
         roc, recall = figure.subplots(1, 2)
-        roc.axline((0.0, 0.0), slope=1.0, color=GREY, linewidth=0.8, zorder=0)
+        fewest = 1.0 / max(len(own) for own, _ in scores.values()) if scores else 1.0
+        guess = np.geomspace(fewest, 1.0, 100)
+        roc.plot(guess, guess, color=GREY, linewidth=0.8, zorder=0)
         for name, (own, foreign), colour in coloured(scores, colours):
             curves, found = detection_curves(own, foreign), detection(own, foreign)
             label = f"{name}: AUROC {found.auroc:.3f}, AUPR {found.aupr:.3f}, FPR95 {found.fpr95:.3f}"
             roc.plot(array(curves.false_positive), array(curves.true_positive), color=colour, label=label)
             recall.plot(array(curves.recall), array(curves.precision), color=colour)
         roc.set_title("ROC")
-        roc.set(xlabel="own inputs called foreign", ylabel="foreign inputs called foreign")
+        roc.set(xlabel="own inputs called foreign, log scale", ylabel="foreign inputs called foreign")
+        roc.set_xscale("log")
+        roc.set(xlim=(fewest, 1.0), ylim=(0.0, 1.01))
+        roc.xaxis.set_major_formatter(percent)
         recall.set_title("precision and recall")
         recall.set(xlabel="recall: foreign inputs called foreign", ylabel="precision")
-        for axes in (roc, recall):
-            axes.set(xlim=(-0.01, 1.01), ylim=(-0.01, 1.01), aspect="equal")
+        chance = min(len(foreign) / (len(own) + len(foreign)) for own, foreign in scores.values())
+        recall.set(xlim=(0.0, 1.01), ylim=(chance - 0.01, 1.01))
         figure.legend(*roc.get_legend_handles_labels(), loc="outside lower center")
     return figure
