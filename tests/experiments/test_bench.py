@@ -94,7 +94,9 @@ def test_a_turn_of_many_calls_begins_with_one_that_does_not_count(monkeypatch):
 def test_without_numba_a_table_says_so(monkeypatch):
     monkeypatch.setattr(update, "is_installed", lambda package: package != "numba")
     monkeypatch.setattr(timing, "_clocked", lambda run, calls: 1.0)
+    monkeypatch.setattr(scaling, "is_installed", lambda package: package != "numba")
     assert update.run(Plan(1)).tables["update"].notes[-1] == timing.UNFUSED
+    assert scaling.run(Plan(1, quick=True)).tables["scaling"].notes[-1] == timing.UNFUSED
 
 
 def test_the_second_core_is_measured_with_the_paper_s_network():

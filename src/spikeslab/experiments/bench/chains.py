@@ -28,7 +28,8 @@ def run(plan: Plan) -> Findings:
     torch.manual_seed(plan.seed)
     x, y = torch.randn(CHAINS, ROWS, FEATURES), torch.randn(CHAINS, ROWS, 1)
     candidates = {
-        ONE: _one_chain(x[0].clone(), y[0].clone(), plan.seed),
+        ONE: _one_chain(x[0].clone(), y[0].clone(), plan.seed, fused=None),
+        "one chain, fused=False": _one_chain(x[0].clone(), y[0].clone(), plan.seed, fused=False),
         f"{CHAINS} stacked chains, MLP": _stacked(lambda: MLP(FEATURES), x, y, plan.seed),
         f"{CHAINS} stacked chains, torch.vmap": _stacked(_plain, x, y, plan.seed),
     }
@@ -51,10 +52,10 @@ def _plain() -> nn.Module:
     return nn.Sequential(nn.Linear(FEATURES, 50), nn.ReLU(), nn.Linear(50, 1))
 
 
-def _one_chain(x: torch.Tensor, y: torch.Tensor, seed: int) -> Callable[[], None]:
+def _one_chain(x: torch.Tensor, y: torch.Tensor, seed: int, *, fused: bool | None) -> Callable[[], None]:
     model = MLP(FEATURES)
     prior = SpikeSlab(select_weights(model, "*.weight"), **PRIOR)
-    sampler = SGHMC(model.parameters(), lr=1e-6, num_data=NUM_DATA, prior=prior, seed=seed)
+    sampler = SGHMC(model.parameters(), lr=1e-6, num_data=NUM_DATA, prior=prior, seed=seed, fused=fused)
     return _step(model, sampler, GaussianLikelihood(prior), x, y)
 
 

@@ -15,7 +15,8 @@ from torch.optim import SGD, Adam, Optimizer
 
 from spikeslab.errors import counted
 from spikeslab.experiments.bench.optimizers import LR, SGD_NAME, PlainSGLD, spike_slab
-from spikeslab.experiments.bench.timing import HOW, Findings, Plan, Times, measure, use_threads
+from spikeslab.experiments.bench.timing import HOW, UNFUSED, Findings, Plan, Times, measure, use_threads
+from spikeslab.experiments.packages import is_installed
 from spikeslab.report.tables import Cell, Column, Table
 from spikeslab.samplers import SGHMC, SGLD
 
@@ -165,6 +166,8 @@ def _cost_table(by_size: dict[int, Times], names: list[str], plan: Plan) -> Tabl
     if left_out:
         why = "this is a quick look" if plan.quick else "memory was short"
         notes.append(f"Left out, since {why}: {' and '.join(left_out)} parameters.")
+    if not is_installed("numba"):
+        notes.append(UNFUSED)
     title = f"Time of an update against the number of parameters, {plan.words}"
     return Table(title, columns, rows, notes, _raw(by_size))
 
