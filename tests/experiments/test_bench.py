@@ -99,6 +99,14 @@ def test_without_numba_a_table_says_so(monkeypatch):
     assert scaling.run(Plan(1, quick=True)).tables["scaling"].notes[-1] == timing.UNFUSED
 
 
+def test_without_matplotlib_a_table_says_so_and_nothing_measured_is_lost(monkeypatch):
+    monkeypatch.setattr(scaling, "is_installed", lambda package: package != "matplotlib")
+    monkeypatch.setattr(timing, "_clocked", lambda run, calls: 1.0)
+    findings = scaling.run(Plan(1, quick=True))
+    assert findings.figure is None
+    assert findings.tables["scaling"].notes[-1] == "matplotlib was not installed where this ran: there is no figure."
+
+
 def test_the_second_core_is_measured_with_the_paper_s_network():
     assert scaling._threaded_sizes(quick=False) == [681_500, 10**7]
     assert scaling._threaded_sizes(quick=True) == [681_500]

@@ -49,7 +49,7 @@ def run(plan: Plan) -> Findings:
         "threads": _thread_table(by_thread, threads, plan),
         "memory": memory_table(plan.seed),
     }
-    return Findings(tables, _figure(by_size, by_thread, threads))
+    return Findings(tables, _figure(by_size, by_thread, threads) if is_installed("matplotlib") else None)
 
 
 def slope(by_size: dict[int, Times], name: str) -> float | None:
@@ -166,6 +166,8 @@ def _cost_table(by_size: dict[int, Times], names: list[str], plan: Plan) -> Tabl
     if left_out:
         why = "this is a quick look" if plan.quick else "memory was short"
         notes.append(f"Left out, since {why}: {' and '.join(left_out)} parameters.")
+    if not is_installed("matplotlib"):
+        notes.append("matplotlib was not installed where this ran: there is no figure.")
     if not is_installed("numba"):
         notes.append(UNFUSED)
     title = f"Time of an update against the number of parameters, {plan.words}"
