@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import argparse
 import json
-from dataclasses import fields, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -27,19 +27,14 @@ SHOWN = ("lr", "sampling_lr", "crest_lr", "temperature", "v0", "v1", "weight_dec
 
 def changed(recipe: Recipe, changes: list[str]) -> Recipe:
     """The recipe with settings changed, each as NAME=VALUE."""
-    kinds = {field.name: type(getattr(recipe, field.name)) for field in fields(recipe)}
+    # What a trial's folder and row do not name must not differ between trials.
+    kinds = {name: type(getattr(recipe, name)) for name in SHOWN}
     given = dict(change.split("=", 1) for change in changes)
     unknown = sorted(given.keys() - kinds.keys())
     if unknown:
         raise SystemExit(f"--set must name one of {', '.join(kinds)}, but got {unknown[0]}.")
     values: dict[str, Any] = {
-        name: None
-        if text == "none"
-        else int(text)
-        if kinds[name] is int
-        else text
-        if kinds[name] is str
-        else float(text)
+        name: None if text == "none" else int(text) if kinds[name] is int else float(text)
         for name, text in given.items()
     }
     return replace(recipe, **values)

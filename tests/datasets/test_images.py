@@ -16,7 +16,7 @@ import pytest
 import torch
 
 from spikeslab.datasets import images, published
-from spikeslab.datasets.images import idx, load_cifar10, load_mnist
+from spikeslab.datasets.images import idx, load_cifar10, load_fashion, load_mnist
 from spikeslab.datasets.published import DataError, Published, read_published
 
 CONTENT = {"a-ubyte": b"first" * 50, "b-ubyte": b"second" * 40}
@@ -165,6 +165,21 @@ def test_idx_and_cifar_files_are_decoded(monkeypatch: pytest.MonkeyPatch) -> Non
     data = load_cifar10()
     assert data.x_train[1, 2, 31, 30] == record[1, 1 + 2 * 1024 + 31 * 32 + 30]
     assert data.y_train[:2].tolist() == [3, 9]
+
+
+@pytest.mark.parametrize(("load", "name"), [(load_mnist, "7"), (load_fashion, "sneaker")])
+def test_images_and_labels_keep_their_places(load, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    def file(rows: int, first: int, *shape: int) -> bytes:
+        sizes = b"".join(size.to_bytes(4, "big") for size in (rows, *shape))
+        return bytes([0, 0, 8, 1 + len(shape)]) + sizes + bytes([first]) * (rows * 28 ** len(shape))
+
+    contents = [file(3, 10, 28, 28), file(3, 7), file(2, 20, 28, 28), file(2, 1)]
+    monkeypatch.setattr(images, "read_published", lambda source, _: dict(zip(source.digests, contents, strict=True)))
+    data = load()
+    assert (data.x_train.shape, data.x_test.shape) == ((3, 1, 28, 28), (2, 1, 28, 28))
+    assert (int(data.x_train[0, 0, 0, 0]), int(data.x_test[0, 0, 0, 0])) == (10, 20)
+    assert (data.y_train.tolist(), data.y_test.tolist()) == ([7, 7, 7], [1, 1])
+    assert data.classes[7].lower() == name
 
 
 def test_held_out_images_are_the_same_each_time_and_apart_from_the_rest() -> None:

@@ -223,6 +223,15 @@ def test_samples_are_taken_in_the_troughs_of_waves() -> None:
 def test_dropout_drops_in_its_baseline_only() -> None:
     rates = {method: build(small_run(method), 40, None).model.dropout.p for method in image_runs.METHODS}
     assert rates == {"vanilla": 0.0, "dropout": 0.5, "sghmc": 0.0, "sghmc-sa": 0.0}
+    augmented = [replace(small_run(method), augment=True) for method in image_runs.METHODS]
+    assert [build(run, 40, None).model.hidden_dropout.p for run in augmented] == [0.0, 0.5, 0.0, 0.0]
+
+
+@pytest.mark.parametrize("augment", [False, True])
+def test_networks_are_trained_with_channels_last(augment: bool) -> None:
+    model = build(replace(small_run("vanilla"), augment=augment), 40, None).model
+    assert model.conv2.weight.is_contiguous(memory_format=torch.channels_last)
+    assert not model.conv2.weight.is_contiguous()
 
 
 def trained(method: str, right: list[list[bool]], samples: bool) -> Trained:
@@ -308,6 +317,21 @@ def test_the_command_writes_its_tables_and_goes_on(
     assert "go on with --resume, or choose another" in capsys.readouterr().err
     assert run_cli(command(tmp_path, "--methods", "vanilla,sghmc-sa", "--resume")) == 0
     assert (tmp_path / "accuracy.json").read_text() == first
+
+
+def test_augmented_runs_and_several_seeds_have_files_of_their_own(tmp_path: Path, loaders: None) -> None:
+    options = ("--methods", "sghmc-sa")
+    assert run_cli(command(tmp_path, *options)) == 0
+    plain = (tmp_path / "accuracy.json").read_text()
+    assert run_cli(command(tmp_path, *options, "--augment", "--seeds", "2", "--resume")) == 0
+    assert (tmp_path / "accuracy.json").read_text() == plain
+    table = json.loads((tmp_path / "augmented-accuracy.json").read_text())
+    assert table["run"]["command"].endswith("--seeds 2 --augment --held-out 40")
+    assert {path.name for path in tmp_path.glob("sghmc-sa-*")} == {
+        "sghmc-sa-tuned-1-seed0",
+        "sghmc-sa-tuned-augmented-1-seed0",
+        "sghmc-sa-tuned-augmented-1-seed1",
+    }
 
 
 @pytest.mark.parametrize(

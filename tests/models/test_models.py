@@ -51,6 +51,14 @@ def test_resnet_refuses_other_depths() -> None:
         ResNet(18)
 
 
+def test_the_names_of_resnet20_are_those_of_public_files() -> None:
+    names = set(resnet20().state_dict())
+    block = {f"layer2.0.{part}" for part in ("conv1.weight", "bn1.running_var", "conv2.weight", "bn2.bias")}
+    shortcut = {"layer2.0.downsample.0.weight", "layer2.0.downsample.1.weight"}
+    assert names >= {"conv1.weight", "bn1.num_batches_tracked", "fc.weight", "fc.bias"} | block | shortcut
+    assert not any("downsample" in name for name in names if not name.startswith(("layer2.0.", "layer3.0.")))
+
+
 def test_the_public_resnet20_loads_strictly() -> None:
     folder = os.environ.get("SPIKESLAB_DATA")
     path = Path(folder or ".") / "cifar10" / "resnet20_dense.safetensors"
@@ -74,3 +82,23 @@ def test_dropout_drops_the_hidden_units_after_the_first_full_layer() -> None:
     rest = float((seen["after"] == 0).double().mean())
     assert zeros["after"] == pytest.approx(rest + 0.5 * (1 - rest), abs=0.03)
     assert zeros["before"] == float((seen["before"] == 0).double().mean())
+
+
+@pytest.mark.parametrize(
+    ("rates", "hidden", "layer", "rate"),
+    [((0.4, 0.0), 0.0, "conv2", 0.4), ((0.0, 0.4), 0.0, "fc1", 0.4), ((0.0, 0.0), 0.5, "fc2", 0.5)],
+)
+def test_batch_norm_cnn_drops_behind_both_poolings_and_the_first_full_layer(
+    rates: tuple[float, float], hidden: float, layer: str, rate: float
+) -> None:
+    model = BatchNormCNN(rates, hidden)
+    seen = {}
+    for name in ("conv2", "fc1", "fc2"):
+        model.get_submodule(name).register_forward_pre_hook(lambda _, x, name=name: seen.update({name: x[0] != 0}))
+    images = torch.rand(64, 1, 28, 28)
+    model.bn1.eval()  # the same statistics in both passes
+    model.eval()(images)
+    units = int(seen[layer].sum())
+    model.train().bn1.eval()
+    model(images)
+    assert int(seen[layer].sum()) == pytest.approx((1.0 - rate) * units, rel=0.05)
