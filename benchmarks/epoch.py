@@ -138,7 +138,8 @@ def table(times: Times, threads: int) -> Table:
         f"2-Conv-2-FC CNN with 681,506 parameters, prior on 627,200, batch {BATCH}, channels last. Medians over "
         f"{len(times[BARE])} rounds, in which each takes one step in turn, of the ratio to the bare step of the same "
         "round; the last but one column has the ratio of the least times instead. The control is the same loop as the "
-        "first: its distance from 1 is the error of the others.",
+        "first: its distance from 1 is the error of the others. Samples, evaluations, log and checkpoints are no part "
+        "of it.",
     )
     return Table(title, columns, rows, notes)
 
