@@ -4,16 +4,12 @@ from __future__ import annotations
 
 import copy
 import os
-import random
 import warnings
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-import torch
 from torch import nn
 
 from spikeslab.compression.distillation import taught
@@ -38,7 +34,7 @@ from spikeslab.training import Callback, Collect, Evaluate, Every, RunFolder, Sh
 from spikeslab.training.folder import CHECKPOINTS, RECORD
 from spikeslab.training.lock import NAME as LOCK
 from spikeslab.training.loop import Loss
-from spikeslab.training.randomness import randomness, restore_randomness
+from spikeslab.training.randomness import preserved_randomness, seed_everything
 from spikeslab.training.run_reader import POSTERIOR
 
 TRAIN, VALIDATION = "train_loader", "val_loader"
@@ -73,6 +69,7 @@ def compress(
 ) -> Compressed:
     """Make a trained network sparse, and sample it; the model that is given stays as it is.
 
+    >>> import torch
     >>> from spikeslab.training import TensorBatches
     >>> x = torch.randn(64, 4)
     >>> data = TensorBatches(x, (x[:, 0] > 0).long(), batch_size=16)
@@ -206,7 +203,7 @@ class Compression:
         self._model = copy.deepcopy(model)
         self._data, self._validation = train_loader, val_loader
         self._progress, self._callbacks = progress, callbacks
-        with _preserved_randomness():
+        with preserved_randomness():
             batch = first_batch(TRAIN, train_loader)
             validation = None if val_loader is None else [first_batch(VALIDATION, val_loader)]
             self.task = find_task(self._model, batch, loss)
@@ -249,7 +246,7 @@ class Compression:
 
     def _try(self, problem: Problem, batch: Any, validation: list[Any] | None) -> None:
         """Make the chain and judge a batch, in a copy: what is impossible shall be so before anything is written."""
-        with _preserved_randomness(), warnings.catch_warnings():
+        with preserved_randomness(), warnings.catch_warnings():
             warnings.simplefilter("ignore")  # the run will say it
             METHODS[self.method](problem)
             loss = self._loss(problem.model.train(), batch)
@@ -267,8 +264,8 @@ class Compression:
 
     def run(self) -> Compressed:
         """Do it, once."""
-        with _preserved_randomness():
-            _seed(self.seed)
+        with preserved_randomness():
+            seed_everything(self.seed)
             return self._run()
 
     def _run(self) -> Compressed:
@@ -339,19 +336,3 @@ def _check_free(folder: Path, resume: bool) -> None:
     if resume and folder.is_dir() and {path.name for path in folder.iterdir()} <= BEFORE_RECORD:
         return
     check_free(folder, "folder")
-
-
-@contextmanager
-def _preserved_randomness() -> Iterator[None]:
-    """Whatever is drawn meanwhile, all global generators are afterwards as they were."""
-    before = randomness()
-    try:
-        yield
-    finally:
-        restore_randomness(before)
-
-
-def _seed(seed: int) -> None:
-    torch.manual_seed(seed)
-    random.seed(seed)
-    np.random.seed(seed % 2**32)  # noqa: NPY002 - the global generator users draw from

@@ -7,6 +7,8 @@ The samplers' noise is a pure function of seed and step and needs none of this; 
 from __future__ import annotations
 
 import random
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -35,3 +37,20 @@ def restore_randomness(state: dict[str, Any]) -> None:
     kind, keys, position, has_gauss, gauss = state["numpy"]
     np.random.set_state((kind, keys.numpy().astype(np.uint32), position, has_gauss, gauss))  # noqa: NPY002
     random.setstate(state["python"])
+
+
+@contextmanager
+def preserved_randomness() -> Iterator[None]:
+    """Whatever is drawn meanwhile, all global generators are afterwards as they were."""
+    before = randomness()
+    try:
+        yield
+    finally:
+        restore_randomness(before)
+
+
+def seed_everything(seed: int) -> None:
+    """Set every global generator by one seed."""
+    torch.manual_seed(seed)
+    random.seed(seed)
+    np.random.seed(seed % 2**32)  # noqa: NPY002 - the global generator users draw from
