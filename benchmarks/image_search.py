@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from spikeslab.experiments.image_predictions import Part, kinds_of
-from spikeslab.experiments.image_recipes import Recipe, tuned_recipe
+from spikeslab.experiments.image_recipes import Recipe, make_recipe
 from spikeslab.experiments.image_runs import ImageRun, load_images, predict_parts, train
 from spikeslab.files import write_atomically
 from spikeslab.report.tables import Column, Run, Table
@@ -40,11 +40,11 @@ def changed(recipe: Recipe, changes: list[str]) -> Recipe:
     return replace(recipe, **values)
 
 
-def trial(dataset: str, recipe: Recipe, epochs: int, seed: int, out: Path, data_dir: Path | None) -> None:
+def trial(run: ImageRun, out: Path, data_dir: Path | None) -> None:
     """Train, and write what the held-out images say of the average and of the last weights."""
-    run = ImageRun(dataset, "sghmc-sa", recipe, epochs, seed=seed, held_out=HELD_OUT)
+    dataset, recipe, epochs, seed = run.dataset, run.recipe, run.epochs, run.seed
     shown = "-".join(f"{name}{getattr(recipe, name)}" for name in SHOWN)
-    folder = out / f"{dataset}-{shown}-{epochs}-seed{seed}"
+    folder = out / f"{dataset}{'-augmented' if run.augment else ''}-{shown}-{epochs}-seed{seed}"
     if (folder / TRIAL).exists():
         return
     data, _ = load_images(dataset, data_dir)
@@ -53,7 +53,8 @@ def trial(dataset: str, recipe: Recipe, epochs: int, seed: int, out: Path, data_
     tensors = predict_parts(run, networks, {"held_out": Part(x_held)})
     found = {kind: describe_classifier(each, y_held) for kind, each in kinds_of(tensors, "held_out").items()}
     shown_settings = {name: getattr(recipe, name) for name in SHOWN}
-    record = {"dataset": dataset, "epochs": epochs, "done": epochs, "seed": seed, **shown_settings, **found}
+    images = f"{dataset}, augmented" if run.augment else dataset
+    record = {"dataset": images, "epochs": epochs, "done": epochs, "seed": seed, **shown_settings, **found}
     write_atomically(folder / TRIAL, json.dumps(record, indent=1).encode())
 
 
@@ -94,12 +95,14 @@ def main() -> None:
     parser.add_argument("dataset", choices=("mnist", "fashion"))
     parser.add_argument("--epochs", type=int, default=30)
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--augment", action="store_true", help="change the images at random")
     parser.add_argument("--set", action="append", default=[], metavar="NAME=VALUE", help="a setting of the recipe")
     parser.add_argument("--data-dir", type=Path)
     parser.add_argument("--out", type=Path, default=Path("out/search"))
     arguments = parser.parse_args()
-    recipe = changed(tuned_recipe(arguments.dataset), arguments.set)
-    trial(arguments.dataset, recipe, arguments.epochs, arguments.seed, arguments.out, arguments.data_dir)
+    recipe = changed(make_recipe("tuned", arguments.dataset, augment=arguments.augment), arguments.set)
+    run = ImageRun(arguments.dataset, "sghmc-sa", recipe, arguments.epochs, arguments.augment, arguments.seed, HELD_OUT)
+    trial(run, arguments.out, arguments.data_dir)
     table = search_table(arguments.out)
     print(table.markdown())
     command = f"python benchmarks/image_search.py {arguments.dataset} --epochs E --set NAME=VALUE ..."
