@@ -58,10 +58,11 @@ def detection_figure(scores: Mapping[str, tuple[Tensor, Tensor]], colours: Mappi
     with style():
         figure = Figure(figsize=(WIDTH, 4.4), layout="constrained")
         roc, recall = figure.subplots(1, 2)
-        fewest = 1.0 / max(len(own) for own, _ in scores.values()) if scores else 1.0
+        models = list(coloured(scores, colours))
+        fewest = 1.0 / max(len(own) for _, (own, _), _ in models)
         guess = np.geomspace(fewest, 1.0, 100)
         roc.plot(guess, guess, color=GREY, linewidth=0.8, zorder=0)
-        for name, (own, foreign), colour in coloured(scores, colours):
+        for name, (own, foreign), colour in models:
             curves, found = detection_curves(own, foreign), detection(own, foreign)
             label = f"{name}: AUROC {found.auroc:.3f}, AUPR {found.aupr:.3f}, FPR95 {found.fpr95:.3f}"
             roc.plot(array(curves.false_positive), array(curves.true_positive), color=colour, label=label)
@@ -73,7 +74,7 @@ def detection_figure(scores: Mapping[str, tuple[Tensor, Tensor]], colours: Mappi
         roc.xaxis.set_major_formatter(percent)
         recall.set_title("precision and recall")
         recall.set(xlabel="recall: foreign inputs called foreign", ylabel="precision")
-        chance = min(len(foreign) / (len(own) + len(foreign)) for own, foreign in scores.values())
-        recall.set(xlim=(0.0, 1.01), ylim=(chance - 0.01, 1.01))
+        least = min(float(line.get_ydata().min()) for line in recall.lines)  # of a guess, the share of foreign inputs
+        recall.set(xlim=(0.0, 1.01), ylim=(least - 0.01, 1.01))
         figure.legend(*roc.get_legend_handles_labels(), loc="outside lower center")
     return figure
