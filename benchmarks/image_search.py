@@ -105,7 +105,8 @@ def main() -> None:
     trial(run, arguments.out, arguments.data_dir)
     table = search_table(arguments.out)
     print(table.markdown())
-    command = f"python benchmarks/image_search.py {arguments.dataset} --epochs E --set NAME=VALUE ..."
+    images = f"{arguments.dataset} --augment" if arguments.augment else arguments.dataset
+    command = f"python benchmarks/image_search.py {images} --epochs E --set NAME=VALUE ..."
     table.write(arguments.out / "search", Run(command, arguments.seed))
 
 

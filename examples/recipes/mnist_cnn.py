@@ -16,7 +16,7 @@ from functools import cache
 import torch
 from torch import Tensor, nn
 
-from spikeslab.datasets import Augment, load_mnist
+from spikeslab.datasets import load_mnist
 from spikeslab.models import CNN
 from spikeslab.training import TensorBatches
 
@@ -30,8 +30,8 @@ def images() -> dict[str, tuple[Tensor, Tensor]]:
     held_out = min(HELD_OUT, len(data.y_train) // 5)
     x, y, x_val, y_val = data.hold_out(held_out)
     parts = {"train": (x, y), "val": (x_val, y_val), "test": (data.x_test, data.y_test)}
-    normalize = Augment("mnist").normalize
-    return {name: (normalize(x), y) for name, (x, y) in parts.items()}
+    # Pixels in [0, 1], which is what the dense network above was trained on.
+    return {name: (x.float() / 255.0, y) for name, (x, y) in parts.items()}
 
 
 def model() -> nn.Module:

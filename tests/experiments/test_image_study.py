@@ -192,10 +192,14 @@ def test_samples_end_at_the_last_step_and_stay_in_the_later_part(recipe: str, st
     assert burn_in >= min(math.floor(made.burn_in * steps), steps - made.samples) - 1
 
 
-def test_augmented_images_have_one_chain_with_all_epochs() -> None:
-    changed = make_recipe("tuned", "fashion", augment=True)
-    assert (changed.chains, changed.samples, changed.temperature) == (1, 16, 0.001)
-    assert replace(changed, chains=3, samples=8, temperature=0.02) == make_recipe("tuned", "fashion")
+def test_augmented_images_have_one_chain_with_all_epochs_and_a_lower_end_of_the_lr() -> None:
+    plain, changed = (make_recipe("tuned", "fashion", augment=augment) for augment in (False, True))
+    assert (plain.chains, changed.chains, changed.samples) == (3, 1, 16)
+    assert changed.crest_lr is not None
+    assert changed.crest_lr <= plain.sampling_lr
+    burn_in, thin = changed.thinning(30 * 550)
+    lr = changed.learning_rate(30 * 550)
+    assert [lr(step) for step in (burn_in, burn_in + thin, 30 * 550)] == pytest.approx([changed.sampling_lr] * 3)
     assert make_recipe("paper", "mnist", augment=True) == make_recipe("paper", "mnist") == paper_recipe("mnist")
 
 

@@ -19,7 +19,8 @@ def recalibrate(model: nn.Module, batches: Iterable[Any]) -> None:
 
     Args:
         model: Its batch-normalisation buffers are replaced.
-        batches: Inputs, or tuples whose first entry is the input.
+        batches: Inputs, or tuples whose first entry is the input, as the model was trained on: with their
+            augmentation, without which the statistics are those of other data.
     """
     norms = [
         module
