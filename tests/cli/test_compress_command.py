@@ -81,7 +81,13 @@ def test_the_template_runs_as_it_is(tmp_path, monkeypatch, capsys):
     zeros = sum(int((tensor == 0).sum()) for tensor in load_file(folder / "model.safetensors").values())
     assert zeros == round(0.5 * 53_002)
     record = json.loads((folder / "result.json").read_text())
-    assert [row["nonzeros"] for row in record["rows"]][:2] == [53_002, 53_002 - zeros]
+    rows = {row["model"]: row for row in record["rows"]}
+    assert list(rows) == ["dense", "sparse", "sparse, fp16", "sparse, int8", "average"]
+    assert [row["nonzeros"] for row in record["rows"]][:4] == [53_002, *[53_002 - zeros] * 3]
+    assert rows["sparse"]["kilobytes"] == (folder / "sparse.safetensors").stat().st_size / 1000
+    assert rows["dense"]["kilobytes"] > rows["sparse"]["kilobytes"] > rows["sparse, int8"]["kilobytes"]
+    assert rows["sparse, int8"]["test_nll"] == pytest.approx(rows["sparse"]["test_nll"], rel=0.1)
+    assert rows["sparse, int8"]["test_nll"] != rows["sparse"]["test_nll"]
     assert (
         record["run"]["command"] == "spikeslab compress mine.py --sparsity 0.5 --epochs 1 --method a-sghmc-sa --seed 0"
     )

@@ -16,8 +16,8 @@ from torch import Tensor
 from spikeslab.cli.app import run as run_cli
 from spikeslab.compression import METHODS, Settings
 from spikeslab.compression.methods import Problem
-from spikeslab.compression.result import state_tensors
 from spikeslab.compression.settings import Timeline
+from spikeslab.compression.stored import state_tensors
 from spikeslab.datasets import images
 from spikeslab.datasets.augmentation import Augment
 from spikeslab.datasets.images import THINGS, Images
@@ -29,7 +29,7 @@ from spikeslab.experiments.cifar10_paper import paper_accuracy, paper_table
 from spikeslab.experiments.cifar10_penalty import SPARSE, effective_penalty
 from spikeslab.experiments.cifar10_recipes import PRESETS, check_method, read_values
 from spikeslab.experiments.cifar10_runs import CifarRun, best_epoch, read_results, run_cifar10
-from spikeslab.experiments.cifar10_tables import accuracy_table, detail_table, group_rows
+from spikeslab.experiments.cifar10_tables import accuracy_table, detail_table, file_table, group_rows
 from spikeslab.models import resnet20
 from spikeslab.posterior import Posterior
 from spikeslab.priors import L1, L2, SpikeSlab
@@ -408,6 +408,19 @@ def test_rows_stand_beside_the_papers_numbers() -> None:
     assert details["layers"] == pytest.approx(91.75)
 
 
+def test_files_are_a_table_of_their_own_and_missing_where_they_were_not_measured() -> None:
+    sizes = {"dense": {"bytes": 1_000_000}} | {
+        name: {"bytes": size, "accuracy": accuracy}
+        for name, size, accuracy in (("fp32", 100_000, 0.91), ("fp16", 60_000, 0.909), ("int8", 50_000, 0.9))
+    }
+    measured = [(path, found | {"files": sizes}) for path, found in FOUND[:2]]
+    rows = file_table(group_rows([*measured, *FOUND[2:]], "test"), "test").rows
+    without, ours, gmp = rows
+    assert (ours["dense"].mean, ours["fp16_kilobytes"].mean, ours["fp32_ratio"].mean) == (1000.0, 60.0, 10.0)
+    assert (ours["int8_ratio"].mean, ours["int8_accuracy"].mean) == (20.0, 90.0)
+    assert [without["dense"], gmp["fp16_accuracy"]] == [None, None]
+
+
 def test_runs_with_other_settings_do_not_share_a_row() -> None:
     found = [
         (Path("a"), result("gmp", 0.9, 0, 0.9, 0.9)),
@@ -610,7 +623,7 @@ def test_the_command_writes_tables_and_figures_of_all_runs(
     assert sorted(table["run"]["command"].split("; ")) == typed
     record = json.loads((out / "gmp-0.9-sound-batch=8-lr=0.01-1epochs-seed0" / "run.json").read_text())
     assert record["command"] == typed[0]
-    names = ("accuracy.md", "details.md", "paper.md", "accuracy.png", "course-0.9.png")
+    names = ("accuracy.md", "details.md", "files.md", "paper.md", "accuracy.png", "course-0.9.png")
     assert all((out / name).exists() for name in names)
     capsys.readouterr()
     assert run_cli([*command, *small, "--methods", "l2:0.6"]) == 2

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from spikeslab.cli.recipe import Recipe
     from spikeslab.compression import Compressed
 
-RECIPE, RESULT, TEST = "recipe.py", "result", "test_data()"
+RECIPE, RESULT, VAL, TEST = "recipe.py", "result", "val_data()", "test_data()"
 OPTIONS = (
     "sparsity", "epochs", "method", "weights", "count", "structure", "scope", "floor", "lr", "temperature", "samples",
     "num_data", "seed",
@@ -270,11 +270,12 @@ def _finish(recipe: Recipe, result: Compressed, folder: Path, command: str, seed
     from spikeslab.report.tables import Run
     from spikeslab.training.report import REPORT
 
-    parts = {"val": result.evaluation}
+    parts, stored = {"val": result.evaluation}, {"val": result.evaluate_stored(recipe.val_data, VAL)}
     if recipe.test_data is not None:
         dense = Evaluation(result.task, recipe.test_data, TEST).of_model(recipe.model)
         parts["test"] = {"dense": dense, **result.evaluate(recipe.test_data, TEST)}
-    table = comparison(result, parts)
+        stored["test"] = result.evaluate_stored(recipe.test_data, TEST)
+    table = comparison(result, parts, stored)
     paths = table.write(folder / RESULT, Run(command, seed))
     names = ("model.safetensors", "sparse.safetensors", "report.json", "posterior", RECIPE, REPORT)
     paths = [folder / name for name in names if (folder / name).exists()] + paths

@@ -6,6 +6,7 @@ import math
 from typing import Any
 
 from spikeslab.compression import Compressed
+from spikeslab.compression.stored import DENSE
 from spikeslab.errors import counted
 from spikeslab.report.tables import Cell, Column, Table
 
@@ -18,20 +19,30 @@ METRICS = {
     "loss": ("loss", 1.0, ".4g"),
 }
 """Heading, factor and format of the numbers in the table."""
+ROUNDED = ("fp16", "int8")
+"""Formats of a file that round values."""
 
 
-def comparison(result: Compressed, parts: dict[str, dict[str, dict[str, Any]]]) -> Table:
-    """Dense, sparse and average, on every part of the data.
+def comparison(
+    result: Compressed,
+    parts: dict[str, dict[str, dict[str, Any]]],
+    stored: dict[str, dict[str, dict[str, float]]],
+) -> Table:
+    """Dense, sparse, sparse in files that round, and average, on every part of the data.
 
     Args:
         result: The compression.
         parts: What was found on each part of the data, by its name: of ``"dense"``, ``"sparse"`` and ``"average"``.
+        stored: What ``result.evaluate_stored`` found on each of them.
     """
+    parts = {part: {**found, **{key: stored[part][key] for key in ROUNDED}} for part, found in parts.items()}
+    files = next(iter(stored.values()))
+    sizes = {"dense": files[DENSE], "sparse": files["fp32"], **{key: files[key] for key in ROUNDED}}
     shown = [name for name in METRICS if any(name in found for part in parts.values() for found in part.values())]
     network, layers, samples = result.report["network"], result.report["sparse_layers"], result.report["samples"]
     rows: list[dict[str, Cell]] = []
-    for key, copies in (("dense", 0), ("sparse", 1), ("average", samples)):
-        row: dict[str, Cell] = {"model": key}
+    for key, copies in (("dense", 0), ("sparse", 1), *((key, 1) for key in ROUNDED), ("average", samples)):
+        row: dict[str, Cell] = {"model": f"sparse, {key}" if key in ROUNDED else key}
         for part, found in parts.items():
             for metric in shown:
                 # The NLL of a network that gives a right class no chance is infinite, for which JSON has no word.
@@ -39,17 +50,23 @@ def comparison(result: Compressed, parts: dict[str, dict[str, dict[str, Any]]]) 
                 row[f"{part}_{metric}"] = METRICS[metric][1] * value if math.isfinite(value) else None
         row["nonzeros"] = copies * network["nonzeros"] or network["weights"]
         row["layers"] = copies * layers["nonzeros"] or layers["weights"]
+        row["kilobytes"] = sizes[key]["bytes"] / 1000.0 if key in sizes else None
         rows.append(row)
     columns = [
         Column(f"{part}_{metric}", f"{part} {METRICS[metric][0]}", METRICS[metric][2])
         for part in parts
         for metric in shown
     ]
-    rest = [Column("nonzeros", "non-zeros", ","), Column("layers", "in sparse layers", ",")]
+    rest = [
+        Column("nonzeros", "non-zeros", ","),
+        Column("layers", "in sparse layers", ","),
+        Column("kilobytes", "file, kB", ".1f"),
+    ]
     note = (
         f"{network['sparsity']:.2%} of the whole network is zero, and {layers['sparsity']:.2%} of "
         f"{counted(len(result.report['layers']), 'sparse layer')}. The average is that of "
-        f"{samples} samples with the same zeros, and needs them all."
+        f"{samples} samples with the same zeros, and needs them all. Files are those of `save_sparse`, lossless or "
+        "with values rounded to fp16 or int8; that of the dense network is a safetensors file."
     )
     notes = [note, *([_channels(result.report)] if "channels" in result.report else [])]
     return Table("Dense and compressed", [Column("model", "Network"), *columns, *rest], rows, notes=notes)

@@ -16,6 +16,7 @@ from torch import Tensor, nn
 from spikeslab.compression.compact import compact
 from spikeslab.compression.evaluation import Evaluation, numbers
 from spikeslab.compression.sparse_file import save_sparse
+from spikeslab.compression.stored import evaluate_stored, state_tensors, tensor_dict
 from spikeslab.compression.tasks import Task
 from spikeslab.errors import NonFiniteError
 from spikeslab.files import write_atomically
@@ -59,6 +60,19 @@ class Compressed:
         evaluation = Evaluation(self.task, data, name)
         return {"sparse": evaluation.of_model(self.model), "average": evaluation.of_posterior(self.posterior)}
 
+    def evaluate_stored(self, data: Iterable[Any], name: str = "data") -> dict[str, dict[str, float]]:
+        """Bytes of the sparse network's file in every format, and its numbers on other data after it was read back.
+
+        Args:
+            data: Batches.
+            name: What messages call them.
+
+        Returns:
+            ``"fp32"`` (lossless), ``"fp16"`` and ``"int8"``, each with ``bytes`` and numbers; ``"dense"`` has the bytes
+            of an ordinary safetensors file.
+        """
+        return evaluate_stored(self.model, Evaluation(self.task, data, name))
+
     def save(self, directory: str | os.PathLike[str]) -> None:
         """Write the model twice, ``posterior/`` and ``report.json``.
 
@@ -78,19 +92,9 @@ class Compressed:
         """Write the model and the report into a folder that is there, replacing those of an earlier time."""
         write_atomically(folder / MODEL, save(state_tensors(self.model)))
         # The same names as in the other file; finalize, for a module, would take parametrizations off.
-        tensors = {name: t for name, t in self.model.state_dict().items() if isinstance(t, Tensor)}
-        save_sparse(tensors, folder / SPARSE)
+        save_sparse(tensor_dict(self.model), folder / SPARSE)
         write_atomically(folder / REPORT, json.dumps(finite(self.report), indent=1).encode())
         return [folder / name for name in (MODEL, SPARSE, REPORT)]
-
-
-def state_tensors(model: nn.Module) -> dict[str, Tensor]:
-    """The ``state_dict`` with memory of its own for each tensor: a file has no room for two that share theirs."""
-    return {
-        name: tensor.detach().to("cpu", copy=True).contiguous()
-        for name, tensor in model.state_dict().items()
-        if isinstance(tensor, Tensor)
-    }
 
 
 def check_free(folder: Path, name: str) -> None:

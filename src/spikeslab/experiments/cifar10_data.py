@@ -14,7 +14,7 @@ import torch
 from safetensors.torch import load_file, save
 from torch import Generator, Tensor, nn
 
-from spikeslab.compression.result import state_tensors
+from spikeslab.compression.stored import state_tensors
 from spikeslab.datasets.augmentation import NORMALIZE, Augment
 from spikeslab.datasets.images import Images
 from spikeslab.files import digest, write_atomically

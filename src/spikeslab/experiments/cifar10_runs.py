@@ -216,6 +216,7 @@ def describe(compressed: Compressed, judged: OrderedBatches, dense: Dense) -> di
     kept = ("method", "target", "epochs", "seed", "samples", "settings", "sparse_layers", "network", "compacted")
     return {name: compressed.report[name] for name in kept if name in compressed.report} | {
         "rows": len(judged.labels),
+        "files": compressed.evaluate_stored(judged),
         **{name: numbers(each) for name, each in found.items()},
     }
 

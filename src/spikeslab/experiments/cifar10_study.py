@@ -15,14 +15,14 @@ from spikeslab.experiments.cifar10_figures import Course, course_figure, sparsit
 from spikeslab.experiments.cifar10_paper import paper_table
 from spikeslab.experiments.cifar10_recipes import PRESETS
 from spikeslab.experiments.cifar10_runs import HELD_OUT, TEST, CifarRun, read_results, run_cifar10
-from spikeslab.experiments.cifar10_tables import Row, accuracy_table, detail_table, group_rows
+from spikeslab.experiments.cifar10_tables import Row, accuracy_table, detail_table, file_table, group_rows
 from spikeslab.report.figures import save
 from spikeslab.report.tables import Run, Table
 from spikeslab.training import MetricsLog
 from spikeslab.training.folder import METRICS
 
 STEMS = {TEST: "", HELD_OUT: "held-out-"}
-ACCURACY, DETAILS, PAPER, COURSE = "accuracy", "details", "paper", "course"
+ACCURACY, DETAILS, FILES, PAPER, COURSE = "accuracy", "details", "files", "paper", "course"
 
 
 @dataclass(frozen=True)
@@ -134,7 +134,11 @@ def write_tables(out: Path) -> tuple[list[Table], list[Path]]:
     tables: list[Table] = []
     files: list[Path] = []
     for part, stem, rows in _parts(out):
-        made = {ACCURACY: accuracy_table(rows, part), DETAILS: detail_table(rows, part)}
+        made = {
+            ACCURACY: accuracy_table(rows, part),
+            DETAILS: detail_table(rows, part),
+            FILES: file_table(rows, part),
+        }
         tables += made.values()
         files += [path for name, table in made.items() for path in table.write(out / f"{stem}{name}", _made(rows))]
         files += paper_table().write(out / PAPER, _made(rows))

@@ -9,6 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from spikeslab.compression.harness import WEIGHTS
+from spikeslab.compression.sparse_format import VALUES
+from spikeslab.compression.stored import DENSE
 from spikeslab.experiments.cifar10_paper import CITED, LOGS, paper_accuracy, title
 from spikeslab.experiments.cifar10_runs import HELD_OUT, TEST, identity, shown
 from spikeslab.report.tables import Cell, Column, Estimate, Table
@@ -63,6 +65,11 @@ class Row:
     def log(self) -> float | None:
         """The accuracy of the last epoch in its authors' log, where there is one."""
         return LOGS[self.method][1] if self.method in LOGS and self.sparsity == 0.9 and self.paper else None
+
+    def of_files(self, function: Callable[[Mapping[str, Any]], float]) -> Estimate | None:
+        """Mean and standard error of a number of its files, where they were measured."""
+        measured = all("files" in result for result in self.results)
+        return self.estimate(lambda result: function(result["files"])) if measured else None
 
     @property
     def multiply_adds(self) -> float | None:
@@ -199,6 +206,48 @@ def detail_table(rows: Sequence[Row], part: str) -> Table:
             "normalisation."
         ],
     )
+
+
+def file_table(rows: Sequence[Row], part: str) -> Table:
+    """Bytes on disk, and the accuracy of what is read back where values were rounded."""
+    cells: list[dict[str, Cell]] = [
+        {
+            **_head(row),
+            "dense": row.of_files(lambda files: files[DENSE]["bytes"] / 1000.0),
+            **{key: cell for values in VALUES for key, cell in _of_format(row, values).items()},
+        }
+        for row in rows
+    ]
+    names = dict(zip(VALUES, ("lossless", "fp16", "int8"), strict=True))
+    return Table(
+        f"CIFAR-10, ResNet20: files, and accuracy on {_images(part)} after they are read",
+        [
+            *HEAD,
+            Column("dense", "dense, kB", ".0f"),
+            *(
+                column
+                for values, name in names.items()
+                for column in (
+                    Column(f"{values}_kilobytes", f"{name}, kB", ".0f"),
+                    Column(f"{values}_ratio", "dense / this", ".1f"),
+                    Column(f"{values}_accuracy", "accuracy %", ".2f"),
+                )
+            ),
+        ],
+        cells,
+        notes=[
+            "Files of `save_sparse` with all parameters and the statistics of batch normalisation, and as dense the "
+            "safetensors file of the same network; the network is that of the last epoch. A kB is 1000 bytes."
+        ],
+    )
+
+
+def _of_format(row: Row, values: str) -> dict[str, Cell]:
+    return {
+        f"{values}_kilobytes": row.of_files(lambda files: files[values]["bytes"] / 1000.0),
+        f"{values}_ratio": row.of_files(lambda files: files[DENSE]["bytes"] / files[values]["bytes"]),
+        f"{values}_accuracy": row.of_files(lambda files: 100.0 * files[values]["accuracy"]),
+    }
 
 
 HEAD = (
