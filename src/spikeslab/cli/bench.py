@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 ALL = "update,step,selection,chains,predict,scaling"
 MARK, WHAT = '{\n "benchmark": ', "results of a benchmark"
-TABLE_MARK, PNG_MARK, NEVER = '{\n  "title": ', "PNG", "\0"
+TABLE_MARK, PNG_MARK = '{\n  "title": ', "PNG"
 LARGEST_SEED = 2**32 - 1
 
 
@@ -83,7 +83,7 @@ def bench(
                 numbers = out / f"{table}-{suffix}.json"
                 check_file("--out", numbers, TABLE_MARK, "a table")
                 # A table is known by its numbers: anybody's Markdown begins with a title.
-                mark = "" if numbers.exists() else NEVER
+                mark = "" if numbers.exists() else None
                 check_file("--out", numbers.with_suffix(".md"), mark, "a table")
             check_file("--out", out / f"{name}-{suffix}.png", PNG_MARK, "a figure")
     rounds = {name: repeats or (QUICK_REPEATS if quick else SUITES[name].repeats) for name in names}

@@ -26,8 +26,11 @@ def check_folder(out: Path) -> None:
             return
 
 
-def check_file(option: str, path: Path, mark: str, what: str) -> None:
-    """Raise if ``path`` cannot be written, or is a file without the mark of those which the command writes."""
+def check_file(option: str, path: Path, mark: str | None, what: str) -> None:
+    """Raise if ``path`` cannot be written, or is a file without the mark of those which the command writes.
+
+    Without a mark every file is somebody else's.
+    """
     if path.is_dir():
         raise InputError(f"{option} must be a file, but {path} is a folder.")
     parent = next(folder for folder in path.absolute().parents if folder.exists())
@@ -39,7 +42,7 @@ def check_file(option: str, path: Path, mark: str, what: str) -> None:
         raise InputError(f"{option} must be a file, but {path} is a device or a pipe.")
     with path.open("rb") as file:
         head = file.read(HEAD).decode("utf-8", errors="replace")
-    if mark not in head:
+    if mark is None or mark not in head:
         raise InputError(f"{option} must be a new file or one with {what}, but {path} holds something else.")
 
 

@@ -11,15 +11,8 @@ from torch import nn
 @contextmanager
 def evaluating(model: nn.Module) -> Iterator[None]:
     """Evaluation mode, and afterwards for every module the mode it was in."""
-    modes = [(module, module.training) for module in model.modules()]
-    if any(training for _, training in modes):
-        model.eval()
-    try:
+    with _evaluating(model, list(model.modules())):
         yield
-    finally:
-        for module, training in modes:
-            if module.training is not training:
-                module.training = training
 
 
 @contextmanager
@@ -29,16 +22,25 @@ def predicting(model: nn.Module) -> Iterator[list[nn.Module]]:
     Gives all modules: to look for them takes as long as a small network.
     """
     modules = list(model.modules())
-    training = [module for module in modules if module.training]
     compiled = [(module, module._compiled_call_impl) for module in modules if module._compiled_call_impl]
-    if training:
-        model.eval()
     for module, _ in compiled:
         module._compiled_call_impl = None
     try:
-        yield modules
+        with _evaluating(model, modules):
+            yield modules
     finally:
-        for module in training:
-            module.training = True
         for module, call in compiled:
             module._compiled_call_impl = call
+
+
+@contextmanager
+def _evaluating(model: nn.Module, modules: list[nn.Module]) -> Iterator[None]:
+    modes = [module.training for module in modules]
+    if any(modes):
+        model.eval()
+    try:
+        yield
+    finally:
+        for module, training in zip(modules, modes, strict=True):
+            if module.training is not training:
+                module.training = training
