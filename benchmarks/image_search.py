@@ -20,9 +20,13 @@ from spikeslab.experiments.image_runs import ImageRun, load_images, predict_part
 from spikeslab.files import write_atomically
 from spikeslab.report.tables import Column, Run, Table
 from spikeslab.training import describe_classifier
+from spikeslab.training.precision import FLOAT32, PRECISIONS
 
 TRIAL, HELD_OUT = "trial.json", 5000
-SHOWN = ("lr", "sampling_lr", "crest_lr", "temperature", "v0", "v1", "weight_decay", "burn_in", "chains", "samples")
+SHOWN = (
+    "batch_size", "lr", "sampling_lr", "crest_lr", "temperature", "v0", "v1", "weight_decay", "burn_in", "chains",
+    "samples",
+)  # fmt: skip
 
 
 def changed(recipe: Recipe, changes: list[str]) -> Recipe:
@@ -44,7 +48,8 @@ def trial(run: ImageRun, out: Path, data_dir: Path | None) -> None:
     """Train, and write what the held-out images say of the average and of the last weights."""
     dataset, recipe, epochs, seed = run.dataset, run.recipe, run.epochs, run.seed
     shown = "-".join(f"{name}{getattr(recipe, name)}" for name in SHOWN)
-    folder = out / f"{dataset}{'-augmented' if run.augment else ''}-{shown}-{epochs}-seed{seed}"
+    others = f"{'-augmented' if run.augment else ''}{'' if run.precision == FLOAT32 else f'-{run.precision}'}"
+    folder = out / f"{dataset}{others}-{shown}-{epochs}-seed{seed}"
     if (folder / TRIAL).exists():
         return
     data, _ = load_images(dataset, data_dir)
@@ -54,7 +59,8 @@ def trial(run: ImageRun, out: Path, data_dir: Path | None) -> None:
     found = {kind: describe_classifier(each, y_held) for kind, each in kinds_of(tensors, "held_out").items()}
     shown_settings = {name: getattr(recipe, name) for name in SHOWN}
     images = f"{dataset}, augmented" if run.augment else dataset
-    record = {"dataset": images, "epochs": epochs, "done": epochs, "seed": seed, **shown_settings, **found}
+    record = {"dataset": images, "epochs": epochs, "done": epochs, "seed": seed, "precision": run.precision}
+    record |= {**shown_settings, **found}
     write_atomically(folder / TRIAL, json.dumps(record, indent=1).encode())
 
 
@@ -63,7 +69,7 @@ def search_table(out: Path) -> Table:
     records = [json.loads(path.read_text(encoding="utf-8")) for path in out.glob(f"*/{TRIAL}")]
     rows = [
         {
-            **{name: record[name] for name in ("dataset", "epochs", "done", "seed", *SHOWN)},
+            **{name: record[name] for name in ("dataset", "epochs", "done", "seed", "precision", *SHOWN)},
             "accuracy": 100.0 * record["average"]["accuracy"],
             "nll": record["average"]["nll"],
             "point": 100.0 * record["point"]["accuracy"],
@@ -75,6 +81,7 @@ def search_table(out: Path) -> Table:
         Column("epochs", "epochs"),
         Column("done", "of them done"),
         Column("seed", "seed"),
+        Column("precision", "precision"),
         *(Column(name, name.replace("_", " "), "g") for name in SHOWN),
         Column("accuracy", "accuracy % of the average", ".2f"),
         Column("nll", "NLL of the average", ".4f"),
@@ -97,11 +104,21 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--augment", action="store_true", help="change the images at random")
     parser.add_argument("--set", action="append", default=[], metavar="NAME=VALUE", help="a setting of the recipe")
+    parser.add_argument("--precision", choices=PRECISIONS, default=FLOAT32, help="that of the loss in training")
     parser.add_argument("--data-dir", type=Path)
     parser.add_argument("--out", type=Path, default=Path("out/search"))
     arguments = parser.parse_args()
     recipe = changed(make_recipe("tuned", arguments.dataset, augment=arguments.augment), arguments.set)
-    run = ImageRun(arguments.dataset, "sghmc-sa", recipe, arguments.epochs, arguments.augment, arguments.seed, HELD_OUT)
+    run = ImageRun(
+        dataset=arguments.dataset,
+        method="sghmc-sa",
+        recipe=recipe,
+        epochs=arguments.epochs,
+        augment=arguments.augment,
+        seed=arguments.seed,
+        held_out=HELD_OUT,
+        precision=arguments.precision,
+    )
     trial(run, arguments.out, arguments.data_dir)
     table = search_table(arguments.out)
     print(table.markdown())

@@ -31,6 +31,13 @@ def test_a_large_softening_compares_centred_logits() -> None:
     torch.testing.assert_close(softened_divergence(logits, told, 1e4), expected, rtol=1e-3, atol=0.0)
 
 
+def test_rounded_logits_are_compared_in_float32() -> None:
+    logits, told = torch.randn(2, 5, 7, generator=torch.Generator().manual_seed(1)).bfloat16()
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        found = softened_divergence(logits, told, 4.0)
+    torch.testing.assert_close(found, softened_divergence(logits.float(), told.float(), 4.0), rtol=1e-6, atol=0.0)
+
+
 def test_labels_within_a_row_count_alike() -> None:
     logits, told = torch.randn(2, 3, 4, 6, generator=torch.Generator().manual_seed(2))
     flat = [each.transpose(1, 2).reshape(-1, 4) for each in (logits, told)]

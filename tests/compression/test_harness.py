@@ -42,6 +42,16 @@ def zeros(model: nn.Module, name: str = "3.weight") -> Tensor:
     return dict(model.named_parameters())[name] == 0
 
 
+def test_a_network_is_trained_in_the_precision_of_the_settings_and_judged_in_float32() -> None:
+    seen: dict[bool, set[torch.dtype]] = {True: set(), False: set()}
+    model = network()
+    model[3].register_forward_hook(
+        lambda module, inputs, output: seen[module.training and torch.is_grad_enabled()].add(output.dtype)
+    )
+    small(model, val_loader=[data(5)], settings=Settings(precision="bfloat16"))
+    assert seen == {True: {torch.bfloat16}, False: {torch.float32}}
+
+
 def test_the_input_stays_as_it_is_to_the_bit() -> None:
     model = network()
     model[1].eval()

@@ -61,6 +61,6 @@ def test_a_trial_is_a_row_and_is_done_once(
 def test_a_setting_that_no_row_would_show_is_refused(
     search: ModuleType, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    with pytest.raises(SystemExit, match=r"^--set must name one of lr, .*, samples, but got batch_size\.$"):
-        run(search, monkeypatch, tmp_path, "--set", "batch_size=10")
+    with pytest.raises(SystemExit, match=r"^--set must name one of batch_size, .*, samples, but got adam_lr\.$"):
+        run(search, monkeypatch, tmp_path, "--set", "adam_lr=0.01")
     assert not list(tmp_path.iterdir())

@@ -323,6 +323,15 @@ def test_the_command_writes_its_tables_and_goes_on(
     assert (tmp_path / "accuracy.json").read_text() == first
 
 
+def test_a_run_in_bfloat16_is_another_run(tmp_path: Path, loaders: None, capsys: pytest.CaptureFixture[str]) -> None:
+    options = ("--methods", "vanilla")
+    assert run_cli(command(tmp_path, *options, "--precision", "bfloat16")) == 0
+    table = json.loads((tmp_path / "accuracy.json").read_text())
+    assert table["run"]["command"].endswith("--held-out 40 --precision bfloat16")
+    assert run_cli(command(tmp_path, *options, "--resume")) == 2
+    assert "precision was 'bfloat16' and is now 'float32'" in " ".join(capsys.readouterr().err.split())
+
+
 def test_augmented_runs_and_several_seeds_have_files_of_their_own(tmp_path: Path, loaders: None) -> None:
     options = ("--methods", "sghmc-sa")
     assert run_cli(command(tmp_path, *options)) == 0
@@ -344,6 +353,7 @@ def test_augmented_runs_and_several_seeds_have_files_of_their_own(tmp_path: Path
         (["--methods", "adam"], "--methods must be one of 'vanilla', 'dropout', 'sghmc', 'sghmc-sa', but got 'adam'."),
         (["--epochs", "0"], "--epochs must be an integer >= 1, but got 0."),
         (["--recipes", "best"], "--recipes must be one of 'paper', 'tuned', but got 'best'."),
+        (["--precision", "half"], "--precision must be one of 'float32', 'bfloat16', but got 'half'."),
         (["--held-out", "60"], "--held-out must leave images to train on: fewer than 60, but got 60."),
     ],
 )

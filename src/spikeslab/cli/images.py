@@ -25,6 +25,13 @@ AugmentOption = Annotated[
     bool, typer.Option("--augment", help="Change the images at random, and use the network with batch normalisation.")
 ]
 HeldOut = Annotated[int, typer.Option(help="Training images that are held out for all choices.")]
+Precision = Annotated[
+    str,
+    typer.Option(
+        help="Precision of the loss in training: float32, or bfloat16 where the processor multiplies it natively. "
+        "Predictions are made in float32."
+    ),
+]
 Resume = Annotated[
     bool,
     typer.Option(
@@ -47,6 +54,7 @@ def mnist(
     seeds: Seeds = 1,
     augment: AugmentOption = False,
     held_out: HeldOut = 5000,
+    precision: Precision = "float32",
     resume: Resume = False,
     data_dir: DataDir = None,
 ) -> None:
@@ -59,7 +67,7 @@ def mnist(
     Examples: `spikeslab reproduce mnist --data-dir data --out out/mnist`, and
     `spikeslab reproduce mnist --methods sghmc-sa --recipes tuned --epochs 3 --out out/look` takes a quick look.
     """
-    _reproduce("mnist", out, methods, recipes, epochs, seed, seeds, augment, held_out, resume, data_dir)
+    _reproduce("mnist", out, methods, recipes, epochs, seed, seeds, augment, held_out, precision, resume, data_dir)
 
 
 def fashion(
@@ -71,6 +79,7 @@ def fashion(
     seeds: Seeds = 1,
     augment: AugmentOption = False,
     held_out: HeldOut = 5000,
+    precision: Precision = "float32",
     resume: Resume = False,
     data_dir: DataDir = None,
 ) -> None:
@@ -78,7 +87,7 @@ def fashion(
 
     Example: `spikeslab reproduce fashion --data-dir data --out out/fashion --resume`
     """
-    _reproduce("fashion", out, methods, recipes, epochs, seed, seeds, augment, held_out, resume, data_dir)
+    _reproduce("fashion", out, methods, recipes, epochs, seed, seeds, augment, held_out, precision, resume, data_dir)
 
 
 def _reproduce(
@@ -91,15 +100,17 @@ def _reproduce(
     seeds: int,
     augment: bool,
     held_out: int,
+    precision: str,
     resume: bool,
     data_dir: Path | None,
 ) -> None:
     from spikeslab.datasets import DataError
-    from spikeslab.errors import NonFiniteError
+    from spikeslab.errors import NonFiniteError, check_choice
     from spikeslab.experiments.image_recipes import RECIPES
     from spikeslab.experiments.image_runs import METHODS, load_images
     from spikeslab.experiments.image_study import ImagePlan, run_plan, write_plan
     from spikeslab.training import CheckpointError
+    from spikeslab.training.precision import PRECISIONS
 
     out = out or Path("out") / dataset
     check_folder(out)
@@ -116,6 +127,7 @@ def _reproduce(
             seeds=tuple(range(seed, seed + seeds)),
             augment=augment,
             held_out=held_out,
+            precision=check_choice("--precision", precision, PRECISIONS),
         )
     if not resume and any((out / run.name).exists() for run in plan.runs()):
         raise InputError(f"--out must not hold these runs yet, but {out} does: go on with --resume, or choose another.")

@@ -59,6 +59,7 @@ def softened_divergence(logits: Tensor, told: Tensor, softening: float) -> Tenso
     >>> softened_divergence(torch.tensor([[0.0, 0.0]]), torch.tensor([[0.0, 0.0]]), 4.0)
     tensor(0.)
     """
-    learnt, target = (F.log_softmax(each / softening, dim=1) for each in (logits, told))
+    wide = torch.promote_types(logits.dtype, torch.float32)  # under autocast log_softmax would stay as it gets them
+    learnt, target = (F.log_softmax(each.to(wide) / softening, dim=1) for each in (logits, told))
     divergences = F.kl_div(learnt, target, reduction="none", log_target=True).sum(dim=1)
     return softening**2 * divergences.mean()

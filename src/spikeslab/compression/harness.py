@@ -34,6 +34,7 @@ from spikeslab.training import Callback, Collect, Evaluate, Every, RunFolder, Sh
 from spikeslab.training.folder import CHECKPOINTS, RECORD
 from spikeslab.training.lock import NAME as LOCK
 from spikeslab.training.loop import Loss
+from spikeslab.training.precision import computing
 from spikeslab.training.randomness import preserved_randomness, seed_everything
 from spikeslab.training.run_reader import POSTERIOR
 
@@ -249,7 +250,8 @@ class Compression:
         with preserved_randomness(), warnings.catch_warnings():
             warnings.simplefilter("ignore")  # the run will say it
             METHODS[self.method](problem)
-            loss = self._loss(problem.model.train(), batch)
+            with computing(problem.model, self.settings.precision):
+                loss = self._loss(problem.model.train(), batch)
             if not loss.requires_grad:
                 raise BatchError("loss must return a tensor that has a gradient, but got one without.")
             if validation is not None:
@@ -293,6 +295,7 @@ class Compression:
             self._data,
             self._loss,
             callbacks=[callback for callback in callbacks if callback is not None],
+            precision=self.settings.precision,
         )
         training.run(steps=timeline.total, folder=self._place)
         model.eval()

@@ -25,6 +25,7 @@ from spikeslab.schedules import (
     multistep,
     waves,
 )
+from spikeslab.training.precision import FLOAT32, PRECISIONS
 
 LR_SCHEDULES = ("cosine", "waves", "steps", "constant")
 RAMPS = ("cubic", "exponential")
@@ -72,6 +73,8 @@ class Settings:
         distillation: Share of the loss that is learnt from the dense network in place of the targets
             (:mod:`spikeslab.compression.distillation`); it costs a forward pass of that network in each step.
         softening: What the logits of both are divided by for that.
+        precision: ``"float32"``, or ``"bfloat16"`` for a loss under autocast
+            (:mod:`spikeslab.training.precision`); all evaluations are in float32.
         prior: Arguments of the spike-and-slab prior that replace all of the above; :meth:`changed` changes them too.
     """
 
@@ -102,6 +105,7 @@ class Settings:
     mask_every: int = 16
     distillation: float = 0.0
     softening: float = 4.0
+    precision: str = FLOAT32
     prior: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -128,6 +132,7 @@ class Settings:
         check_choice("lr_schedule", self.lr_schedule, LR_SCHEDULES)
         check_choice("ramp", self.ramp, RAMPS)
         check_choice("scope", self.scope, SCOPES)
+        check_choice("precision", self.precision, PRECISIONS)
         if self.floor is not None:
             floors([1], self.floor)
         check_count("samples", self.samples)

@@ -47,12 +47,15 @@ from spikeslab.training import (
 )
 from spikeslab.training.folder import RECORD, changed_settings, in_json
 from spikeslab.training.log import finite
+from spikeslab.training.precision import FLOAT32, PRECISIONS
 
 ADAM = ("vanilla", "dropout")
 METHODS = (*ADAM, "sghmc", "sghmc-sa")
 HELD_OUT = 5000
 OTHER = {"mnist": "fashion", "fashion": "mnist"}
 NETWORK, RESULT = "network.safetensors", "result.json"
+DEFAULTS = {"precision": FLOAT32}
+"""Settings of runs that were made before there was a choice."""
 
 
 @dataclass(frozen=True)
@@ -67,6 +70,7 @@ class ImageRun:
         augment: Whether images are changed at random, and the network is the one with batch normalisation.
         seed: Seed of the start, the order of the images, dropout and the noise.
         held_out: Training images that are held out.
+        precision: That of the loss in training; all predictions are made in float32.
     """
 
     dataset: str
@@ -76,10 +80,12 @@ class ImageRun:
     augment: bool = False
     seed: int = 0
     held_out: int = HELD_OUT
+    precision: str = FLOAT32
 
     def __post_init__(self) -> None:
         check_choice("dataset", self.dataset, ("mnist", "fashion"))
         check_choice("method", self.method, METHODS)
+        check_choice("precision", self.precision, PRECISIONS)
 
     @property
     def name(self) -> str:
@@ -169,7 +175,7 @@ def read_result(run: ImageRun, folder: Path) -> dict[str, Any] | None:
     if not path.exists():
         return None
     result: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-    changes = changed_settings(_flat(result["settings"]), _flat(in_json(run.settings())))
+    changes = changed_settings(_flat(DEFAULTS | result["settings"]), _flat(in_json(run.settings())))
     if changes:
         raise CheckpointError(f"settings must be those with which {folder} was made, but {changes}.")
     return result
@@ -204,11 +210,12 @@ def train(
         callbacks.append(Collect(network.posterior))
     if progress:
         callbacks.append(ShowProgress(f"{run.dataset} {run.method}"))
-    training = Training(network.model, network.optimizer, batches, _loss, callbacks=callbacks)
+    training = Training(network.model, network.optimizer, batches, _loss, callbacks=callbacks, precision=run.precision)
     place = RunFolder(
         folder,
         resume=True,
         settings=run.settings(),
+        defaults=DEFAULTS,
         seed=run.seed,
         command=command,
         checkpoint_every=checkpoint_every or Every(seconds=60),

@@ -16,6 +16,7 @@ from spikeslab.experiments.image_runs import HELD_OUT, ImageRun, run_images
 from spikeslab.experiments.image_tables import Trained, accuracy_table, difference_table, uncertainty_table
 from spikeslab.report.figures import save
 from spikeslab.report.tables import Run, Table
+from spikeslab.training.precision import FLOAT32
 
 
 @dataclass(frozen=True)
@@ -30,6 +31,7 @@ class ImagePlan:
         seeds: Seeds.
         augment: Whether images are changed at random.
         held_out: Training images that are held out.
+        precision: That of the loss in training.
     """
 
     dataset: str
@@ -39,6 +41,7 @@ class ImagePlan:
     seeds: tuple[int, ...]
     augment: bool
     held_out: int = HELD_OUT
+    precision: str = FLOAT32
 
     def groups(self) -> Iterator[tuple[str, str, list[ImageRun]]]:
         """The runs of each method and recipe, over seeds."""
@@ -49,7 +52,9 @@ class ImagePlan:
                     method,
                     recipe,
                     [
-                        ImageRun(self.dataset, method, made, self.epochs, self.augment, seed, self.held_out)
+                        ImageRun(
+                            self.dataset, method, made, self.epochs, self.augment, seed, self.held_out, self.precision
+                        )
                         for seed in self.seeds
                     ],
                 )
@@ -64,6 +69,7 @@ class ImagePlan:
         """What to type to get the same numbers."""
         others = " --augment" if self.augment else ""
         others += "" if self.held_out == HELD_OUT else f" --held-out {self.held_out}"
+        others += "" if self.precision == FLOAT32 else f" --precision {self.precision}"
         return (
             f"spikeslab reproduce {self.dataset} --methods {','.join(self.methods)} --recipes {','.join(self.recipes)} "
             f"--epochs {self.epochs} --seed {self.seeds[0]} --seeds {len(self.seeds)}{others}"

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.optim import Optimizer
 
-from spikeslab.errors import NonFiniteError, check_count, quoted
+from spikeslab.errors import NonFiniteError, check_choice, check_count, quoted
 from spikeslab.samplers.base import Sampler
 from spikeslab.training.batches import DataOrder, TensorBatches
 from spikeslab.training.callbacks import Callback
@@ -25,6 +25,7 @@ from spikeslab.training.distributed import Ranks
 from spikeslab.training.folder import RunFolder
 from spikeslab.training.interruption import Interrupted, Interruption
 from spikeslab.training.nonfinite import first_nonfinite
+from spikeslab.training.precision import FLOAT32, PRECISIONS, computing
 from spikeslab.training.randomness import randomness, restore_randomness
 from spikeslab.training.state_tree import State, Stateful
 
@@ -57,6 +58,8 @@ class Training:
         loss: From (model, batch) to the mean loss of the batch; by default the cross-entropy of (x, y).
         callbacks: What happens after each step, in this order.
         parts: Other objects with a state, by name, such as torch's lr schedulers.
+        precision: ``"float32"``, or ``"bfloat16"`` for a forward pass under autocast
+            (:mod:`spikeslab.training.precision`); the state is float32 in both.
         ranks: The ranks that share this chain, under torchrun: they stop, save and continue at the same step. Each has
             a folder of its own.
 
@@ -75,6 +78,7 @@ class Training:
         *,
         callbacks: Sequence[Callback] = (),
         parts: Mapping[str, Stateful] | None = None,
+        precision: str = FLOAT32,
         ranks: Ranks | None = None,
     ) -> None:
         self.model = model
@@ -83,6 +87,7 @@ class Training:
         self.order = DataOrder(data)
         self.callbacks = list(callbacks)
         self.parts = dict(parts or {})
+        self.precision = check_choice("precision", precision, PRECISIONS)
         self.ranks = ranks or Ranks()
         self.steps = 0
         self.total_steps = 0
@@ -169,14 +174,14 @@ class Training:
     def _step(self) -> None:
         batch = self.order.next()
         self.sampler.zero_grad()
-        loss = self.loss(self.model, batch)
+        loss = self._compute(batch)
         if loss.numel() != 1:
             raise ValueError(f"loss must return one number, the mean of the batch, but got {tuple(loss.shape)}.")
         value = float(loss.detach())
         if not value - value == 0.0:  # NaN or infinite
             raise NonFiniteError(
                 f"the loss must be finite, but got {value} at step {self.steps + 1}: "
-                f"{first_nonfinite(self.model, lambda: self.loss(self.model, batch))}."
+                f"{first_nonfinite(self.model, lambda: self._compute(batch))}."
             )
         loss.backward()
         self._check_gradients()
@@ -185,6 +190,10 @@ class Training:
         self.last_loss = value
         self._loss_sum += value
         self._loss_count += 1
+
+    def _compute(self, batch: Any) -> Tensor:
+        with computing(self.model, self.precision):
+            return self.loss(self.model, batch)
 
     def _check_gradients(self) -> None:
         """Raise if a gradient is not finite and the optimizer is one that does not look."""
