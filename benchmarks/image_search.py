@@ -14,7 +14,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from spikeslab.experiments.image_predictions import Part, kinds_of
+from spikeslab.experiments.image_predictions import HELD, Part, kinds_of
 from spikeslab.experiments.image_recipes import Recipe, make_recipe
 from spikeslab.experiments.image_runs import ImageRun, load_images, predict_parts, train
 from spikeslab.files import write_atomically
@@ -55,8 +55,8 @@ def trial(run: ImageRun, out: Path, data_dir: Path | None) -> None:
     data, _ = load_images(dataset, data_dir)
     networks = [train(chain, place, data) for chain, place in run.of_chains(folder)]
     _, _, x_held, y_held = data.hold_out(run.held_out)
-    tensors = predict_parts(run, networks, {"held_out": Part(x_held)})
-    found = {kind: describe_classifier(each, y_held) for kind, each in kinds_of(tensors, "held_out").items()}
+    tensors = predict_parts(run, networks, {HELD: Part(x_held)})
+    found = {kind: describe_classifier(each, y_held) for kind, each in kinds_of(tensors, HELD).items()}
     shown_settings = {name: getattr(recipe, name) for name in SHOWN}
     images = f"{dataset}, augmented" if run.augment else dataset
     record = {"dataset": images, "epochs": epochs, "done": epochs, "seed": seed, "precision": run.precision}

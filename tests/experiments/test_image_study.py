@@ -332,6 +332,19 @@ def test_a_run_in_bfloat16_is_another_run(tmp_path: Path, loaders: None, capsys:
     assert "precision was 'bfloat16' and is now 'float32'" in " ".join(capsys.readouterr().err.split())
 
 
+def test_without_held_out_images_all_are_trained_on(tmp_path: Path, loaders: None) -> None:
+    words = ["reproduce", "mnist", "--out", str(tmp_path), "--epochs", "1", "--held-out", "0", "--recipes", "tuned"]
+    assert run_cli([*words, "--methods", "vanilla,sghmc-sa"]) == 0
+    result = json.loads((tmp_path / "sghmc-sa-tuned-1-seed0" / "result.json").read_text())
+    assert "held_out" not in result
+    assert result["test"].keys() == {"point", "average"}
+    table = json.loads((tmp_path / "accuracy.json").read_text())
+    assert {row["held_out"] for row in table["rows"]} == {None}
+    assert "all training images were trained on" in (tmp_path / "accuracy.md").read_text()
+    log = (tmp_path / "vanilla-tuned-1-seed0" / "metrics.jsonl").read_text()
+    assert "evaluation" not in json.loads(log.splitlines()[-1])
+
+
 def test_augmented_runs_and_several_seeds_have_files_of_their_own(tmp_path: Path, loaders: None) -> None:
     options = ("--methods", "sghmc-sa")
     assert run_cli(command(tmp_path, *options)) == 0

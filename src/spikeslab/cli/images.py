@@ -24,7 +24,10 @@ Seeds = Annotated[int, typer.Option(help="Runs of each method.")]
 AugmentOption = Annotated[
     bool, typer.Option("--augment", help="Change the images at random, and use the network with batch normalisation.")
 ]
-HeldOut = Annotated[int, typer.Option(help="Training images that are held out for all choices.")]
+HeldOut = Annotated[
+    int,
+    typer.Option(help="Training images that are held out for all choices; 0 trains on all, once the choices are made."),
+]
 Precision = Annotated[
     str,
     typer.Option(
@@ -117,7 +120,7 @@ def _reproduce(
     check_option("--epochs", epochs, minimum=1)
     check_option("--seed", seed, minimum=0)
     check_option("--seeds", seeds, minimum=1)
-    check_option("--held-out", held_out, minimum=1)
+    check_option("--held-out", held_out, minimum=0)
     with bad_input():
         plan = ImagePlan(
             dataset=dataset,

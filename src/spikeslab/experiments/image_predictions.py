@@ -18,7 +18,7 @@ from spikeslab.posterior.modes import evaluating
 from spikeslab.training import CheckpointError, describe_classifier
 
 PREDICTIONS = "predictions.safetensors"
-FOREIGN = "foreign"
+HELD, FOREIGN = "held_out", "foreign"
 
 
 @dataclass(frozen=True)

@@ -24,7 +24,7 @@ from torch.optim import Adam, Optimizer
 from spikeslab.datasets.augmentation import PLAIN, Augment, Normalize
 from spikeslab.datasets.images import LOADERS, Images
 from spikeslab.errors import SpikeSlabWarning, check_choice
-from spikeslab.experiments.image_predictions import FOREIGN, PREDICTIONS, Part, describe, predict
+from spikeslab.experiments.image_predictions import FOREIGN, HELD, PREDICTIONS, Part, describe, predict
 from spikeslab.experiments.image_recipes import Recipe
 from spikeslab.files import write_atomically
 from spikeslab.models import CNN, BatchNormCNN
@@ -69,7 +69,7 @@ class ImageRun:
         epochs: Epochs.
         augment: Whether images are changed at random, and the network is the one with batch normalisation.
         seed: Seed of the start, the order of the images, dropout and the noise.
-        held_out: Training images that are held out.
+        held_out: Training images that are held out; with 0 all are trained on, and nothing is judged on the way.
         precision: That of the loss in training; all predictions are made in float32.
     """
 
@@ -205,7 +205,7 @@ def train(
     def evaluate() -> dict[str, Any]:
         return describe_classifier(predict(network.model, run.normalize, x_held), y_held)
 
-    callbacks: list[Callback] = [Evaluate(evaluate)]
+    callbacks: list[Callback] = [Evaluate(evaluate)] if run.held_out else []
     if network.posterior is not None:
         callbacks.append(Collect(network.posterior))
     if progress:
@@ -250,7 +250,7 @@ def run_images(run: ImageRun, out: Path, data: Images, foreign: Tensor, **option
     networks = [train(chain, place, data, **options) for chain, place in chains]
     _, _, x_held, y_held = data.hold_out(run.held_out)
     parts = {
-        "held_out": Part(x_held, y_held),
+        **({HELD: Part(x_held, y_held)} if run.held_out else {}),
         "test": Part(data.x_test, data.y_test),
         FOREIGN: Part(foreign),
     }

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from spikeslab.errors import counted
-from spikeslab.experiments.image_predictions import kinds_of
+from spikeslab.experiments.image_predictions import HELD, kinds_of
 from spikeslab.experiments.image_runs import OTHER
 from spikeslab.metrics import selective_accuracy
 from spikeslab.report.tables import Cell, Column, Estimate, Table
@@ -66,7 +66,7 @@ def accuracy_table(dataset: str, runs: Sequence[Trained], epochs: int, augment: 
             "nll": Estimate.of([result["test"][kind]["nll"] for result in run.results]),
             "brier": Estimate.of([result["test"][kind]["brier"] for result in run.results]),
             "ece": run.percent("test", kind, "ece"),
-            "held_out": run.percent("held_out", kind, "accuracy"),
+            HELD: run.percent(HELD, kind, "accuracy") if HELD in run.results[0] else None,
             "runs": len(run.results),
         }
         for run in runs
@@ -75,7 +75,6 @@ def accuracy_table(dataset: str, runs: Sequence[Trained], epochs: int, augment: 
     for name, value in ({} if augment else CITED[dataset]).items():
         cited: dict[str, Cell] = dict.fromkeys(rows[0])
         rows.append(cited | {"method": name, "recipe": "", "paper": value})
-    held_out = runs[0].results[0]["held_out"]["point"]["rows"]
     tested = runs[0].results[0]["test"]["point"]["rows"]
     return Table(
         f"{TITLES[dataset]}{', augmented' if augment else ''}, {counted(epochs, 'epoch')}",
@@ -87,17 +86,25 @@ def accuracy_table(dataset: str, runs: Sequence[Trained], epochs: int, augment: 
             Column("nll", "NLL", ".4f"),
             Column("brier", "Brier", ".4f"),
             Column("ece", "ECE %", ".2f"),
-            Column("held_out", "held-out accuracy %", ".2f"),
+            Column(HELD, "held-out accuracy %", ".2f"),
             Column("runs", "runs"),
         ],
         rows,
         notes=[
-            f"{tested:,} test images, used once after the last step; {held_out:,} training images were held out for "
-            f"all choices. An accuracy of p % has a standard error over the images of √(p(100 − p)/n) points: "
+            f"{tested:,} test images, used once after the last step; {_held_out(runs)}. An accuracy of "
+            f"p % has a standard error over the images of √(p(100 − p)/n) points: "
             f"{_error(99.5, tested):.2f} at 99.5 %, {_error(93.0, tested):.2f} at 93 %.{_averages(runs)} The paper "
             f"{PAPER_EPOCHS[dataset, augment]}; its numbers are of the average for SGHMC and SGHMC-SA."
         ],
     )
+
+
+def _held_out(runs: Sequence[Trained]) -> str:
+    """How many training images were held out, as a part of a sentence."""
+    first = runs[0].results[0]
+    if HELD not in first:
+        return "all training images were trained on, with settings chosen on held-out ones before"
+    return f"{first[HELD]['point']['rows']:,} training images were held out for all choices"
 
 
 def _error(percent: float, images: int) -> float:
