@@ -51,10 +51,10 @@ class OrderedBatches:
     Args:
         images: Images in bytes.
         labels: Their labels.
-        batch_size: Images in a batch.
+        batch_size: Images in a batch; activations of so few of them stay in the cache.
     """
 
-    def __init__(self, images: Tensor, labels: Tensor, batch_size: int = 1000) -> None:
+    def __init__(self, images: Tensor, labels: Tensor, batch_size: int = 200) -> None:
         self.images, self.labels, self.batch_size = images, labels, batch_size
 
     def __len__(self) -> int:
