@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import signal
+import sys
 from pathlib import Path
 
 import pytest
@@ -213,10 +214,14 @@ BAD_RECIPES = {
     "that can be run through again, but got an object of type list_iterator.",
     RECIPE + "def train_data(): return [torch.ones(3, 4)]": "train_data() must yield pairs (x, y) of tensors where no "
     "loss is given, but got a single tensor of shape (3, 4).",
-    RECIPE + "def model(size): pass": "model() in recipe.py must run without arguments, but recipe.py raised "
+    RECIPE + "def model(size): pass": "model() in recipe.py must run without an error, but recipe.py raised "
     "TypeError: model() missing 1 required positional argument: 'size'.",
-    RECIPE + "def model(): return {}['key']": "model() in recipe.py must run without arguments, but "
+    RECIPE + "def model(): return {}['key']": "model() in recipe.py must run without an error, but "
     f"line {LAST} of recipe.py raised KeyError: 'key'.",
+    RECIPE
+    + "def model(): net = nn.Linear(2, 2, False); net.load_state_dict({'module.weight': 1}); return net": "model() "
+    f"in recipe.py must run without an error, but line {LAST} of recipe.py raised RuntimeError: Error(s) in loading "
+    'state_dict for Linear: Missing key(s) in state_dict: "weight". Unexpected key(s) in state_dict: "module.weight".',
     RECIPE + "import no_such_module": "RECIPE must be a Python file that runs, but "
     f"line {LAST} of recipe.py raised "
     "ModuleNotFoundError: No module named 'no_such_module'.",
@@ -254,6 +259,49 @@ BAD_RECIPES = {
     "first and the last, which stay dense where weights is None, but got 'weight': name the weights that shall be "
     "sparse.",
 }
+
+
+NEIGHBOUR = """
+import torch
+class Rows(torch.utils.data.Dataset):
+    def __len__(self): return 32
+    def __getitem__(self, index):
+        if index == 31: {fault}
+        return torch.ones(4), 0
+"""
+LOADER = (
+    "import neighbour\ndef train_data(): return torch.utils.data.DataLoader(neighbour.Rows(), 16, num_workers={})\n"
+)
+
+
+@pytest.mark.parametrize(
+    ("fault", "workers", "sentence"),
+    [
+        ("raise RuntimeError('broken row')", 0, "line 6 of {neighbour} raised RuntimeError: broken row."),
+        ("open('no-such-image')", 0, "line 6 of {neighbour} raised FileNotFoundError: [Errno 2] No such file or "
+         "directory: 'no-such-image'."),
+        ("raise RuntimeError('broken row')", 1, "recipe.py raised RuntimeError: broken row."),
+    ],
+)  # fmt: skip
+def test_data_that_fails_in_a_module_of_the_users_is_not_blamed_on_the_folder(
+    fault, workers, sentence, folder, capsys, monkeypatch
+):
+    neighbour = folder / "neighbour.py"
+    neighbour.write_text(NEIGHBOUR.format(fault=fault))
+    monkeypatch.delitem(sys.modules, "neighbour", raising=False)
+    monkeypatch.syspath_prepend(folder)
+    (folder / "recipe.py").write_text(RECIPE + LOADER.format(workers))
+    assert run(["compress", "recipe.py", "--out", "run", "--sparsity", "0.5", "--epochs", "1"]) == 2
+    told = " ".join(capsys.readouterr().err.split())
+    assert told.endswith(f"Error: RECIPE must be a Python file that runs, but {sentence.format(neighbour=neighbour)}")
+
+
+def test_a_mistake_in_a_module_beside_the_recipe_is_named_with_its_file(folder, capsys, monkeypatch):
+    (folder / "mistaken.py").write_text("x = 1\ny = 2\ndef f(:\n")
+    monkeypatch.syspath_prepend(folder)
+    (folder / "recipe.py").write_text("import mistaken\n" + RECIPE)
+    assert run(["compress", "recipe.py", "--out", "run"]) == 2
+    assert f"line 3 of {folder / 'mistaken.py'} raised SyntaxError" in " ".join(capsys.readouterr().err.split())
 
 
 @pytest.mark.parametrize(("text", "message"), BAD_RECIPES.items())

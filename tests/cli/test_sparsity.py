@@ -141,7 +141,7 @@ def recipe_with(source: str) -> str:
 )
 def test_bad_input_is_one_sentence(source: str, message: str, folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (folder / "recipe.py").write_text(source)
-    assert run(["sparsity", str(folder), "--no-latency"]) == 2
+    assert run(["sparsity", str(folder), "--recipe", str(folder / "recipe.py"), "--no-latency"]) == 2
     expected = message.format(recipe=folder / "recipe.py", dense=folder / "model.safetensors")
     assert capsys.readouterr().err == f"Error: {expected}\n"
 
@@ -214,3 +214,18 @@ def test_other_files_are_not_replaced(name: str, folder: Path, tmp_path: Path) -
     assert (tmp_path / name).read_text() == "mine"
     assert run(["sparsity", str(folder), "--no-latency", "--json", str(tmp_path / name)]) == 2
     assert (tmp_path / name).read_text() == "mine"
+
+
+def test_a_copy_that_lacks_its_neighbours_sends_to_the_original(
+    folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (folder / "recipe.py").write_text("from gone_with_the_original import HIDDEN\n")
+    assert run(["sparsity", str(folder)]) == 2
+    told = " ".join(capsys.readouterr().err.split())
+    assert told == (
+        f"Error: The copy of the recipe in MODEL must be a Python file that runs, but line 1 of {folder / 'recipe.py'} "
+        "raised ModuleNotFoundError: No module named 'gone_with_the_original': name the original with --recipe."
+    )
+    (tmp_path / "sizes.py").write_text("HIDDEN = 20")
+    (tmp_path / "original.py").write_text(RECIPE)
+    assert run(["sparsity", str(folder), "--recipe", str(tmp_path / "original.py"), "--no-latency"]) == 0

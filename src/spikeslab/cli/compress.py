@@ -207,18 +207,18 @@ def _bad_input(recipe: Path) -> Iterator[None]:
 
 @contextmanager
 def _bad_data(recipe: Path) -> Iterator[None]:
-    """Errors of the recipe's own functions and batches as bad input, with the line where they were raised."""
-    from spikeslab.cli.recipe import failure, line_of
+    """Errors of the user's code and batches as bad input, with the line where they were raised."""
+    from spikeslab.cli.recipe import failure, is_users, place_of
     from spikeslab.compression import BatchError
 
     try:
         yield
     except BatchError as error:
-        line = line_of(recipe, error.__cause__ or error)
-        where = "" if line is None else f" (line {line} of {recipe})"
+        place = place_of(recipe, error.__cause__ or error)
+        where = "" if place is None else f" ({place})"
         raise InputError(f"{_renamed(str(error)).removesuffix('.')}{where}.") from error
     except Exception as error:
-        if line_of(recipe, error) is None:
+        if not is_users(recipe, error):
             raise
         raise InputError(f"RECIPE must be a Python file that runs, but {failure(recipe, error)}.") from error
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import importlib.util
 import sys
+import sysconfig
+import textwrap
 import traceback
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -21,6 +23,8 @@ if TYPE_CHECKING:
 
 MODEL, TRAIN, VAL, TEST = "model", "train_data", "val_data", "test_data"
 EXAMPLE, LOSS, SETTINGS = "example_input", "loss", "settings"
+LONGEST = 400
+"""Characters of the message of an error, at most."""
 
 
 @dataclass(frozen=True)
@@ -158,7 +162,7 @@ class RecipeFile:
             return getattr(self._module, name)()
         except Exception as error:
             reason = failure(self.path, error)
-            raise InputError(f"{name}() in {self.path} must run without arguments, but {reason}.") from error
+            raise InputError(f"{name}() in {self.path} must run without an error, but {reason}.") from error
 
 
 def _run(path: Path, argument: str) -> ModuleType:
@@ -196,17 +200,48 @@ def _kind(value: object) -> str:
     return "None" if value is None else f"an object of type {type(value).__name__}"
 
 
-def line_of(path: Path, error: BaseException) -> int | None:
-    """The line of the recipe that an error came from, if it is the recipe's."""
-    if isinstance(error, SyntaxError):
-        return error.lineno
-    here, frames = path.resolve(), traceback.extract_tb(error.__traceback__)
-    return next((frame.lineno for frame in reversed(frames) if Path(frame.filename).resolve() == here), None)
+def place_of(path: Path, error: BaseException) -> str | None:
+    """Where in the user's code an error came from, ``line 3 of recipe.py``; ``None`` if it is not theirs.
+
+    Theirs is the recipe and whatever else is neither this package nor installed, such as a module beside the recipe.
+
+    Args:
+        path: The recipe, which is called by this path.
+        error: The error, as it was caught.
+    """
+    if isinstance(error, SyntaxError) and error.lineno is not None:
+        return f"line {error.lineno} of {_shown(error.filename or str(path), path)}"
+    own = [frame for frame in traceback.extract_tb(error.__traceback__) if _is_users(frame.filename)]
+    return f"line {own[-1].lineno} of {_shown(own[-1].filename, path)}" if own else None
+
+
+def is_users(path: Path, error: BaseException) -> bool:
+    """Whether an error is of the user's code, or of data that torch was reading for it."""
+    import torch
+
+    loaders = Path(torch.__file__).parent / "utils" / "data"
+    frames = traceback.extract_tb(error.__traceback__)
+    return place_of(path, error) is not None or any(Path(frame.filename).is_relative_to(loaders) for frame in frames)
+
+
+def _is_users(filename: str) -> bool:
+    places = sysconfig.get_paths()
+    installed = [Path(places[name]).resolve() for name in ("stdlib", "platstdlib", "purelib", "platlib")]
+    package = Path(__file__).resolve().parents[1]
+    file = Path(filename).resolve()
+    return not filename.startswith("<") and not any(file.is_relative_to(place) for place in (package, *installed))
+
+
+def _shown(filename: str, path: Path) -> str:
+    return str(path) if Path(filename).resolve() == path.resolve() else filename
 
 
 def failure(path: Path, error: Exception) -> str:
-    """What went wrong, and in which line of the recipe."""
-    line = line_of(path, error)
-    where = "" if line is None else f"line {line} of "
-    message = str(error.msg if isinstance(error, SyntaxError) else error).strip().rstrip(".").splitlines()
-    return f"{where}{path} raised {type(error).__name__}{f': {message[0]}' if message else ''}"
+    """What went wrong, and in which line of the recipe or of what it imports."""
+    message = str(error.msg if isinstance(error, SyntaxError) else error).strip()
+    if message.startswith("Caught ") and "DataLoader worker" in message:  # what follows is the worker's traceback
+        told = message.splitlines()[-1]
+    else:
+        told = f"{type(error).__name__}: {message}" if message else type(error).__name__
+    told = textwrap.shorten(" ".join(told.split()), LONGEST, placeholder=" ...").rstrip(".:")
+    return f"{place_of(path, error) or path} raised {told}"

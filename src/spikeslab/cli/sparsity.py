@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import warnings
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -18,7 +18,6 @@ from spikeslab.cli.output import plain_console, print_result, write_file
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from spikeslab.cli.recipe import RecipeFile
     from spikeslab.compression import SparsityReport
 
 DENSE, SPARSE, RECIPE = "model.safetensors", "sparse.safetensors", "recipe.py"
@@ -58,10 +57,11 @@ def sparsity(
     if onnx:
         _check_onnx(latency)
     tensors, source = _read(model)
-    found = _find_recipe(model, recipe)
-    notes: list[str] = [] if found else ["No recipe was given, so multiply-adds and times are not known."]
-    with bad_input(), _told(notes):
-        report = _of_tensors(tensors) if found is None else _of_module(found, tensors, source, latency, onnx)
+    beside = model / RECIPE
+    file = recipe or (beside if beside.is_file() else None)
+    notes: list[str] = [] if file else ["No recipe was given, so multiply-adds and times are not known."]
+    with bad_input(), _told(notes), nullcontext() if recipe else _of_a_copy():
+        report = _of_tensors(tensors) if file is None else _of_module(file, tensors, source, latency, onnx)
     text = json.dumps({"sparsity of": str(model), **report.record()}, indent=1, ensure_ascii=False, allow_nan=False)
     files = [] if out is None else _write(out, report, text)
     if json_file is not None:
@@ -98,12 +98,14 @@ def _read(model: Path) -> tuple[dict[str, Tensor], Path]:
         raise InputError(f"MODEL must be a readable safetensors file, but {file}: {error}.") from error
 
 
-def _find_recipe(model: Path, recipe: Path | None) -> RecipeFile | None:
-    from spikeslab.cli.recipe import RecipeFile
-
-    beside = model / RECIPE
-    path = recipe or (beside if beside.is_file() else None)
-    return None if path is None else RecipeFile(path, "--recipe", ("model", "val_data"))
+@contextmanager
+def _of_a_copy() -> Iterator[None]:
+    """Errors of the copy of a recipe, which may lack the files beside the original, with advice."""
+    try:
+        yield
+    except InputError as error:
+        sentence = str(error).replace("--recipe", "the copy of the recipe in MODEL").removesuffix(".")
+        raise InputError(f"{sentence[:1].upper()}{sentence[1:]}: name the original with --recipe.") from error
 
 
 def _of_tensors(tensors: dict[str, Tensor]) -> SparsityReport:
@@ -112,13 +114,13 @@ def _of_tensors(tensors: dict[str, Tensor]) -> SparsityReport:
     return SparsityReport.of_tensors(tensors)
 
 
-def _of_module(
-    recipe: RecipeFile, tensors: dict[str, Tensor], source: Path, latency: bool, onnx: bool
-) -> SparsityReport:
+def _of_module(file: Path, tensors: dict[str, Tensor], source: Path, latency: bool, onnx: bool) -> SparsityReport:
+    from spikeslab.cli.recipe import RecipeFile
     from spikeslab.compression import ExportError, SparsityReport, finalize
     from spikeslab.compression.sparse_file import fill
     from spikeslab.compression.variants import network_variants
 
+    recipe = RecipeFile(file, "--recipe", ("model", "val_data"))
     model, example = recipe.model(), recipe.example_input()
     dense = finalize(model)
     fill(model, tensors, str(source))
