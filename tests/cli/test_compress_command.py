@@ -84,7 +84,9 @@ def test_the_template_runs_as_it_is(tmp_path, monkeypatch, capsys):
     record = json.loads((folder / "result.json").read_text())
     rows = {row["model"]: row for row in record["rows"]}
     assert list(rows) == ["dense", "sparse", "sparse, fp16", "sparse, int8", "average"]
-    assert [row["nonzeros"] for row in record["rows"]][:4] == [53_002, *[53_002 - zeros] * 3]
+    counts = [row["nonzeros"] for row in record["rows"]]
+    assert counts[:2] == [53_002, 53_002 - zeros]
+    assert 53_002 - zeros >= counts[2] >= counts[3] > 0.9 * (53_002 - zeros), "rounding may make a few more zeros"
     assert rows["sparse"]["kilobytes"] == (folder / "sparse.safetensors").stat().st_size / 1000
     assert rows["dense"]["kilobytes"] > rows["sparse"]["kilobytes"] > rows["sparse, int8"]["kilobytes"]
     assert rows["sparse, int8"]["test_nll"] == pytest.approx(rows["sparse"]["test_nll"], rel=0.1)

@@ -16,11 +16,15 @@ from safetensors.torch import load_file
 from small import ROWS, batches, data, network
 from torch import Tensor, nn
 from torch.nn import functional as F
-from torch.utils.data import DataLoader, TensorDataset
+from torch.nn.utils import prune
+from torch.utils.data import DataLoader, SubsetRandomSampler, TensorDataset
 
 import spikeslab as ss
 from spikeslab.compression import BatchError, Compression, Settings, compress, load_sparse
+from spikeslab.compression.evaluation import Evaluation
+from spikeslab.compression.layers import weight_names
 from spikeslab.compression.result import check_finite
+from spikeslab.compression.tasks import count_rows, find_task
 from spikeslab.datasets import load_digits
 from spikeslab.training import Callback, CheckpointError, Collect, Every, TensorBatches, Training
 
@@ -431,3 +435,37 @@ def test_ninety_percent_of_a_digits_network_can_go() -> None:
     assert sparse > dense - 0.02
     assert average > dense - 0.02
     assert result.report["sparse_layers"]["nonzeros"] == 24_576 - round(0.9 * 24_576)
+
+
+def test_a_loader_of_a_subset_has_as_many_rows_as_the_subset() -> None:
+    rows = TensorDataset(*data())
+    subset = DataLoader(rows, batch_size=8, sampler=SubsetRandomSampler(range(40)))
+    assert count_rows(subset, None) == 40
+    assert count_rows(DataLoader(rows, batch_size=8, shuffle=True), None) == ROWS
+
+
+def test_the_loss_on_validation_data_is_a_mean_over_rows() -> None:
+    x, y = data()
+    model = network().eval()
+    task = find_task(model, (x, y), lambda net, batch: F.cross_entropy(net(batch[0]), batch[1]))
+    uneven = [(x[:90], y[:90]), (x[90:], y[90:])]
+    found = Evaluation(task, uneven).of_model(model)["loss"]
+    assert found == pytest.approx(F.cross_entropy(model(x), y).item(), rel=1e-5)
+
+
+def test_a_model_that_cannot_be_copied_is_one_sentence() -> None:
+    model = network()
+    prune.l1_unstructured(model[3], "weight", amount=0.5)
+    model(data()[0])
+    with pytest.raises(
+        ValueError,
+        match=r"^model must be a module that copy\.deepcopy copies, but got .*: spikeslab\.finalize\(model\)",
+    ):
+        small(model, weights="*.weight_orig")
+    small(ss.finalize(model))
+
+
+def test_a_masked_layer_is_the_first_like_any_other() -> None:
+    model = nn.Sequential(nn.Linear(4, 16), nn.ReLU(), nn.Linear(16, 16), nn.ReLU(), nn.Linear(16, 2))
+    prune.l1_unstructured(model[0], "weight", amount=0.5)
+    assert weight_names(model) == ["2.weight"]

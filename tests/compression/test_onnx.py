@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from spikeslab.compression import ExportError, export_onnx
+from spikeslab.compression import ExportError, compact, export_onnx
 from spikeslab.compression import onnx as module
 
 onnxruntime = pytest.importorskip("onnxruntime")
@@ -97,3 +97,38 @@ def test_without_the_extra_it_says_how_to_install_it(
     monkeypatch.setattr(module, "find_spec", lambda name: None if name == "onnxscript" else object())
     with pytest.raises(ImportError, match=r"^export_onnx needs onnxscript: pip install 'spikeslab\[onnx\]'\.$"):
         export_onnx(network, torch.randn(1, 2, 4, 4), tmp_path / "model.onnx")
+
+
+class Named(nn.Module):
+    """A model whose outputs have names."""
+
+    def forward(self, x: Tensor) -> dict[str, Tensor]:
+        return {"x": x}
+
+
+@pytest.mark.parametrize(
+    ("model", "shape", "message"),
+    [
+        (Named(), (2, 3), r"^model must return a tensor or a tuple of tensors, but got a dict\.$"),
+        (nn.Linear(4, 2), (2, 3), r"^example_input must be a batch that the model takes, but got RuntimeError: .*\.$"),
+    ],
+)  # fmt: skip
+def test_what_cannot_be_run_is_said_in_a_sentence_and_no_more(
+    model: nn.Module, shape: tuple[int, ...], message: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(ExportError, match=message):
+        export_onnx(model, torch.ones(shape), tmp_path / "model.onnx")
+    assert capfd.readouterr().err == ""
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_compacted_network_is_exported_and_computes_the_same(tmp_path: Path) -> None:
+    network = nn.Sequential(nn.Conv2d(2, 4, 3), nn.ReLU(), nn.Flatten(), nn.Linear(16, 3)).eval()
+    with torch.no_grad():
+        network[0].weight[:2], network[0].bias[:2] = 0.0, 0.0
+    small = compact(network, torch.randn(2, 2, 4, 4)).model
+    assert small[0].weight.shape[0] == 2
+    file = export_onnx(small, torch.randn(2, 2, 4, 4), tmp_path / "model.onnx")
+    x = torch.randn(5, 2, 4, 4)
+    (found,) = onnxruntime.InferenceSession(file).run(None, {"input": x.numpy()})
+    torch.testing.assert_close(torch.from_numpy(found), network(x).detach(), rtol=1e-4, atol=1e-5)

@@ -66,3 +66,17 @@ def test_shared_weights_and_other_states_are_kept() -> None:
     evaluation = Evaluation(Task(CLASSIFICATION, classify), batches())
     model = Tied()
     assert evaluate_stored(model, evaluation)["fp32"]["nll"] == evaluation.of_model(model)["nll"]
+
+
+def test_values_that_are_rounded_to_zero_are_no_longer_counted() -> None:
+    result = compress(network(), batches(), sparsity=0.5, epochs=2, progress=False)
+    with torch.no_grad():
+        weight = dict(result.model.named_parameters())["3.weight"]
+        weight[0] = torch.where(weight[0] == 0, 0.0, 1e-6)
+        weight[0, 0] = 1.0  # beside which the others of its channel are less than half a step of int8
+    found = result.evaluate_stored(batches())
+    kept = int(weight.count_nonzero())
+    assert found["fp32"]["sparse_nonzeros"] == kept
+    assert found["int8"]["sparse_nonzeros"] == kept - int(weight[0].count_nonzero()) + 1
+    gone = found["fp32"]["sparse_nonzeros"] - found["int8"]["sparse_nonzeros"]
+    assert found["fp32"]["nonzeros"] - found["int8"]["nonzeros"] >= gone

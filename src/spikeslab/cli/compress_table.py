@@ -50,6 +50,8 @@ def comparison(
                 row[f"{part}_{metric}"] = METRICS[metric][1] * value if math.isfinite(value) else None
         row["nonzeros"] = copies * network["nonzeros"] or network["weights"]
         row["layers"] = copies * layers["nonzeros"] or layers["weights"]
+        if key in ROUNDED:  # small values may have become zero
+            row["nonzeros"], row["layers"] = files[key]["nonzeros"], files[key]["sparse_nonzeros"]
         row["kilobytes"] = sizes[key]["bytes"] / 1000.0 if key in sizes else None
         rows.append(row)
     columns = [

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from spikeslab.compression.tasks import CLASSIFICATION, OTHER, Task, UnfitError, pair, shaped, taken
+from spikeslab.compression.tasks import CLASSIFICATION, OTHER, Task, UnfitError, batch_rows, pair, shaped, taken
 from spikeslab.metrics import mean_absolute_error, root_mean_squared_error
 from spikeslab.posterior import Posterior
 from spikeslab.posterior.modes import evaluating
@@ -70,9 +70,12 @@ class Evaluation:
         }
 
     def _loss(self, model: nn.Module) -> float:
+        """The mean over the rows; over the batches where these have no tensors that could be counted."""
         loss = self.task.loss_on(self.name)
-        losses = [float(loss(model, batch)) for batch in self.data]
-        return sum(losses) / len(losses)
+        found = [(float(loss(model, batch)), batch_rows(batch)) for batch in self.data]
+        counted = all(rows is not None for _, rows in found)
+        shares = [float(rows or 0) if counted else 1.0 for _, rows in found]
+        return sum(share * value for share, (value, _) in zip(shares, found, strict=True)) / sum(shares)
 
 
 def _labelled(prediction: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:

@@ -201,7 +201,7 @@ class Compression:
         self.folder = None if folder is None else Path(folder)
         if self.folder is not None and not (self.folder / RECORD).exists():
             _check_free(self.folder, resume)
-        self._model = copy.deepcopy(model)
+        self._model = _copied(model)
         self._data, self._validation = train_loader, val_loader
         self._progress, self._callbacks = progress, callbacks
         with preserved_randomness():
@@ -332,6 +332,17 @@ class Compression:
             "task": self.task.kind,
             "weights": list(self._problem.weights),
         }
+
+
+def _copied(model: nn.Module) -> nn.Module:
+    try:
+        return copy.deepcopy(model)
+    except Exception as error:  # what a module does in its own __deepcopy__, or torch for tensors that are computed
+        reason = (str(error) or type(error).__name__).splitlines()[0].partition(". ")[0].rstrip(".")
+        raise ValueError(
+            f"model must be a module that copy.deepcopy copies, but got {reason!r}: spikeslab.finalize(model) takes "
+            "masks and norms of torch's off."
+        ) from error
 
 
 def _check_free(folder: Path, resume: bool) -> None:

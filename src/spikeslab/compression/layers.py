@@ -82,12 +82,14 @@ def channel_followers(model: nn.Module, weights: Chosen = None) -> dict[str, str
 
 def _inner_weights(model: nn.Module) -> list[str]:
     parameters = {id(parameter): name for name, parameter in model.named_parameters()}
-    layers = [m.weight for m in model.modules() if isinstance(m, LAYERS) and id(m.weight) in parameters]
+    # A layer whose weight is computed, by a mask or a norm of torch's, may be the first or the last like any other.
+    layers = [module.weight for module in model.modules() if isinstance(module, LAYERS)]
+    own = [weight for weight in layers if id(weight) in parameters]
     # Tied layers have one weight: a layer tied to the first or to the last is left dense with it.
     ends = {id(weight) for weight in (layers[:1] + layers[-1:])}
-    inner = {id(weight): weight for weight in layers if id(weight) not in ends and weight.requires_grad}
+    inner = {id(weight): weight for weight in own if id(weight) not in ends and weight.requires_grad}
     if not inner:
-        names = [parameters[id(weight)] for weight in layers]
+        names = [parameters[id(weight)] for weight in own]
         raise ValueError(
             "model must have a trained Conv or Linear layer between the first and the last, which stay dense where "
             f"weights is None, but got {quoted(names) if names else 'none at all'}: name the weights that shall be "

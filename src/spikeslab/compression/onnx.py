@@ -65,6 +65,7 @@ def export_onnx(
     if path.exists() and not _is_onnx(path):
         raise FileExistsError(f"file must be a new file or an ONNX file of torch, but {path} is something else.")
     plain, inputs = finalize(model), arguments(example_input)
+    _check_outputs(plain, inputs)
     content = _exported(plain, inputs)
     difference, allowed = _compare(content, plain, inputs, rtol, atol)
     if not difference <= allowed:
@@ -96,7 +97,9 @@ class OnnxNetwork(nn.Module):
         super().__init__()
         _check_installed("OnnxNetwork")
         self.source = model
-        self._session = _session(_exported(finalize(model), arguments(example_input)))
+        plain, inputs = finalize(model), arguments(example_input)
+        _check_outputs(plain, inputs)
+        self._session = _session(_exported(plain, inputs))
         self._names = [entry.name for entry in self._session.get_inputs()]
 
     def forward(self, *inputs: Tensor) -> Tensor:
@@ -113,6 +116,20 @@ def missing_packages() -> list[str]:
 def _check_installed(what: str) -> None:
     if missing := missing_packages():
         raise ImportError(f"{what} needs {', '.join(missing)}: {INSTALL}.")
+
+
+@torch.no_grad()
+def _check_outputs(model: nn.Module, inputs: tuple[Tensor, ...]) -> None:
+    """Raise if the model does not take the example, of which the exporter would say it in dozens of lines."""
+    try:
+        result = model(*inputs)
+    except Exception as error:
+        reason = (str(error).strip().splitlines() or ["no reason given"])[0].rstrip(".")
+        raise ExportError(
+            f"example_input must be a batch that the model takes, but got {type(error).__name__}: {reason}."
+        ) from error
+    if not all(isinstance(item, Tensor) for item in (result if isinstance(result, (tuple, list)) else [result])):
+        raise ExportError(f"model must return a tensor or a tuple of tensors, but got a {type(result).__name__}.")
 
 
 def _session(content: bytes) -> Any:

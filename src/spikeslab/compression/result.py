@@ -68,10 +68,11 @@ class Compressed:
             name: What messages call them.
 
         Returns:
-            ``"fp32"`` (lossless), ``"fp16"`` and ``"int8"``, each with ``bytes`` and numbers; ``"dense"`` has the bytes
-            of an ordinary safetensors file.
+            ``"fp32"`` (lossless), ``"fp16"`` and ``"int8"``, each with ``bytes``, ``nonzeros``, ``sparse_nonzeros`` and
+            numbers; ``"dense"`` has the bytes of an ordinary safetensors file.
         """
-        return evaluate_stored(self.model, Evaluation(self.task, data, name))
+        sparse = [layer["name"] for layer in self.report["layers"]]
+        return evaluate_stored(self.model, Evaluation(self.task, data, name), sparse)
 
     def save(self, directory: str | os.PathLike[str]) -> None:
         """Write the model twice, ``posterior/`` and ``report.json``.

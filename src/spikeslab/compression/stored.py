@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Iterable
 
 from safetensors.torch import save
 from torch import Tensor, nn
@@ -13,23 +14,34 @@ from spikeslab.compression.sparse_format import VALUES, decode, encode
 DENSE = "dense"
 
 
-def evaluate_stored(model: nn.Module, evaluation: Evaluation) -> dict[str, dict[str, float]]:
+def evaluate_stored(
+    model: nn.Module, evaluation: Evaluation, sparse: Iterable[str] = ()
+) -> dict[str, dict[str, float]]:
     """Bytes of the file in every format of :func:`~spikeslab.compression.save_sparse`, and how good what it holds is.
 
     Args:
         model: The network; it is not changed.
         evaluation: Judges the network that is read back.
+        sparse: Names of the sparse weights.
 
     Returns:
-        For ``"fp32"``, ``"fp16"`` and ``"int8"`` the ``bytes`` and the numbers of the evaluation; for ``"dense"`` the
-        bytes of an ordinary safetensors file.
+        For ``"fp32"``, ``"fp16"`` and ``"int8"`` the ``bytes``, the ``nonzeros`` of all parameters and
+        ``sparse_nonzeros`` of the sparse ones, of which rounding may leave fewer, and the numbers of the evaluation;
+        for ``"dense"`` the bytes of an ordinary safetensors file.
     """
+    names = set(sparse)
     read = copy.deepcopy(model)
     found: dict[str, dict[str, float]] = {DENSE: {"bytes": len(save(state_tensors(model)))}}
     for values in VALUES:
         content = encode(tensor_dict(model), values)
         read.load_state_dict({**read.state_dict(), **decode(content, values)})
-        found[values] = {"bytes": len(content), **numbers(evaluation.of_model(read))}
+        counts = {name: int(parameter.count_nonzero()) for name, parameter in read.named_parameters()}
+        found[values] = {
+            "bytes": len(content),
+            "nonzeros": sum(counts.values()),
+            "sparse_nonzeros": sum(count for name, count in counts.items() if name in names),
+            **numbers(evaluation.of_model(read)),
+        }
     return found
 
 

@@ -6,7 +6,7 @@ regression, with the mean squared error. For anything else, say ``loss(model, ba
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -14,6 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
+from torch.utils.data import SubsetRandomSampler
 
 from spikeslab.errors import NonFiniteError, check_count
 from spikeslab.posterior.modes import evaluating
@@ -174,6 +175,18 @@ def first_batch(name: str, data: object) -> Any:
     raise ValueError(f"{name} must hold at least one batch, but got none.")
 
 
+def batch_rows(batch: Any) -> int | None:
+    """Rows of a batch: those of the first tensor in it; ``None`` where there is none.
+
+    >>> batch_rows({"name": "a", "x": torch.ones(3, 2)}), batch_rows("abc")
+    (3, None)
+    """
+    items = (
+        list(batch.values()) if isinstance(batch, Mapping) else batch if isinstance(batch, (tuple, list)) else [batch]
+    )
+    return next((len(item) for item in items if isinstance(item, Tensor) and item.ndim), None)
+
+
 def count_batches(data: Iterable[Any]) -> int:
     """Batches in an epoch; data without a length are run through once."""
     try:
@@ -192,6 +205,9 @@ def count_rows(data: object, given: int | None) -> int:
         return check_count("num_data", given)
     if isinstance(data, TensorBatches):
         return data.rows
+    sampler = getattr(data, "sampler", None)
+    if isinstance(sampler, SubsetRandomSampler):
+        return len(sampler)  # the rest of the dataset is not trained on
     try:
         return len(data.dataset)  # type: ignore[attr-defined]
     except (AttributeError, TypeError):
