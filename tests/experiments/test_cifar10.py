@@ -525,7 +525,11 @@ def test_rows_of_channels_have_no_number_of_the_paper() -> None:
     rows = group_rows([(Path("a"), channels)], "test")
     table = accuracy_table(rows, "test")
     assert (table.rows[0]["paper"], table.rows[0]["log"]) == (None, None)
-    assert detail_table(rows, "test").rows[0]["multiply_adds"] == 25.0
+    assert table.rows[0]["sparsity"] == "90% of channels"
+    details = detail_table(rows, "test")
+    assert details.rows[0]["multiply_adds"] == 25.0
+    assert "where channels go, the sparse layers are the first convolution of each block. An" in details.notes[0]
+    assert "267,264" not in details.notes[0]
     assert table.notes[-1] == (
         "The paper cites targeted dropout 91.48 % (ResNet32, 47K weights, 90 %) and BC-GHS 91 % (VGG, 8M weights, "
         "94.5 %); all of its numbers are in `paper.md`."

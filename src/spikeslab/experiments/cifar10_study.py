@@ -149,7 +149,8 @@ def write_figures(out: Path) -> list[Path]:
     """Draw all runs below ``out`` that are done; returns the paths."""
     files: list[Path] = []
     for _, stem, rows in _parts(out):
-        files.append(save(sparsity_figure(rows), out / f"{stem}{ACCURACY}.png"))
+        of_weights = [row for row in rows if row.of_weights]  # a share of channels is no share of the network
+        files += [save(sparsity_figure(of_weights), out / f"{stem}{ACCURACY}.png")] if of_weights else []
         files += [
             save(course_figure(courses), out / f"{stem}{COURSE}-{sparsity:g}.png")
             for sparsity, courses in _courses(rows).items()

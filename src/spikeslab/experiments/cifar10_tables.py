@@ -56,10 +56,14 @@ class Row:
         return self.estimate(lambda result: 100.0 * (result["dense"]["accuracy"] - result[kind]["accuracy"]))
 
     @property
+    def of_weights(self) -> bool:
+        """Whether single weights are zero, not whole channels, of which ``sparsity`` is then the share."""
+        return bool(self.results[0]["facts"]["structure"] == WEIGHTS)
+
+    @property
     def paper(self) -> float | None:
         """The paper's accuracy; it has none for channels."""
-        single = self.results[0]["facts"]["structure"] == WEIGHTS
-        return paper_accuracy(self.method, self.sparsity) if single else None
+        return paper_accuracy(self.method, self.sparsity) if self.of_weights else None
 
     @property
     def log(self) -> float | None:
@@ -170,7 +174,7 @@ def detail_table(rows: Sequence[Row], part: str) -> Table:
             "average_nll": row.nll(AVERAGE),
             "ece": row.percent(SINGLE, "ece"),
             "average_ece": row.percent(AVERAGE, "ece"),
-            "nonzeros": row.results[0]["network"]["nonzeros"],
+            "nonzeros": round(row.estimate(lambda result: result["network"]["nonzeros"]).mean),
             "network": row.percent("network", "sparsity").mean,
             "layers": row.percent("sparse_layers", "sparsity").mean,
             **({"multiply_adds": row.multiply_adds} if any(row.multiply_adds for row in rows) else {}),
@@ -201,9 +205,8 @@ def detail_table(rows: Sequence[Row], part: str) -> Table:
         cells,
         notes=[
             "Non-zeros and zeros of the network are counted over all 272,474 parameters, batch normalisation and the "
-            "last layer included; the sparse layers are the 18 convolutions of 3 x 3 but the first, 267,264 weights, "
-            "as in the paper. An average is over samples with the same zeros, each with its own statistics of batch "
-            "normalisation."
+            f"last layer included; {_sparse_layers(rows)}. An average is over samples with the same zeros, each with "
+            "its own statistics of batch normalisation."
         ],
     )
 
@@ -242,6 +245,14 @@ def file_table(rows: Sequence[Row], part: str) -> Table:
     )
 
 
+def _sparse_layers(rows: Sequence[Row]) -> str:
+    """Which layers are sparse, as a part of a sentence."""
+    told = "the sparse layers are the 18 convolutions of 3 x 3 but the first, 267,264 weights, as in the paper"
+    channels = "where channels go, the sparse layers are the first convolution of each block"
+    kinds = {row.of_weights for row in rows}
+    return "; ".join([*([told] if True in kinds else []), *([channels] if False in kinds else [])])
+
+
 def _of_format(row: Row, values: str) -> dict[str, Cell]:
     return {
         f"{values}_kilobytes": row.of_files(lambda files: files[values]["bytes"] / 1000.0),
@@ -269,7 +280,8 @@ def _cited() -> str:
 
 
 def _head(row: Row) -> dict[str, Cell]:
-    return {"method": title(row.method), "sparsity": row.sparsity, "label": row.label, "epochs": row.epochs}
+    zeros = row.sparsity if row.of_weights else f"{row.sparsity:.0%} of channels"
+    return {"method": title(row.method), "sparsity": zeros, "label": row.label, "epochs": row.epochs}
 
 
 def _images(part: str) -> str:
