@@ -7,6 +7,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from spikeslab.compression import compact
 from spikeslab.models import CNN, MLP, BatchNormCNN, DigitsCNN, resnet20
 from spikeslab.pruning import free_channel_layers
 
@@ -71,6 +72,58 @@ FREE_B = {"b.weight": None}
 def test_what_ties_channels_is_seen(net: Net, expected: dict[str, str | None]) -> None:
     net(torch.zeros(1, 1, 4, 4))  # it runs
     assert free_channel_layers(net) == expected
+
+
+class Ends(nn.Module):
+    """A convolution whose channels become features in some way."""
+
+    def __init__(self, end, features: int) -> None:
+        super().__init__()
+        self.a, self.fc = nn.Conv2d(1, 4, 3, padding=1), nn.Linear(features, 2)
+        self.end = end
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.fc(self.end(self.a(x).relu()))
+
+
+@pytest.mark.parametrize(
+    ("end", "features"),
+    [
+        (lambda x: x.view(-1, 64), 64),
+        (lambda x: x.reshape((x.shape[0], 64)), 64),
+        (lambda x: torch.reshape(x, (-1, 64)), 64),
+        (lambda x: x.mean(3).mean(2), 4),
+        (lambda x: x.mean((2, 3)), 4),
+        (lambda x: functional.adaptive_avg_pool2d(x, 1).squeeze(-1).squeeze(-1), 4),
+        (lambda x: x[:, :, 0, 0], 4),
+    ],
+)
+def test_channels_that_become_features_are_free_and_can_be_removed(end, features: int) -> None:
+    torch.manual_seed(0)
+    net, x = Ends(end, features).eval(), torch.randn(3, 1, 4, 4)
+    assert free_channel_layers(net) == {"a.weight": None}
+    with torch.no_grad():
+        net.a.weight[1], net.a.bias[1] = 0.0, 0.0
+    small = compact(net, x).model
+    torch.testing.assert_close(small(x), net(x))
+    assert sum(p.numel() for p in small.parameters()) < sum(p.numel() for p in net.parameters())
+
+
+@pytest.mark.parametrize("end", [lambda x: x.flatten(1).mean(1, keepdim=True), lambda x: x[:, 0].flatten(1)])
+def test_features_that_mix_or_choose_channels_are_not(end) -> None:
+    assert free_channel_layers(Ends(end, 1)) == {}
+
+
+def test_a_mean_over_the_features_of_a_linear_layer_ties_them() -> None:
+    class Tokens(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.first, self.second = nn.Linear(3, 5), nn.Linear(4, 2)
+
+        def forward(self, x: Tensor) -> Tensor:
+            return self.second(self.first(x).mean(2))
+
+    assert free_channel_layers(Tokens()) == {}
 
 
 def test_a_shared_weight_is_left_out() -> None:

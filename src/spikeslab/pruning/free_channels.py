@@ -55,7 +55,7 @@ def free_channel_layers(model: nn.Module) -> dict[str, str | None]:
         if layer is None or not _is_plain(layer) or calls[node.target] > 1 or uses[id(layer.weight)] > 1:
             continue
         norms: list[str] = []
-        if not _ends_in_layers(node, modules, norms) or len(norms) > 1:
+        if not _ends_in_layers(node, modules, norms, not isinstance(layer, nn.Linear)) or len(norms) > 1:
             continue
         if all(calls[norm] == 1 and is_normalised_by(cast(Tensor, layer.weight), modules[norm]) for norm in norms):
             found[f"{node.target}.weight"] = norms[0] if norms else None
@@ -86,8 +86,11 @@ def _is_plain(module: nn.Module | None) -> bool:
     return isinstance(module, LAYERS) and getattr(module, "groups", 1) == 1
 
 
-def _ends_in_layers(node: fx.Node, modules: dict[str, nn.Module], norms: list[str]) -> bool:
-    """Whether all paths from ``node`` lead through known operations into weights; notes normalisations on the way."""
+def _ends_in_layers(node: fx.Node, modules: dict[str, nn.Module], norms: list[str], convolved: bool) -> bool:
+    """Whether all paths from ``node`` lead through known operations into weights; notes normalisations on the way.
+
+    ``convolved`` says that channels are dimension 1, which they are behind a convolution and need not be elsewhere.
+    """
     if not node.users:
         return False
     for user in node.users:
@@ -96,9 +99,9 @@ def _ends_in_layers(node: fx.Node, modules: dict[str, nn.Module], norms: list[st
             continue
         if isinstance(module, NORMALISATIONS):
             norms.append(str(user.target))
-        elif not (isinstance(module, MODULES) or _keeps_channels(user)):
+        elif not (isinstance(module, MODULES) or _keeps_channels(user, convolved)):
             return False
-        if not _ends_in_layers(user, modules, norms):
+        if not _ends_in_layers(user, modules, norms, convolved):
             return False
     return True
 
@@ -109,13 +112,25 @@ def _reads_a_size(node: fx.Node) -> bool:
     return node.op == "call_method" and node.target in SIZES
 
 
-def _keeps_channels(node: fx.Node) -> bool:
+def _keeps_channels(node: fx.Node, convolved: bool) -> bool:
     if node.op not in ("call_function", "call_method"):
         return False
     name = node.target if isinstance(node.target, str) else getattr(node.target, "__name__", "")
-    if name == "mean":
-        dims = node.args[1] if len(node.args) > 1 else node.kwargs.get("dim")
-        return isinstance(dims, list | tuple) and set(dims) in ({2, 3}, {-1, -2})
     if name in ("view", "reshape"):
-        return node.args[2:] == (-1,)
+        # To rows of features; the rows stay, since without them no batch would have its labels.
+        shape = node.args[1] if isinstance(node.args[1], list | tuple) else node.args[1:]
+        return len(shape) == 2 and isinstance(shape[1], int)
+    if name == "mean":
+        return _dims(node) in ({2, 3}, {-1, -2}) or (convolved and _dims(node) in ({2}, {3}))
+    if name == "squeeze":
+        return convolved and _dims(node) in ({2}, {3}, {-1}, {2, 3}, {-1, -2})
+    if name == "getitem":
+        where = node.args[1]
+        return convolved and isinstance(where, tuple) and len(where) > 2 and where[:2] == (slice(None), slice(None))
     return name in NAMES
+
+
+def _dims(node: fx.Node) -> set[object]:
+    """The dimensions that an operation is told to work on."""
+    given = node.args[1] if len(node.args) > 1 else node.kwargs.get("dim")
+    return set(given) if isinstance(given, list | tuple) else {given}
