@@ -12,7 +12,7 @@ from torch import nn
 from torch.nn.utils import prune
 
 import spikeslab as ss
-from spikeslab.compression import SparsityReport, save_sparse
+from spikeslab.compression import SparsityReport, compact, save_sparse
 from spikeslab.compression.latency import Latency
 from spikeslab.models.resnet import ResNet
 from spikeslab.report.figures import png
@@ -75,9 +75,28 @@ def test_bytes_are_those_of_the_files(network: nn.Module, report: SparsityReport
     assert report.files["sparse int8"] < report.files["sparse fp16"] < report.files["sparse fp32"]
 
 
+def test_removed_channels_are_not_in_the_files_of_the_compacted_network(
+    network: nn.Module, report: SparsityReport, tmp_path
+) -> None:
+    small = compact(network, torch.zeros(1, 3, 8, 8)).model
+    assert report.files["compacted"] == len(save(small.state_dict())) < report.files["dense"]
+    file = save_sparse(small, tmp_path / "small", "fp32")
+    assert report.files["compacted, sparse fp32"] == file.stat().st_size
+    assert "; without its dead channels " in report.words()[0]
+
+
+def test_a_network_without_dead_channels_has_no_files_of_its_own() -> None:
+    model = nn.Sequential(nn.Conv2d(1, 2, 3), nn.BatchNorm2d(2), nn.Flatten(), nn.Linear(8, 2)).eval()
+    found = SparsityReport.of(model, torch.zeros(1, 1, 4, 4), batches=(1,), rounds=1)
+    assert "compacted" in found.variant_macs
+    assert "compacted" not in found.files
+    assert "dead channels" not in found.words()[0]
+
+
 def test_a_state_dict_without_its_module_gives_the_same_counts(network: nn.Module, report: SparsityReport) -> None:
     other = SparsityReport.of_tensors(network.state_dict())
-    assert (other.weights, other.nonzeros, other.files) == (report.weights, report.nonzeros, report.files)
+    assert (other.weights, other.nonzeros) == (report.weights, report.nonzeros)
+    assert other.files.items() <= report.files.items()
     assert other.macs is None
     assert other.words()[1].startswith("Faster: not measured; zeros make no dense kernel faster")
     assert [table.title for table in other.tables()] == ["Sparsity", "Bytes on disk"]
@@ -150,6 +169,6 @@ def test_the_chart_shows_the_numbers(report: SparsityReport) -> None:
     titles = [axes.get_title(loc="left") for axes in figure.axes]
     assert len(titles) == 3
     assert any(title.startswith("Smaller? ") for title in titles)
-    assert sum("x smaller" in text for text in texts) == 4
+    assert sum("x smaller" in text for text in texts) == 6
     assert sum(" ms)" in text for text in texts) == 8
     assert png(figure).startswith(b"\x89PNG")

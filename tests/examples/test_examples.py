@@ -16,6 +16,7 @@ import torch
 import spikeslab
 from spikeslab import datasets, models
 from spikeslab.datasets.digits import load_upscaled_digits
+from spikeslab.datasets.images import DIGITS, Images
 from spikeslab.training import RunFolder
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
@@ -150,3 +151,17 @@ def test_channels_of_the_cnn_go(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     found = compress("mnist_cnn.py", tmp_path / "out", "--structure", "channels", "--sparsity", "0.5", *layers)
     assert found["dense"]["nonzeros"] == 681_506
     assert 0.49 * 681_506 < found["sparse"]["nonzeros"] < 0.51 * 681_506, "half of the filters and units"
+
+
+def test_channels_of_resnet20_go(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def few_images() -> Images:
+        source = torch.Generator().manual_seed(0)
+        x = torch.randint(256, (280, 3, 32, 32), generator=source, dtype=torch.uint8)
+        y = torch.randint(10, (280,), generator=source)
+        return Images(x[:260], y[:260], x[260:], y[260:], DIGITS)
+
+    monkeypatch.setattr(RunFolder, "_write_report", lambda self: None)
+    monkeypatch.setattr(datasets, "load_cifar10", few_images)
+    found = compress("cifar10_resnet20.py", tmp_path / "out", "--structure", "channels", "--sparsity", "0.5")
+    assert found["dense"]["nonzeros"] == 272_474
+    assert 0.3 * 272_474 < found["sparse"]["nonzeros"] < 0.9 * 272_474

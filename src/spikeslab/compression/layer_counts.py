@@ -14,6 +14,7 @@ from spikeslab.compression.sparse_format import VALUES, encode, same_memory
 from spikeslab.errors import quoted
 
 DENSE, ZIPPED = "dense", "dense, zipped"
+COMPACTED = "compacted"
 
 
 @dataclass(frozen=True)
@@ -84,6 +85,15 @@ def unshared(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
 
 def file_sizes(tensors: Mapping[str, Tensor], dense: Mapping[str, Tensor]) -> dict[str, int]:
     """Bytes of the dense safetensors file, plain and zipped, and of the sparse file with each kind of values."""
-    content = save({name: tensor.detach().contiguous() for name, tensor in unshared(dense).items()})
+    content = _content(dense)
     sizes = {DENSE: len(content), ZIPPED: len(zlib.compress(content, 9))}
     return sizes | {f"sparse {values}": len(encode(tensors, values)) for values in VALUES}
+
+
+def compacted_sizes(tensors: Mapping[str, Tensor]) -> dict[str, int]:
+    """Bytes of the safetensors file of a compacted network, and of its sparse file without loss."""
+    return {COMPACTED: len(_content(tensors)), f"{COMPACTED}, sparse fp32": len(encode(tensors, "fp32"))}
+
+
+def _content(tensors: Mapping[str, Tensor]) -> bytes:
+    return save({name: tensor.detach().contiguous() for name, tensor in unshared(tensors).items()})

@@ -17,7 +17,14 @@ from torch import Tensor, nn
 from spikeslab.compression.example_input import ExampleInput
 from spikeslab.compression.finalize import finalize
 from spikeslab.compression.latency import Latency, measure_latency
-from spikeslab.compression.layer_counts import LayerCount, count_layers, file_sizes, unshared
+from spikeslab.compression.layer_counts import (
+    COMPACTED,
+    LayerCount,
+    compacted_sizes,
+    count_layers,
+    file_sizes,
+    unshared,
+)
 from spikeslab.compression.macs import count_positions
 from spikeslab.compression.onnx import OnnxNetwork
 from spikeslab.compression.sparsity_words import file_table, known_sum, latency_table, layer_table, words
@@ -44,7 +51,7 @@ class SparsityReport:
         layers: Parameters of two or more dimensions.
         other_weights: How many parameters there are besides, such as biases.
         other_nonzeros: How many of them are not zero.
-        files: Bytes on disk by format.
+        files: Bytes on disk by format, those of the compacted network too where it was timed and has fewer channels.
         latencies: Measured times; the first variant is what the others are compared with.
         variant_macs: Multiply-adds of one example, for each variant.
         threads: Threads that torch measured with.
@@ -91,7 +98,8 @@ class SparsityReport:
         return cls(
             layers=count_layers(parameters, weights, count_positions(plain, example_input)),
             **_others(parameters),
-            files=file_sizes(plain.state_dict(), dense.state_dict()),
+            files=file_sizes(plain.state_dict(), dense.state_dict())
+            | _without_channels(variants.get(COMPACTED), plain),
             latencies=tuple(measure_latency(variants, example_input, batches, rounds)) if variants else (),
             variant_macs={name: _macs(variant, example_input) for name, variant in variants.items()},
             threads=torch.get_num_threads(),
@@ -183,6 +191,14 @@ def _others(parameters: Mapping[str, Tensor]) -> dict[str, Any]:
         "other_weights": sum(tensor.numel() for tensor in others),
         "other_nonzeros": sum(int(tensor.count_nonzero()) for tensor in others),
     }
+
+
+def _without_channels(compacted: nn.Module | None, plain: nn.Module) -> dict[str, int]:
+    """Bytes of the compacted network, where channels were removed."""
+    if compacted is None:
+        return {}
+    size, less = (sum(p.numel() for p in model.parameters() if p.ndim > 1) for model in (plain, compacted))
+    return compacted_sizes(compacted.state_dict()) if less < size else {}
 
 
 def _macs(model: nn.Module, example_input: ExampleInput) -> int | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from spikeslab.compression.layer_counts import DENSE, LayerCount
+from spikeslab.compression.layer_counts import COMPACTED, DENSE, LayerCount
 from spikeslab.errors import counted
 from spikeslab.report.tables import Cell, Column, Table
 
@@ -27,8 +27,17 @@ def _smaller(report: SparsityReport) -> str:
     return (
         f"Smaller: {'yes' if exact >= GAIN else 'no'}, {exact:.1f} x on disk without loss "
         f"({report.files['sparse fp32']:,} bytes instead of {report.files[DENSE]:,}), {half:.1f} x with fp16 values, "
-        f"{byte:.1f} x with int8."
+        f"{byte:.1f} x with int8{_compacted(report)}."
     )
+
+
+def _compacted(report: SparsityReport) -> str:
+    """What removed channels save, as the end of a sentence."""
+    name = f"{COMPACTED}, sparse fp32"
+    if name not in report.files:
+        return ""
+    plain, sparse = (report.files[DENSE] / report.files[key] for key in (COMPACTED, name))
+    return f"; without its dead channels {plain:.1f} x as an ordinary file, {sparse:.1f} x as a sparse one"
 
 
 def _faster(report: SparsityReport) -> str:

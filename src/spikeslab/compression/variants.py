@@ -8,11 +8,11 @@ from spikeslab.compression.compact import compact
 from spikeslab.compression.example_input import ExampleInput
 from spikeslab.compression.finalize import finalize
 from spikeslab.compression.fold import fold_batch_norm
-from spikeslab.compression.layer_counts import DENSE
+from spikeslab.compression.layer_counts import COMPACTED, DENSE
 from spikeslab.compression.narrowable import BATCH_NORMS
 from spikeslab.compression.onnx import OnnxNetwork
 
-FOLDED, FINALISED, COMPACTED = "BN folded", "finalised", "compacted"
+FOLDED, FINALISED = "BN folded", "finalised"
 ONNX = "{} in onnxruntime"
 
 
