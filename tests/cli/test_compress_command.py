@@ -171,6 +171,8 @@ def test_a_run_is_continued_and_never_begun_twice(folder, capsys):
     assert files(folder / "stopped") == before
     assert run([*arguments, "stopped", "--resume", "--seed", "1"]) == 2
     assert "seed was 0 and is now 1" in capsys.readouterr().err
+    assert run([*arguments, "stopped", "--resume", "--sparsity", "0.25"]) == 2
+    assert "--sparsity was 0.5 and is now 0.25" in capsys.readouterr().err
     assert run([*arguments, "stopped", "--resume"]) == 0
     whole, stopped = (load_file(folder / name / "model.safetensors") for name in ("whole", "stopped"))
     assert all(torch.equal(whole[name], stopped[name]) for name in whole)
@@ -258,8 +260,8 @@ BAD_RECIPES = {
     "def train_data(): return Rows()": "RECIPE must be a Python file that runs, but "
     f"line {LAST + 1} of recipe.py raised ZeroDivisionError: division by zero.",
     RECIPE + "def model(): return nn.Linear(4, 2)": "model() must have a trained Conv or Linear layer between the "
-    "first and the last, which stay dense where weights is None, but got 'weight': name the weights that shall be "
-    "sparse.",
+    "first and the last, which stay dense where --weights is not given, but got 'weight': name the weights that "
+    "shall be sparse.",
 }
 
 

@@ -34,6 +34,12 @@ NAMES = {
     "folder": "--out",
     "loss": "loss()",
 }
+WORDS = {
+    "count='layers'": "--count layers",
+    "where weights is None": "where --weights is not given",
+    "target was": "--sparsity was",
+}
+"""What messages say in Python, and what on the command line."""
 
 
 def init(
@@ -227,7 +233,9 @@ def _renamed(message: str) -> str:
     """A message about an argument as one about an option or a function of the recipe."""
     name, space, rest = message.partition(" ")
     option = f"--{name.replace('_', '-')}" if name in OPTIONS else NAMES.get(name, name)
-    return f"{option}{space}" + rest.replace("count='layers'", "--count layers")
+    for word, said in WORDS.items():
+        rest = rest.replace(word, said)
+    return f"{option}{space}{rest}"
 
 
 def _keep_recipe(recipe: Path, copy: Path) -> Any:
