@@ -248,3 +248,11 @@ def test_other_errors(rng):
         with pytest.raises(ValueError) as error:
             call()
         assert str(error.value) == message
+
+
+def test_predictions_do_not_depend_on_the_order_in_memory(rng):
+    X, y, _ = _data(rng)
+    model = _quick().fit(X, y)
+    columns = np.asfortranarray(X)
+    assert model.predict(columns).tolist() == model.predict(X).tolist()
+    assert model.predict_interval(columns).tolist() == model.predict_interval(X).tolist()

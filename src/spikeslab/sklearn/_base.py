@@ -146,7 +146,8 @@ class SpikeSlabBase(BaseEstimator):  # type: ignore[misc]
 
     def _check_rows(self, X: Any) -> Any:
         check_is_fitted(self)
-        return validate_data(self, X, reset=False, accept_sparse="csr", dtype=(np.float64, np.float32))
+        # One order in memory, so that the same rows give the same digits however a table holds its columns.
+        return validate_data(self, X, reset=False, accept_sparse="csr", dtype=(np.float64, np.float32), order="C")
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
