@@ -23,7 +23,7 @@ from spikeslab.models import resnet20
 from spikeslab.training import TensorBatches
 
 HELD_OUT = 5000
-settings = Settings(omega_sum=1.0, distillation=0.2, scope="global")
+settings = Settings(distillation=0.2, scope="global")
 
 
 @cache

@@ -157,6 +157,10 @@ def test_the_sound_preset_warms_up_for_an_epoch_and_has_a_true_spike() -> None:
     assert not METHODS["a-sghmc-sa"](problem(settings, 0.9, steps)).sampler.prior.inverted
 
 
+def test_the_default_preset_is_the_sound_one_with_a_teacher_and_one_ranking() -> None:
+    assert recipe("taught")[0] == replace(recipe("sound")[0], distillation=0.2, scope="global")
+
+
 @pytest.mark.parametrize(("sparsity", "rate", "nonzeros"), [(0.3, 0.305, 190_732), (0.9, 0.917, 27_247)])
 def test_zeros_are_counted_over_the_network_and_the_layers_rate_is_the_papers(
     sparsity: float, rate: float, nonzeros: int
@@ -474,11 +478,11 @@ def test_a_command_goes_on_after_a_run_that_fails_and_says_so_at_the_end(
     small = ["--sparsities", "0.9", "--epochs", "1", "--batch-size", "8", "--methods", "gmp"]
     assert run_cli([*command, *small, "--set", "lr=1e30,0.01"]) == 2
     captured = capsys.readouterr()
-    name = "gmp-0.9-sound-batch=8-lr=1e+30-1epochs-seed0"
+    name = "gmp-0.9-taught-batch=8-lr=1e+30-1epochs-seed0"
     assert f"{name} failed, and the others go on: the " in captured.err
     assert captured.err.endswith(f"Error: All runs must end in finite numbers, but {name!r} did not: try a lower lr.\n")
     rows = json.loads((tmp_path / "out" / "accuracy.json").read_text())["rows"]
-    assert [row["label"] for row in rows] == ["sound, batch=8, lr=0.01"]
+    assert [row["label"] for row in rows] == ["taught, batch=8, lr=0.01"]
     assert str(tmp_path / "out" / "accuracy.md") in captured.out
 
 
@@ -607,7 +611,7 @@ def command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, dense: Dense) -> li
 def test_the_command_writes_tables_and_figures_of_all_runs(
     command: list[str], tmp_path: Path, capsys: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    small = ["--sparsities", "0.9", "--epochs", "1", "--batch-size", "8", "--threads", "1"]
+    small = ["--preset", "sound", "--sparsities", "0.9", "--epochs", "1", "--batch-size", "8", "--threads", "1"]
     assert run_cli([*command, *small, "--methods", "gmp", "--set", "lr=0.01,0.02"]) == 0
     assert "Files written:" in capsys.readouterr().out
     monkeypatch.setattr(cifar10_study, "save", lambda _, path: path)  # a figure takes longer than a run
@@ -642,7 +646,7 @@ def test_the_command_writes_tables_and_figures_of_all_runs(
     [
         (
             ["--preset", "best"],
-            "--preset must be one of 'sound', 'compressed', 'paper', 'ablation', 'grid', but got 'best'.",
+            "--preset must be one of 'taught', 'sound', 'compressed', 'paper', 'ablation', 'grid', but got 'best'.",
         ),
         (["--sparsities", "0.5,1"], "--sparsities must be numbers in (0, 0.98], separated by commas, but got '1'."),
         (["--methods", "gmp:2"], "--methods must have a strength with 'l1', 'l2' only, but got 'gmp:2'."),

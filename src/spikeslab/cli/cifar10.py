@@ -25,7 +25,6 @@ if TYPE_CHECKING:
 
 MOST = 0.98
 """The share of zeros that the sparse layers can give to the whole network."""
-DEFAULT_SCOPE = "layer"
 OPTIONS = {"scope": "--scope", "sparsity": "--sparsities", "method": "--methods"}
 ADVICE = ": choose more weights, or count='layers'."
 """What the network of this experiment leaves no room for."""
@@ -45,10 +44,11 @@ def cifar10(
     preset: Annotated[
         str,
         typer.Option(
-            help="Recipe: sound (ours), compressed (the paper's in few epochs), paper (its 1000 epochs), ablation "
-            "(batches of 2000, tau = 20 x 1.01^k), grid (compressed, fixed L1 and L2)."
+            help="Recipe: taught (ours, the dense network teaches), sound (ours, without), compressed (the paper's in "
+            "few epochs), paper (its 1000 epochs), ablation (batches of 2000, tau = 20 x 1.01^k), grid (compressed, "
+            "fixed L1 and L2)."
         ),
-    ] = "sound",
+    ] = "taught",
     methods: Annotated[
         str | None,
         typer.Option(
@@ -63,8 +63,11 @@ def cifar10(
     seeds: Annotated[int, typer.Option(help="Runs of each row.")] = 1,
     seed: Annotated[int, typer.Option(help="Seed of the first run of each row; the others follow it.")] = 0,
     scope: Annotated[
-        str, typer.Option(help="How zeros are shared out: 'layer' (the paper: one rate), 'global' or 'erk'.")
-    ] = DEFAULT_SCOPE,
+        str | None,
+        typer.Option(
+            help="How zeros are shared out: 'layer' (the paper: one rate), 'global' or 'erk'; the recipe's if not given."
+        ),
+    ] = None,
     structure: Annotated[
         str,
         typer.Option(
@@ -198,7 +201,7 @@ def _plan(
     epochs: int | None,
     seed: int,
     seeds: int,
-    scope: str,
+    scope: str | None,
     batch_size: int | None,
     erasing: bool | None,
     settings: list[str],
@@ -212,7 +215,7 @@ def _plan(
     twice = {name for name, _ in varied if sum(name == other for other, _ in varied) > 1}
     if twice:
         raise ValueError(f"--set must name a setting once, with commas between its values, but got {min(twice)} twice.")
-    fixed = [] if scope == DEFAULT_SCOPE else [[("scope", scope)]]
+    fixed = [] if scope is None else [[("scope", scope)]]
     return CifarPlan(
         preset=preset,
         methods=tuple(dict.fromkeys(check_method("--methods", name) for name in names)),

@@ -14,8 +14,8 @@ RISE = 0.1
 """Relative rise of the loss over the last third that is more than noise, if it is also significant."""
 STILL = 0.05
 """Relative change of a latent over the last third up to which it stands still."""
-NEARLY, HARDLY = 3.0, 1.0
-"""Sums of omega after which 95 % and 63 % of the way to a target that stands still are done."""
+NEARLY, HARDLY = 3.0, 0.9
+"""Sums of omega after which 95 % and 59 % of the way to a target that stands still are done."""
 SHORT = 0.005
 """By how much the sparsity may miss its target."""
 CLIPPING = ("clip", "clip_norm", "clip_grad_norm", "grad_clip", "gradient_clip", "max_grad_norm")
@@ -114,7 +114,8 @@ def check_latents(facts: RunFacts) -> Finding | None:
             Level.PROBLEM if total < HARDLY else Level.NOTE,
             f"The latents have gone {-math.expm1(-total):.0%} of the way from where they started (the sum of omega is "
             f"{total:.3g}), so rho, sigma and delta still depend on their initial values.",
-            "Raise the scale of omega, or lower its offset, until the sum over the run is above 3; or run longer.",
+            "To read them as results, raise the scale of omega, or lower its offset, until the sum over the run is above "
+            "3, or run longer. To prune, about 1, the default of compress, is often better.",
         )
     if moving:
         worst = max(moving, key=lambda name: moving[name])
