@@ -106,15 +106,18 @@ def test_init_overwrites_nothing(folder, capsys):
 def test_options_reach_the_run(folder, capsys):
     options = ["--method", "l2", "--epochs", "2", "--sparsity", "0.25", "--count", "layers", "--weights", "[02].weight"]
     options += ["--lr", "0.02", "--temperature", "0.5", "--samples", "2", "--seed", "7", "--num-data", "99"]
+    options += ["--set", "softening=2", "--set", "drops=0.5:0.8"]
     assert run(["compress", "recipe.py", "--out", "run", *options]) == 0
     report = json.loads((folder / "run" / "report.json").read_text())
     assert (report["method"], report["epochs"], report["seed"], report["samples"]) == ("l2", 2, 7, 2)
     assert report["weights"] == ["0.weight", "2.weight"]
     assert report["sparse_layers"] == {"weights": 320, "nonzeros": 240, "sparsity": 0.25}
     assert (report["settings"]["lr"], report["settings"]["temperature"]) == (0.02, 0.5)
+    assert (report["settings"]["softening"], report["settings"]["drops"]) == (2, [0.5, 0.8])
     record = json.loads((folder / "run" / "run.json").read_text())
     assert record["num_data"] == 99
     assert record["command"].startswith("spikeslab compress recipe.py --sparsity 0.25 --epochs 2 --method l2 --seed 7")
+    assert record["command"].endswith("--weights '[02].weight' --set softening=2 --set drops=0.5:0.8")
     assert "Compressing: step 8 of 8" in capsys.readouterr().err
 
 
@@ -135,12 +138,13 @@ def test_channels_on_the_command_line(folder, capsys):
 
 @pytest.mark.usefixtures("without_report")
 def test_settings_and_loss_of_the_recipe(folder, capsys):
-    more = "from spikeslab.compression import Settings\nsettings = Settings(momentum=0.5)\n"
+    more = "from spikeslab.compression import Settings\nsettings = Settings(momentum=0.5, cooling=2.0)\n"
     more += "def loss(model, batch):\n    return nn.functional.cross_entropy(model(batch[0]), batch[1])\n"
     (folder / "recipe.py").write_text(RECIPE + more)
-    assert run(["compress", "recipe.py", "--out", "run", "--epochs", "1", "--sparsity", "0.5", "--lr", "0.01"]) == 0
+    options = ["--epochs", "1", "--sparsity", "0.5", "--lr", "0.01", "--set", "cooling=3"]
+    assert run(["compress", "recipe.py", "--out", "run", *options]) == 0
     settings = json.loads((folder / "run" / "report.json").read_text())["settings"]
-    assert (settings["momentum"], settings["lr"]) == (0.5, 0.01)
+    assert (settings["momentum"], settings["lr"], settings["cooling"]) == (0.5, 0.01, 3)
     assert "val loss" in " ".join(capsys.readouterr().out.split())
 
 
@@ -340,6 +344,8 @@ def test_a_bad_recipe_is_one_sentence(text, message, folder, capsys):
         (["--seed", "-1"], "--seed must be an integer >= 0, but got -1."),
         (["--lr", "-1"], "--lr must be a number > 0, but got -1.0."),
         (["--samples", "0"], "--samples must be an integer >= 1, but got 0."),
+        (["--set", "momentum=1"], "--set momentum must be a number in [0, 1), but got 1."),
+        (["--set", "omega_sum=1,2"], "--set must give omega_sum one value, but got 2."),
         (["--num-data", "0"], "--num-data must be an integer >= 1, but got 0."),
         (["--method", "magic"], "--method must be one of 'a-sghmc-sa', 'sghmc-sa', 'a-sghmc-em', 'a-sghmc', "
          "'marginal', 'prior-annealing', 'gmp', 'l1' and 3 more, but got 'magic'."),

@@ -27,7 +27,7 @@ from spikeslab.experiments.cifar10_data import Augmented, Dense, OrderedBatches,
 from spikeslab.experiments.cifar10_figures import Course, course_figure, sparsity_figure
 from spikeslab.experiments.cifar10_paper import paper_accuracy, paper_table
 from spikeslab.experiments.cifar10_penalty import SPARSE, effective_penalty
-from spikeslab.experiments.cifar10_recipes import PRESETS, check_method, read_values
+from spikeslab.experiments.cifar10_recipes import PRESETS, check_method
 from spikeslab.experiments.cifar10_runs import CifarRun, best_epoch, read_results, run_cifar10
 from spikeslab.experiments.cifar10_tables import accuracy_table, detail_table, file_table, group_rows
 from spikeslab.models import resnet20
@@ -220,14 +220,6 @@ def test_strengths_follow_l1_and_l2_only() -> None:
         check_method("--methods", "gmp:1")
     with pytest.raises(ValueError, match=r"^--methods must have a strength > 0 such as 'l2:0.01', but got 'l2:x'.$"):
         check_method("--methods", "l2:x")
-
-
-def test_settings_to_vary_keep_their_types() -> None:
-    assert read_values("--set", "samples=5") == ("samples", [5])
-    assert read_values("--set", "ramp=cubic,exponential") == ("ramp", ["cubic", "exponential"])
-    assert read_values("--set", "drops=0.5:0.8") == ("drops", [(0.5, 0.8)])
-    with pytest.raises(ValueError, match=r"^--set must be NAME=VALUE with a number, but got lr=high.$"):
-        read_values("--set", "lr=high")
 
 
 def test_training_images_are_erased_only_where_wanted() -> None:

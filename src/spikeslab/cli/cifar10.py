@@ -65,7 +65,8 @@ def cifar10(
     scope: Annotated[
         str | None,
         typer.Option(
-            help="How zeros are shared out: 'layer' (the paper: one rate), 'global' or 'erk'; the recipe's if not given."
+            help="How zeros are shared out: 'layer' (the paper: one rate), 'global' or 'erk'; the recipe's if not "
+            "given."
         ),
     ] = None,
     structure: Annotated[
@@ -206,15 +207,13 @@ def _plan(
     erasing: bool | None,
     settings: list[str],
 ) -> CifarPlan:
-    from spikeslab.experiments.cifar10_recipes import PRESETS, check_method, read_values
+    from spikeslab.cli.settings import read_settings
+    from spikeslab.experiments.cifar10_recipes import PRESETS, check_method
     from spikeslab.experiments.cifar10_study import CifarPlan
 
     recipe = PRESETS[check_choice("--preset", preset, PRESETS)]
     names = recipe.methods if methods is None else [part.strip() for part in methods.split(",")]
-    varied = [read_values("--set", text) for text in settings]
-    twice = {name for name, _ in varied if sum(name == other for other, _ in varied) > 1}
-    if twice:
-        raise ValueError(f"--set must name a setting once, with commas between its values, but got {min(twice)} twice.")
+    varied = read_settings(settings)
     fixed = [] if scope is None else [[("scope", scope)]]
     return CifarPlan(
         preset=preset,
@@ -240,7 +239,7 @@ def _share(text: str) -> float:
 
 def _check_runs(plan: CifarPlan) -> None:
     """Raise if a run is impossible, before any work is done; seeds do not matter for that."""
-    from spikeslab.experiments.cifar10_recipes import VARIED
+    from spikeslab.cli.settings import NAMES, SET
     from spikeslab.experiments.cifar10_runs import check_run
 
     for run in replace(plan, seeds=plan.seeds[:1]).runs():
@@ -248,7 +247,7 @@ def _check_runs(plan: CifarPlan) -> None:
             check_run(run)
         except (ValueError, TypeError) as error:
             name, _, rest = str(error).removesuffix(ADVICE).partition(" ")
-            option = OPTIONS.get(name) or (f"--set {name}" if name in VARIED else None)
+            option = OPTIONS.get(name) or (f"{SET} {name}" if name in NAMES else None)
             if option is None:
                 start = f"--methods must be ones for --preset {run.preset}, but got {run.method!r}"
                 raise ValueError(f"{start}: {error}") from error

@@ -111,6 +111,15 @@ def compress(
     lr: Annotated[float | None, typer.Option(help=f"Highest learning rate, that of SGD; {OTHERWISE} 0.05.")] = None,
     temperature: Annotated[float | None, typer.Option(help=f"Temperature; {OTHERWISE} 0.001.")] = None,
     samples: Annotated[int | None, typer.Option(help=f"Samples of the posterior; {OTHERWISE} 15.")] = None,
+    settings: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--set",
+            metavar="NAME=VALUE",
+            help="Another setting of `spikeslab.compression.Settings` in place of the recipe's, such as "
+            "distillation=0.2; may be given several times.",
+        ),
+    ] = None,
     num_data: Annotated[
         int | None, typer.Option(help="Training examples, where train_data() has no dataset with a length.")
     ] = None,
@@ -128,7 +137,8 @@ def compress(
     checkpoints: a run that was stopped, however it was, goes on with --resume.
 
     Examples: `spikeslab init recipe.py` writes a recipe, `spikeslab compress recipe.py --out out/first` runs it,
-    `spikeslab compress recipe.py --sparsity 0.95 --method gmp --out out/gmp` is a baseline.
+    `spikeslab compress recipe.py --sparsity 0.95 --method gmp --out out/gmp` is a baseline, and `spikeslab compress
+    recipe.py --set distillation=0.2 --out out/taught` learns from the dense network too.
     """
     folder = Path("out") / recipe.stem if out is None else out
     check_folder(folder)
@@ -149,13 +159,14 @@ def compress(
     with _bad_input(recipe):
         check_choice("method", method, METHODS)  # before the recipe, which may take long
         given = {"lr": lr, "temperature": temperature, "samples": samples, "scope": scope, "floor": _number(floor)}
-        Settings().changed(**given)
+        changes = given | _changes(settings or [])
+        Settings().changed(**changes)
     read = read_recipe(recipe)
     if dense is not None:
         load_dense(read.model, dense, "model()")
     own: dict[str, Any] = {"count": count, "structure": None if structure == "weights" else structure}
     own |= {"num-data": num_data, "dense": dense, "out": out}
-    command = _command(recipe, sparsity, epochs, method, weights, seed, given | own)
+    command = _command(recipe, sparsity, epochs, method, weights, seed, given | own, settings or [])
     with _bad_input(recipe):
         compression = Compression(
             read.model,
@@ -168,7 +179,7 @@ def compress(
             weights=weights,
             count=count or "network",
             structure=structure,
-            settings=(read.settings or Settings()).changed(**given),
+            settings=(read.settings or Settings()).changed(**changes),
             num_data=num_data,
             seed=seed,
             folder=folder,
@@ -231,8 +242,11 @@ def _bad_data(recipe: Path) -> Iterator[None]:
 
 def _renamed(message: str) -> str:
     """A message about an argument as one about an option or a function of the recipe."""
+    from spikeslab.cli import settings
+
     name, space, rest = message.partition(" ")
     option = f"--{name.replace('_', '-')}" if name in OPTIONS else NAMES.get(name, name)
+    option = f"{settings.SET} {name}" if option in settings.NAMES else option
     for word, said in WORDS.items():
         rest = rest.replace(word, said)
     return f"{option}{space}{rest}"
@@ -250,6 +264,17 @@ def _keep_recipe(recipe: Path, copy: Path) -> Any:
     return KeepRecipe()
 
 
+def _changes(texts: list[str]) -> dict[str, Any]:
+    """What ``--set`` says, of the settings that have no option of their own."""
+    from spikeslab.cli.settings import NAMES, SET, read_settings
+
+    read = read_settings(texts, [name for name in NAMES if name not in OPTIONS])
+    for name, values in read:
+        if len(values) > 1:
+            raise ValueError(f"{SET} must give {name} one value, but got {len(values)}.")
+    return {name: values[0] for name, values in read}
+
+
 def _number(floor: float | None) -> float | None:
     """A number of weights as an integer, a share as it is."""
     return int(floor) if floor is not None and floor.is_integer() else floor
@@ -263,12 +288,14 @@ def _command(
     weights: list[str] | None,
     seed: int,
     others: dict[str, Any],
+    settings: list[str],
 ) -> str:
     options: dict[str, Any] = {"sparsity": sparsity, "epochs": epochs, "method": method, "seed": seed}
     options |= others
     words = ["spikeslab", "compress", str(recipe)]
     words += [word for name, value in options.items() if value is not None for word in (f"--{name}", f"{value}")]
     words += [word for glob in weights or () for word in ("--weights", glob)]
+    words += [word for text in settings for word in ("--set", text)]
     return shlex.join(words)
 
 

@@ -105,7 +105,9 @@ def _of_a_copy() -> Iterator[None]:
         yield
     except InputError as error:
         sentence = str(error).replace("--recipe", "the copy of the recipe in MODEL").removesuffix(".")
-        raise InputError(f"{sentence[:1].upper()}{sentence[1:]}: name the original with --recipe.") from error
+        if sentence.startswith("the copy"):
+            sentence = sentence.replace("the copy", "The copy", 1)
+        raise InputError(f"{sentence}: name the original with --recipe.") from error
 
 
 def _of_tensors(tensors: dict[str, Tensor]) -> SparsityReport:

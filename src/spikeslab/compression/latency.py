@@ -1,7 +1,8 @@
 """How long a forward pass takes: variants of a model against each other, in turn and in one process.
 
 A machine's speed drifts by more than many variants differ, so each round measures every one of them, in an order that
-rotates. Every pass is timed by itself and the median counts, which a pass that another process interrupts hardly moves.
+rotates. A turn begins with a pass that is not timed, while the threads of the variant before still wait for more. Every
+other pass is timed by itself and the median counts, which a pass that another process interrupts hardly moves.
 """
 
 from __future__ import annotations
@@ -75,6 +76,7 @@ def _in_turn(variants: Mapping[str, nn.Module], inputs: tuple[Tensor, ...], roun
     order = list(variants)
     for _ in range(rounds):
         for name in order:
+            _time(variants[name], inputs)
             seconds[name] += [_time(variants[name], inputs) for _ in range(passes[name])]
         order = order[1:] + order[:1]
     return seconds

@@ -59,15 +59,24 @@ def bias_of(module: Conv | nn.Linear) -> Tensor:
     return module.bias.detach().double()
 
 
+def _in_the_format_of(old: Tensor, weight: Tensor) -> Tensor:
+    """A copy whose strides are those of ``old``'s memory format.
+
+    Strides decide, since a weight with one input channel is contiguous in both formats, and the format of the first
+    layer is that of all that follows.
+    """
+    last = old.dim() == 4 and old.stride() == torch.empty_like(old, memory_format=torch.channels_last).stride()
+    memory = torch.channels_last if last else torch.contiguous_format
+    return torch.empty_like(weight, memory_format=memory).copy_(weight)
+
+
 def set_weights(module: Conv | nn.Linear, weight: Tensor, bias: Tensor) -> None:
     """Give a layer another weight and bias, in its own precision and memory format; the sizes follow.
 
     A layer without bias gets one only where it is not zero.
     """
     old = module.weight
-    last = old.dim() == 4 and old.is_contiguous(memory_format=torch.channels_last) and not old.is_contiguous()
-    memory = torch.channels_last if last else torch.contiguous_format
-    module.weight = nn.Parameter(weight.to(old.dtype).contiguous(memory_format=memory), old.requires_grad)
+    module.weight = nn.Parameter(_in_the_format_of(old, weight.to(old.dtype)), old.requires_grad)
     if module.bias is not None or bool(bias.any()):
         module.bias = nn.Parameter(
             bias.to(old.dtype), old.requires_grad if module.bias is None else module.bias.requires_grad

@@ -11,8 +11,7 @@ than the slab. ``taught`` is the same with the dense network as a teacher and on
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, fields
-from typing import Any
+from dataclasses import dataclass
 
 from spikeslab.compression import METHODS, Settings, paper_settings
 from spikeslab.errors import check_choice, quoted
@@ -24,8 +23,6 @@ L2_GRID = (1e-4, 1e-3, 1e-2, 3e-2, 0.1, 0.3, 0.6, 1.0)
 FIXED = ("l1", "l2")
 """Methods whose strength may follow a colon."""
 ABLATION_TAU, ABLATION_FACTOR, PAPER_EPOCHS = 20.0, 1.01, 1000
-VARIED = tuple(field.name for field in fields(Settings) if field.name not in ("prior", "scope"))
-"""Settings that a study may vary; the scope has an option of its own."""
 
 
 def sound_settings(sparsity: float, epochs: int, steps: int) -> Settings:
@@ -120,38 +117,3 @@ def check_method(option: str, text: str) -> str:
     if not 0.0 < value < float("inf"):
         raise ValueError(f"{option} must have a strength > 0 such as '{name}:0.01', but got {text!r}.")
     return f"{name}:{value:g}"
-
-
-def read_values(option: str, text: str) -> tuple[str, list[Any]]:
-    """A setting and the values that it takes, from ``NAME=VALUE,VALUE``; the parts of a pair have a colon between.
-
-    >>> read_values("--set", "lr=0.05,0.1"), read_values("--set", "kappa=5e-4:5e-4")
-    (('lr', [0.05, 0.1]), ('kappa', [(0.0005, 0.0005)]))
-    """
-    name, equals, values = text.partition("=")
-    if name not in VARIED or not equals:
-        raise ValueError(f"{option} must be NAME=VALUE with a name among {quoted(VARIED, 99)}, but got {text!r}.")
-    return name, [_value(option, name, value) for value in values.split(",")]
-
-
-def _value(option: str, name: str, text: str) -> Any:
-    kind = {field.name: str(field.type) for field in fields(Settings)}[name]
-    if kind == "str":
-        return text
-    try:
-        parts = [_number(part) for part in text.split(":")]
-    except ValueError:
-        raise ValueError(f"{option} must be NAME=VALUE with a number, but got {name}={text}.") from None
-    if "tuple" in kind:
-        return tuple(parts)
-    if len(parts) > 1:
-        raise ValueError(f"{option} must give {name} one number at a time, but got {name}={text}.")
-    return parts[0]
-
-
-def _number(text: str) -> float:
-    """An integer where it is written as one, since a count and a share are told apart by it."""
-    try:
-        return int(text)
-    except ValueError:
-        return float(text)

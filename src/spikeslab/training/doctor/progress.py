@@ -114,8 +114,8 @@ def check_latents(facts: RunFacts) -> Finding | None:
             Level.PROBLEM if total < HARDLY else Level.NOTE,
             f"The latents have gone {-math.expm1(-total):.0%} of the way from where they started (the sum of omega is "
             f"{total:.3g}), so rho, sigma and delta still depend on their initial values.",
-            "To read them as results, raise the scale of omega, or lower its offset, until the sum over the run is above "
-            "3, or run longer. To prune, about 1, the default of compress, is often better.",
+            "To read them as results, raise the scale of omega, or lower its offset, until the sum over the run is "
+            "above 3, or run longer. To prune, about 1, the default of compress, is often better.",
         )
     if moving:
         worst = max(moving, key=lambda name: moving[name])

@@ -1,0 +1,30 @@
+"""``--set NAME=VALUE``."""
+
+from __future__ import annotations
+
+import pytest
+
+from spikeslab.cli.settings import NAMES, read_settings
+
+
+def test_settings_keep_their_types() -> None:
+    assert read_settings(["samples=5", "ramp=cubic,exponential", "drops=0.5:0.8"]) == [
+        ("samples", [5]),
+        ("ramp", ["cubic", "exponential"]),
+        ("drops", [(0.5, 0.8)]),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("texts", "message"),
+    [
+        (["lr=high"], "--set must be NAME=VALUE with a number, but got lr=high."),
+        (["lr=1:2"], "--set must give lr one number at a time, but got lr=1:2."),
+        (["lr=1", "lr=2"], "--set must name a setting once, with commas between its values, but got lr twice."),
+        (["lr"], f"--set must be NAME=VALUE with a name among {', '.join(map(repr, NAMES))}, but got 'lr'."),
+    ],
+)
+def test_bad_settings_are_one_sentence(texts: list[str], message: str) -> None:
+    with pytest.raises(ValueError) as error:
+        read_settings(texts)
+    assert str(error.value) == message
