@@ -11,7 +11,7 @@ from spikeslab.compression.latency import Latency, measure_latency
 
 
 class Slow(nn.Module):
-    """Moves a clock of its own by the number of rows times a factor, by more after another one, and once by much more."""
+    """Moves a clock of its own by its rows times a factor, by more after another one, and once by much more."""
 
     def __init__(self, clock: list[float], factor: float, log: list[tuple[float, int]]) -> None:
         super().__init__()

@@ -55,7 +55,7 @@ def _draw_layers(figure: Figure, axes: Axes, report: SparsityReport) -> None:
 
 def _draw_files(axes: Axes, report: SparsityReport) -> None:
     names, sizes = list(report.files), [size / 1000 for size in report.files.values()]
-    bars = axes.barh(names, sizes, 0.7, color=[GREY, GREY, BLUE, BLUE, BLUE])
+    bars = axes.barh(names, sizes, 0.7, color=[GREY if name.startswith("dense") else BLUE for name in names])
     labels = [f"{size:,.0f} KB  ({sizes[0] / size:.1f} x smaller)" for size in sizes]
     axes.bar_label(bars, [f"{sizes[0]:,.0f} KB", *labels[1:]], padding=4, fontsize=8.5, color=INK)
     axes.set_xlim(0, 1.3 * max(sizes))
