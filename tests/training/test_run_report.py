@@ -96,7 +96,7 @@ def test_problems_are_warnings_and_the_rest_is_listed(tmp_path):
     blocks = section(run_page(folder), "How it went").blocks
     assert blocks[0].kind == "warning"
     assert "the sum of omega is 0.75" in blocks[0].text
-    assert blocks[0].text.endswith("or run longer.")
+    assert blocks[0].text.endswith("To prune, about 1, the default of compress, is often better.")
     assert "Loss" in blocks[1].facts
 
 
