@@ -8,10 +8,11 @@ from spikeslab.cli.settings import NAMES, read_settings
 
 
 def test_settings_keep_their_types() -> None:
-    assert read_settings(["samples=5", "ramp=cubic,exponential", "drops=0.5:0.8"]) == [
+    assert read_settings(["samples=5", "ramp=cubic,exponential", "drops=0.5:0.8", "condition=false"]) == [
         ("samples", [5]),
         ("ramp", ["cubic", "exponential"]),
         ("drops", [(0.5, 0.8)]),
+        ("condition", [False]),
     ]
 
 
@@ -19,6 +20,7 @@ def test_settings_keep_their_types() -> None:
     ("texts", "message"),
     [
         (["lr=high"], "--set must be NAME=VALUE with a number, but got lr=high."),
+        (["condition=no"], "--set must be condition=true or condition=false, but got condition=no."),
         (["lr=1:2"], "--set must give lr one number at a time, but got lr=1:2."),
         (["lr=1", "lr=2"], "--set must name a setting once, with commas between its values, but got lr twice."),
         (["lr"], f"--set must be NAME=VALUE with a name among {', '.join(map(repr, NAMES))}, but got 'lr'."),

@@ -15,6 +15,7 @@ from spikeslab.compression import METHODS, Settings, compress, paper_settings
 from spikeslab.compression.methods import Problem
 from spikeslab.compression.settings import Timeline
 from spikeslab.functional import mixture
+from spikeslab.training import Callback, Training
 
 
 def problem(model: nn.Module, settings: Settings | None = None, steps: int = 60, num_data: int = ROWS) -> Problem:
@@ -89,6 +90,34 @@ def test_the_rows_of_the_paper_differ_in_omega_and_in_the_temperature(
     temperature = chain.sampler._schedules[0]["temperature"]
     assert temperature(1) == 0.1
     assert temperature(61) == pytest.approx(0.01 if annealed else 0.1)
+
+
+@pytest.mark.parametrize("structure", ["weights", "channels"])
+@pytest.mark.parametrize("method", ["a-sghmc-sa", "a-sghmc-em", "marginal"])
+def test_given_the_zeros_what_is_left_has_the_slab_alone(method: str, structure: str) -> None:
+    kept = {}
+    for condition in (True, False):
+        seen: list[ss.SpikeSlab] = []
+
+        class See(Callback):
+            def begin(self, run: Training, seen: list[ss.SpikeSlab] = seen) -> None:
+                seen.append(run.sampler.prior)
+
+        settings = Settings(samples=2, condition=condition, omega_sum=3.0)
+        compress(
+            network(),
+            batches(),
+            sparsity=0.5,
+            epochs=5,
+            method=method,
+            structure=structure,
+            settings=settings,
+            callbacks=[See()],
+            progress=False,
+        )
+        kept[condition] = max(seen[0].diagnostics(ROWS).effective_l1.values())
+    assert kept[True] == 0.0
+    assert kept[False] > 0.0
 
 
 @pytest.mark.parametrize("steps", [100, 1000, 20_000])

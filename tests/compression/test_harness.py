@@ -237,7 +237,7 @@ def in_folder(folder: Path, method: str, *callbacks: Callback):
     ).run()
 
 
-@pytest.mark.parametrize("method", ["a-sghmc-sa", "prior-annealing", "dpf"])
+@pytest.mark.parametrize("method", ["a-sghmc-sa", "marginal", "prior-annealing", "dpf"])
 def test_a_run_that_crashed_goes_on_to_the_same_bits(method: str, tmp_path: Path) -> None:
     whole = in_folder(tmp_path / "whole", method)
     for step in (3, 17, 27):  # before the first checkpoint, while pruning, while collecting

@@ -10,6 +10,7 @@ from torch import nn
 import spikeslab as ss
 from reference import Latents
 from spikeslab.functional import mixture
+from spikeslab.priors import Adaptation
 
 SHAPES = [(4, 3), (7,), (2, 3, 2, 2)]
 NUM_DATA = 40
@@ -358,6 +359,49 @@ class TestInvertedWarning:
         assert len(recwarn) == 0
         with pytest.warns(ss.SpikeSlabWarning):
             ss.SpikeSlab(weights(), v0=0.72, v1=1.0)
+
+
+@pytest.mark.parametrize("adapt", [ss.SA(ss.constant(0.3)), ss.EM(), ss.Marginal(), ss.Fixed()])
+class TestConditionOnZeros:
+    def prior(self, params: list[nn.Parameter], adapt: Adaptation) -> ss.SpikeSlab:
+        return ss.SpikeSlab(params, v0=0.05, v1=2.0, adapt=adapt)
+
+    def pruned(self) -> list[nn.Parameter]:
+        params = weights()
+        with torch.no_grad():
+            for param in params:
+                param.mul_(torch.rand_like(param) < 0.5)
+        return params
+
+    def test_what_is_left_has_the_slab_alone(self, adapt: Adaptation) -> None:
+        params = self.pruned()
+        prior = self.prior(params, adapt)
+        prior.update(1, NUM_DATA)
+        prior.condition_on_zeros()
+        assert prior.penalty() == pytest.approx(sum(float((param.detach() ** 2).sum()) for param in params) / (2 * 2.0))
+        for param, rho, (kappa0, kappa1) in zip(params, prior.rho.values(), prior.kappa.values(), strict=True):
+            assert torch.equal(rho, (param != 0).double())
+            assert torch.equal(kappa0[param != 0], torch.zeros_like(kappa0[param != 0]))
+            torch.testing.assert_close(kappa1[param != 0], torch.full_like(kappa1[param != 0], 0.5))
+        gradients = [torch.zeros_like(param) for param in params]
+        prior.add_gradient_(params, gradients, NUM_DATA)
+        for param, gradient in zip(params, gradients, strict=True):
+            torch.testing.assert_close(gradient, param.detach() / (2.0 * NUM_DATA))
+
+    def test_nothing_moves_any_more_not_even_after_loading(self, adapt: Adaptation) -> None:
+        params = self.pruned()
+        prior, other = self.prior(params, adapt), self.prior(params, adapt)
+        fresh = other.state_dict()
+        prior.condition_on_zeros()
+        other.load_state_dict(prior.state_dict())
+        before = {name: rho.clone() for name, rho in prior.rho.items()}, prior.delta
+        wander(params)
+        for each in (prior, other):
+            each.update(2, NUM_DATA)
+            assert all(torch.equal(rho, before[0][name]) for name, rho in each.rho.items())
+            assert each.delta == before[1]
+        other.load_state_dict(fresh)
+        assert other.adapt == adapt
 
 
 class TestState:

@@ -12,6 +12,7 @@ from spikeslab.errors import quoted
 SET = "--set"
 NAMES = tuple(field.name for field in fields(Settings) if field.name not in ("prior", "scope"))
 """Settings that one word can hold; the scope has an option of its own."""
+TRUTHS = {"true": True, "false": False}
 
 
 def read_settings(texts: Sequence[str], names: Collection[str] = NAMES) -> list[tuple[str, list[Any]]]:
@@ -41,6 +42,10 @@ def _value(name: str, text: str) -> Any:
     kind = {field.name: str(field.type) for field in fields(Settings)}[name]
     if kind == "str":
         return text
+    if kind == "bool":
+        if text not in TRUTHS:
+            raise ValueError(f"{SET} must be {name}=true or {name}=false, but got {name}={text}.")
+        return TRUTHS[text]
     try:
         parts = [_number(part) for part in text.split(":")]
     except ValueError:

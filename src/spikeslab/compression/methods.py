@@ -21,10 +21,11 @@ from typing import TypeAlias
 from spikeslab.compression.annealed_prior import AnnealedPrior
 from spikeslab.compression.feedback import FeedbackPruner
 from spikeslab.compression.problem import Problem
-from spikeslab.priors import EM, L1, L2, SA, Adaptation, Fixed, Marginal
+from spikeslab.priors import EM, L1, L2, SA, Adaptation, Fixed, Marginal, SpikeSlab
+from spikeslab.pruning import ChannelPruner, Pruner, RhoPruner
 from spikeslab.samplers import SGHMC
 from spikeslab.schedules import Schedule, polynomial
-from spikeslab.training import Prune
+from spikeslab.training import Prune, Training
 
 PAPER_STEPS, PAPER_OFFSET, PAPER_POWER = 50_000, 1000, 0.75
 """Of omega = A (k + 1000)^-0.75 in the paper's run of 50,000 steps on CIFAR-10."""
@@ -198,7 +199,30 @@ def _spike_and_slab(problem: Problem, adapt: Adaptation, *, annealed: bool) -> C
         sigma_coupling="fixed",
         adapt=adapt,
     )
-    return Chain(problem.sampler(problem.timeline.temperature(annealed), prior), problem.gradual())
+    prune = problem.gradual()
+    if settings.condition:
+        prune = PruneAndCondition(prune.pruner, prune.freeze_at, prior)
+    return Chain(problem.sampler(problem.timeline.temperature(annealed), prior), prune)
+
+
+class PruneAndCondition(Prune):
+    """Prunes, and conditions a prior on the zeros when they become final.
+
+    Args:
+        pruner: The pruner.
+        freeze_at: The step after which zeros are final.
+        prior: The prior, whose state says that it was conditioned.
+    """
+
+    def __init__(self, pruner: Pruner | RhoPruner | ChannelPruner, freeze_at: int | None, prior: SpikeSlab) -> None:
+        super().__init__(pruner, freeze_at)
+        self.prior = prior
+
+    def after_step(self, run: Training) -> None:
+        """Prune, and when the time has come freeze the zeros and condition the prior on them."""
+        super().after_step(run)
+        if run.steps == self.freeze_at:
+            self.prior.condition_on_zeros()
 
 
 def _omega(problem: Problem) -> Schedule:

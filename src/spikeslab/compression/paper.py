@@ -41,5 +41,6 @@ def paper_settings(sparsity: float, steps: int) -> Settings:
         freeze_at=0.7,
         collect_from=0.75,
         omega_sum=PAPER_OMEGA_SUM,
+        condition=False,
         prior=prior,
     )

@@ -68,6 +68,8 @@ class Settings:
         kappa: Initial pair of kappas; ``None`` takes them from ``rho``.
         omega_sum: Sum of the step sizes of stochastic approximation over the run: 1 goes 63 % of the way to the fixed
             point, the paper's 0.75 half of it, and 5 reaches it, where the prior shrinks also what is kept.
+        condition: Whether spike and slab end where zeros become final: given the zeros, the weights that are left have
+            the slab alone as their prior.
         strength: Of the fixed penalties ``l1`` and ``l2``, in units of the mean loss; ``None`` takes the method's.
         mask_every: Steps between two masks of ``dpf``.
         distillation: Share of the loss that is learnt from the dense network in place of the targets
@@ -101,6 +103,7 @@ class Settings:
     rho: float = 1.0
     kappa: tuple[float, float] | None = None
     omega_sum: float = 1.0
+    condition: bool = True
     strength: float | None = None
     mask_every: int = 16
     distillation: float = 0.0

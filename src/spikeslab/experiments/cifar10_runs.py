@@ -112,11 +112,13 @@ class CifarRun:
 def shown(value: Any) -> str:
     """The value of a setting as ``--set`` takes it.
 
-    >>> shown((5e-4, 1.0))
-    '0.0005:1'
+    >>> shown((5e-4, 1.0)), shown(False)
+    ('0.0005:1', 'false')
     """
     if isinstance(value, (tuple, list)):
         return ":".join(shown(part) for part in value)
+    if isinstance(value, bool):
+        return str(value).lower()
     return f"{value:g}" if isinstance(value, float) else str(value)
 
 

@@ -14,7 +14,7 @@ from spikeslab.experiments.cifar10_data import Dense
 from spikeslab.experiments.cifar10_figures import Course, course_figure, sparsity_figure
 from spikeslab.experiments.cifar10_paper import paper_table
 from spikeslab.experiments.cifar10_recipes import PRESETS
-from spikeslab.experiments.cifar10_runs import HELD_OUT, TEST, CifarRun, read_results, run_cifar10
+from spikeslab.experiments.cifar10_runs import HELD_OUT, TEST, CifarRun, read_results, run_cifar10, shown
 from spikeslab.experiments.cifar10_tables import Row, accuracy_table, detail_table, file_table, group_rows
 from spikeslab.report.figures import save
 from spikeslab.report.tables import Run, Table
@@ -95,7 +95,7 @@ class CifarPlan:
         values: dict[str, list[str]] = {}
         for changes in self.variants:
             for name, value in changes:
-                text = ":".join(f"{part:g}" for part in value) if isinstance(value, tuple) else f"{value}"
+                text = shown(value) if isinstance(value, (tuple, bool)) else f"{value}"
                 values.setdefault(name, [])
                 values[name] += [] if text in values[name] else [text]
         for name, texts in values.items():

@@ -34,7 +34,7 @@ from spikeslab.errors import SpikeSlabWarning, check_count, check_number
 from spikeslab.functional import mixture
 from spikeslab.functional.layout import aligned
 from spikeslab.functional.mixture import GAUSSIAN, LAPLACE, Affine, Component
-from spikeslab.priors.adaptation import SA, Adaptation, Marginal
+from spikeslab.priors.adaptation import SA, Adaptation, Fixed, Marginal
 from spikeslab.priors.base import FusedTerms, Latents, LatentSums, Prior
 from spikeslab.priors.diagnostics import Diagnostics
 from spikeslab.priors.scale import Scale
@@ -118,6 +118,7 @@ class SpikeSlab(Prior):
         if not isinstance(self.adapt, Adaptation):
             raise TypeError(f"adapt must be SA(...), EM(), Marginal() or Fixed(), but got {adapt!r}.")
         self.adapt = self.adapt.thinned(check_count("adapt_every", adapt_every))
+        self._adapt_before = self.adapt
         if isinstance(self.adapt, Marginal) and not sigma_in_rho:
             raise ValueError("sigma_in_rho must be True with Marginal(), the gradient of one density, but got False.")
         self.learn_delta = learn_delta
@@ -125,6 +126,7 @@ class SpikeSlab(Prior):
         self.foreach = foreach
         self._omega_sum = 0.0
         self._progress = 0.0
+        self._conditioned = False
         self._rho: list[Tensor] = []
         self._rho_bar: list[Tensor] = []
         if self.inverted:
@@ -225,6 +227,21 @@ class SpikeSlab(Prior):
             rho_sums = torch.stack([rho.sum() for rho in rhos]).tolist() if self.learn_delta else []
             self._maximise(omega, num_data, *sums, rho_sums)
         self.scale.discard()
+
+    @torch.no_grad()
+    def condition_on_zeros(self) -> None:
+        """Condition on what is zero now: all other weights are in the slab, and no latent moves any more.
+
+        Zeros that are final say which indicators are 0. Given the indicators the weights that are left have the slab
+        alone as their prior, without the shrinkage that a doubt about them means.
+        """
+        self._allocate()
+        for unit, rho, smoothed in zip(self._units(self._betas()), self._rho, self._rho_bar, strict=True):
+            rho.copy_(unit != 0)
+            smoothed.copy_(rho)
+        self._progress = 1.0
+        self._conditioned = True
+        self.adapt = Fixed()
 
     @property
     def fusible(self) -> bool:
@@ -342,6 +359,7 @@ class SpikeSlab(Prior):
             "delta": list(self._deltas),
             "omega_sum": self._omega_sum,
             "progress": self._progress,
+            "conditioned": self._conditioned,
             "rho": list(self._rho),
             "rho_bar": list(self._rho_bar),
         }
@@ -355,6 +373,8 @@ class SpikeSlab(Prior):
         self._deltas = [float(value) for value in state["delta"]]
         self._omega_sum = float(state["omega_sum"])
         self._progress = float(state["progress"])
+        self._conditioned = bool(state.get("conditioned", False))
+        self.adapt = Fixed() if self._conditioned else self._adapt_before
         for target, kind in ((self._rho, "rho"), (self._rho_bar, "rho_bar")):
             target[:] = [torch.empty_like(u).copy_(t) for u, t in zip(units, state[kind], strict=False)]
 
