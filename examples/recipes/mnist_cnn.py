@@ -2,8 +2,7 @@ r"""A recipe for ``spikeslab compress``: the paper's CNN on MNIST, of which whol
 
     spikeslab reproduce mnist --methods vanilla --recipes tuned --epochs 10 --out out/mnist
     spikeslab compress examples/recipes/mnist_cnn.py --dense out/mnist/vanilla-tuned-10-seed0/network.safetensors \
-        --structure channels --weights "conv*.weight" --weights fc1.weight --sparsity 0.5 --epochs 10 \
-        --set omega_sum=0.25 --out out/channels
+        --structure channels --weights "conv*.weight" --weights fc1.weight --sparsity 0.5 --epochs 10 --out out/channels
     spikeslab sparsity out/channels
 
 The first command trains the dense network; any other file of its weights will do. The images are downloaded once, or
