@@ -98,7 +98,7 @@ def test_any_network_with_any_dead_channels(blocks, share, fold, seed) -> None:
     result = compact(model, torch.zeros(1, 2, 14, 14).double(), fold=fold)
     for shape in ((2, 2, 14, 14), (1, 2, 13, 16)):
         assert deviation(model, result.model, torch.randn(shape).double()) < 1e-10
-    assert all(size.inputs >= 1 and size.outputs >= 1 for size in result.report.after.values())
+    assert all((size.inputs >= 1) == (size.outputs >= 1) for size in result.report.after.values())
     again = compact(result.model, torch.zeros(1, 2, 14, 14).double(), fold=fold)
     assert again.report.parameters[1] == result.report.parameters[1]  # nothing is left to remove
 
@@ -205,14 +205,6 @@ def test_a_residual_channel_that_only_feeds_itself_goes() -> None:
         model.outer.weight[2, 3] = 1.0  # which is read by channel 2 only
     result = compact(model, torch.zeros(1, 1, 6, 6).double())
     assert widths(result) == {"stem": (1, 3), "inner": (3, 4), "outer": (4, 3), "fc": (3, 2)}
-    assert deviation(model, result.model, torch.randn(2, 1, 5, 8).double()) < 1e-13
-
-
-def test_a_branch_that_is_constant_keeps_one_channel_inside() -> None:
-    model = randomise(Residual()).double()
-    nn.init.zeros_(model.outer.weight)
-    result = compact(model, torch.zeros(1, 1, 6, 6).double())
-    assert widths(result) == {"stem": (1, 4), "inner": (4, 1), "outer": (1, 4), "fc": (4, 2)}
     assert deviation(model, result.model, torch.randn(2, 1, 5, 8).double()) < 1e-13
 
 

@@ -49,6 +49,7 @@ from spikeslab.compression.operations import (
     operation_name,
     reads_other_sizes,
 )
+from spikeslab.compression.shift import Shift
 from spikeslab.compression.slots import Slots
 from spikeslab.compression.tracing import Traced
 from spikeslab.errors import quoted
@@ -79,10 +80,10 @@ class Layer:
 
 @dataclass(frozen=True)
 class PerChannel:
-    """Batch normalisation or a depthwise convolution: an output channel sees its own input channel only."""
+    """Batch normalisation, a shift or a depthwise convolution: an output channel sees its own input channel only."""
 
     name: str
-    module: Conv | _BatchNorm
+    module: Conv | _BatchNorm | Shift
     slots: Tensor
 
 
@@ -196,6 +197,9 @@ class ChannelGraph:
             self.per_channel.append(PerChannel(str(node.target), module, source.slots))
             constants = torch.where(scale == 0, shift, scale * source.constants + shift)
             return Channels(source.slots, finite_or_unknown(constants))
+        if isinstance(module, Shift) and self.traced.owned(node):
+            self.per_channel.append(PerChannel(str(node.target), module, source.slots))
+            return Channels(source.slots, source.constants + module.bias.detach().cpu().double().flatten())
         if kind in ELEMENTWISE_MODULES:
             return Channels(source.slots, map_constants(copy.deepcopy(module).double(), source.constants))
         if kind in IDENTITIES or kind in POOL_MODULES:

@@ -1,7 +1,8 @@
 """Remove the channels of a network that do nothing, so that it is smaller and faster and computes the same.
 
-Three steps: fold batch normalisation (``fold.py``), find the slots that channels are in and which of them are constant
-(``channel_graph.py``), find the slots that have to stay (``liveness.py``). What is here cuts the others out.
+Four steps: fold batch normalisation (``fold.py``), drop residual branches that add a constant (``branches.py``), find
+the slots that channels are in and which of them are constant (``channel_graph.py``), find the slots that have to stay
+(``liveness.py``). What is here cuts the others out.
 """
 
 from __future__ import annotations
@@ -12,12 +13,14 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, fx, nn
 
+from spikeslab.compression.branches import remove_constant_branches
 from spikeslab.compression.channel_graph import ChannelGraph, Layer, PerChannel
-from spikeslab.compression.compact_report import CompactReport, layer_sizes
+from spikeslab.compression.compact_report import CompactReport, LayerSize, layer_sizes
 from spikeslab.compression.example_input import ExampleInput
 from spikeslab.compression.fold import fold_traced
 from spikeslab.compression.liveness import Liveness
 from spikeslab.compression.narrowable import bias_of, kernel_sums, pads_with_zeros, set_weights
+from spikeslab.compression.shift import Shift
 from spikeslab.compression.tracing import (
     Traced,
     UntraceableError,
@@ -35,8 +38,8 @@ class Compacted:
 
     Attributes:
         model: The smaller network, in evaluation mode. It has the class of the original, with narrower layers in the
-            place of the old ones; where ``forward`` has fixed sizes in a ``view``, it is a ``torch.fx.GraphModule``
-            with the same names.
+            place of the old ones; where ``forward`` has fixed sizes in a ``view``, or a residual branch is gone, it
+            is a ``torch.fx.GraphModule`` with the same names.
         report: What was removed, and what was left alone and why.
     """
 
@@ -76,7 +79,7 @@ def compact(model: nn.Module, example_input: ExampleInput, *, fold: bool = True)
         smaller, notes = evaluation_copy(model), [f"{error} It stays as it is."]
         warnings.warn(notes[0], SpikeSlabWarning, stacklevel=2)
     parameters = tuple(sum(p.numel() for p in network.parameters()) for network in (model, smaller))
-    after = layer_sizes(smaller, example_input)
+    after = dict.fromkeys(before, LayerSize(0, 0, 0, 0)) | layer_sizes(smaller, example_input)
     return Compacted(smaller, CompactReport(before, after, (parameters[0], parameters[1]), tuple(notes)))
 
 
@@ -94,13 +97,16 @@ def _compacted(network: nn.Module, example_input: ExampleInput, fold: bool) -> t
     """Compact a network in place."""
     traced = trace(network, example_input)
     notes = fold_traced(traced) if fold else []
+    rewritten = remove_constant_branches(traced)
     graph = ChannelGraph(traced)
     keep = Liveness(graph)
     for layer in graph.layers:
         _cut(layer, keep)
     for part in graph.per_channel:
         _cut_per_channel(part, keep(part.slots))
-    return _network(traced, graph, keep), notes + graph.notes()
+    if rewritten or _has_other_sizes(traced, graph, keep):
+        network = fx.GraphModule(traced.model, traced.graph, class_name=type(traced.model).__name__).eval()
+    return network, notes + graph.notes()
 
 
 def _cut(layer: Layer, keep: Liveness) -> None:
@@ -124,7 +130,9 @@ def _cut(layer: Layer, keep: Liveness) -> None:
 def _cut_per_channel(part: PerChannel, stays: Tensor) -> None:
     module = part.module
     stays = stays.to(next(iter((*module.parameters(), *module.buffers()))).device)
-    if isinstance(module, nn.modules.batchnorm._BatchNorm):
+    if isinstance(module, Shift):
+        module.bias = nn.Parameter(module.bias.detach()[stays], module.bias.requires_grad)
+    elif isinstance(module, nn.modules.batchnorm._BatchNorm):
         for name in ("weight", "bias"):
             old = getattr(module, name)
             if old is not None:
@@ -139,10 +147,10 @@ def _cut_per_channel(part: PerChannel, stays: Tensor) -> None:
         set_weights(module, module.weight.detach()[stays], bias_of(module)[stays])
 
 
-def _network(traced: Traced, graph: ChannelGraph, keep: Liveness) -> nn.Module:
-    """The network with its own ``forward``, or the graph where a fixed size in ``forward`` no longer fits."""
-    for node in traced.rewritten:
-        source = node.all_input_nodes[0]
-        if source in graph.channels and not keep(graph.channels[source].slots).all():
-            return fx.GraphModule(traced.model, traced.graph, class_name=type(traced.model).__name__).eval()
-    return traced.model
+def _has_other_sizes(traced: Traced, graph: ChannelGraph, keep: Liveness) -> bool:
+    """Whether a fixed size in ``forward`` no longer fits."""
+    return any(
+        source in graph.channels and not keep(graph.channels[source].slots).all()
+        for node in traced.rewritten
+        for source in node.all_input_nodes[:1]
+    )

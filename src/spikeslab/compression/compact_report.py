@@ -36,7 +36,7 @@ class CompactReport:
 
     Attributes:
         before: Size of each convolution and linear layer of the network that was given.
-        after: The same of the compacted network.
+        after: The same of the compacted network, with zeros for a layer that is gone.
         parameters: Parameters of the whole network before and after.
         notes: One sentence for each thing that stays and why.
     """

@@ -17,6 +17,7 @@ from torch import Tensor, fx, nn
 from torch.utils._pytree import tree_leaves
 
 from spikeslab.compression.example_input import ExampleInput, arguments
+from spikeslab.compression.shift import Shift
 
 
 class UntraceableError(RuntimeError):
@@ -55,6 +56,17 @@ class Traced:
             nodes[:] = [other if stale is node else stale for stale in nodes]
         node.replace_all_uses_with(other)
         self.graph.erase_node(node)
+
+    def insert(self, before: fx.Node, name: str, module: nn.Module, source: fx.Node) -> fx.Node:
+        """A node in front of another that applies a new module to a tensor and keeps its shape."""
+        while hasattr(self.model, name):
+            name += "_"
+        self.model.add_module(name, module.eval())
+        with self.graph.inserting_before(before):
+            node = self.graph.call_module(name, (source,))
+        self.shapes[node] = self.shapes[source]
+        self._owned.add(name)
+        return node
 
     def __post_init__(self) -> None:
         calls = Counter(id(self.module(node)) for node in self.graph.nodes if node.op == "call_module")
@@ -133,7 +145,7 @@ def trace(model: nn.Module, example_input: ExampleInput) -> Traced:
     expected = outputs(model, example_input)
     name = type(model).__name__
     try:
-        graph = fx.Tracer().trace(model)
+        graph = _Tracer().trace(model)
         for node in graph.nodes:
             node.type = None  # an annotation, which may be a string that a pickled graph could not import
         recorder = _Recorder(model, graph)
@@ -148,6 +160,13 @@ def trace(model: nn.Module, example_input: ExampleInput) -> Traced:
     traced = Traced(model, graph, shapes, recorder.overwritten)
     _write_views_as_flatten(traced)
     return traced
+
+
+class _Tracer(fx.Tracer):
+    """One that looks into all modules but those of torch and the shifts of a network that was compacted before."""
+
+    def is_leaf_module(self, m: nn.Module, module_qualified_name: str) -> bool:
+        return isinstance(m, Shift) or super().is_leaf_module(m, module_qualified_name)
 
 
 class _Recorder(fx.Interpreter):
