@@ -25,9 +25,9 @@ class BasicBlock(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """Residual plus shortcut, then ReLU."""
-        residual = self.bn2(self.conv2(self.bn1(self.conv1(x)).relu()))
-        total: Tensor = residual + self.downsample(x)
-        return total.relu()
+        total: Tensor = self.bn2(self.conv2(self.bn1(self.conv1(x)).relu_()))
+        total += self.downsample(x)
+        return total.relu_()
 
 
 class ResNet(nn.Module):
@@ -60,7 +60,7 @@ class ResNet(nn.Module):
 
     def forward(self, images: Tensor) -> Tensor:
         """Logits of shape (batch, classes)."""
-        features = self.bn1(self.conv1(images)).relu()
+        features = self.bn1(self.conv1(images)).relu_()
         features = self.layer3(self.layer2(self.layer1(features)))
         logits: Tensor = self.fc(features.mean(dim=(2, 3)))
         return logits
