@@ -13,6 +13,7 @@ from torch import Tensor, fx, nn
 
 from spikeslab.compression import LayerSize, compact
 from spikeslab.compression.shift import Shift
+from spikeslab.errors import SpikeSlabWarning
 from spikeslab.models import resnet20
 
 GONE = LayerSize(0, 0, 0, 0)
@@ -63,13 +64,38 @@ def overwrite_the_shortcut(branch: Tensor, shortcut: Tensor, x: Tensor) -> Tenso
     return total - 2.0 * x
 
 
+def overwrite_an_alias(branch: Tensor, shortcut: Tensor, x: Tensor) -> Tensor:
+    return F.dropout(branch + shortcut, training=False).neg_() - x
+
+
+def overwrite_the_shortcut_later(branch: Tensor, shortcut: Tensor, x: Tensor) -> Tensor:
+    total = branch + shortcut
+    return total - x.neg_()
+
+
+def overwrite_what_was_rectified(branch: Tensor, shortcut: Tensor, x: Tensor) -> Tensor:
+    shortcut.neg_()
+    return (branch + shortcut).relu() + x
+
+
+def rectify_into_a_copy(branch: Tensor, shortcut: Tensor, x: Tensor) -> Tensor:
+    total = branch + shortcut
+    return total.relu().mul_(2.0) - total
+
+
+def returned_twice(branch: Tensor, shortcut: Tensor, x: Tensor) -> Tensor:
+    total = branch + shortcut
+    return total + total.mean(dim=(2, 3), keepdim=True)
+
+
 def broadcast(branch: Tensor, shortcut: Tensor, x: Tensor) -> Tensor:
     return shortcut + branch.mean(dim=(2, 3), keepdim=True)
 
 
 JOINS = [
     add_and_rectify, other_way_round, only_add, rectify_in_place, overwrite_the_sum, overwrite_the_branch,
-    overwrite_the_shortcut, broadcast,
+    overwrite_the_shortcut, overwrite_an_alias, overwrite_the_shortcut_later, overwrite_what_was_rectified,
+    rectify_into_a_copy, returned_twice, broadcast,
 ]  # fmt: skip
 
 
@@ -101,7 +127,8 @@ def test_the_branch_is_gone_and_a_shift_is_left_where_it_is_not_zero(join) -> No
         result = compact(dead(Block(join), constant), torch.zeros(1, 1, 6, 6).double())
         assert result.report.after["inner"] == result.report.after["outer"] == GONE
         shifts = [module for module in result.model.modules() if isinstance(module, Shift)]
-        assert len(shifts) == (constant or join is overwrite_the_sum)
+        in_place = join in (rectify_in_place, overwrite_the_sum)  # the sum has to be a tensor of its own
+        assert len(shifts) == (constant or in_place)
         left = sum(parameter.numel() for parameter in result.model.parameters())
         assert left == result.report.parameters[1] == 4 * 9 + 4 + 4 * 2 + 2 + 4 * len(shifts)
 
@@ -129,15 +156,16 @@ def test_a_branch_whose_border_shows_the_padding_stays() -> None:
     assert deviation(model, result.model, torch.randn(2, 1, 5, 8).double()) < 1e-12
 
 
-def test_a_layer_with_a_hook_is_still_called() -> None:
+@pytest.mark.parametrize("name", ["", "inner", "shortcut", "stem"])
+def test_a_network_with_hooks_keeps_its_branches(name) -> None:
     model = dead(Block(add_and_rectify), True)
     calls = []
-    model.inner.register_forward_hook(lambda *_: calls.append(1))
+    model.get_submodule(name).register_forward_hook(lambda *_: calls.append(1))
     result = compact(model, torch.zeros(1, 1, 6, 6).double())
     calls.clear()
     assert deviation(model, result.model, torch.randn(2, 1, 5, 8).double()) < 1e-12
     assert len(calls) == 2
-    assert result.report.after["outer"] == GONE
+    assert result.report.after["outer"] != GONE
 
 
 def test_channels_of_a_shift_go_with_the_stream() -> None:
@@ -146,10 +174,143 @@ def test_channels_of_a_shift_go_with_the_stream() -> None:
         model.fc.weight[:, 1] = 0.0
     result = compact(model, torch.zeros(1, 1, 6, 6).double())
     (shift,) = (module for module in result.model.modules() if isinstance(module, Shift))
-    assert shift.bias.shape == (3, 1, 1)
+    assert shift.bias.shape == (3,)
     assert deviation(model, result.model, torch.randn(2, 1, 5, 8).double()) < 1e-12
     again = compact(result.model, torch.zeros(1, 1, 6, 6).double())
     assert again.report.parameters == (result.report.parameters[1],) * 2
+
+
+class Sum(nn.Module):
+    """A residual sum of two modules, in front of another."""
+
+    def __init__(self, rest: nn.Module, branch: nn.Module, head: nn.Module | None = None) -> None:
+        super().__init__()
+        self.rest, self.branch, self.head = rest, branch, head or nn.Identity()
+        for parameter in branch.parameters():
+            nn.init.zeros_(parameter)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.head(self.rest(x) + self.branch(x))
+
+
+class ToHalf(nn.Sequential):
+    def forward(self, x: Tensor) -> Tensor:
+        return super().forward(x.half())
+
+
+class Standardised(nn.Conv2d):
+    """A convolution of a class of its own, which fx looks into."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return F.conv2d(x, self.weight - self.weight.mean(dim=(1, 2, 3), keepdim=True), self.bias, padding=1)
+
+
+class Squeezed(nn.Sequential):
+    def forward(self, x: Tensor) -> Tensor:
+        return super().forward(x.mean(dim=(2, 3), keepdim=True))
+
+
+class Position(nn.Module):
+    """Reads no input, and so has a batch of one."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.position, self.conv = nn.Parameter(torch.randn(1, 4, 6, 6)), nn.Conv2d(4, 4, 1)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.conv(self.position)
+
+
+UNLIKE = {
+    "a linear layer over the last dimension": (nn.Linear(7, 7), nn.Conv1d(5, 5, 1), (2, 5, 7), (3, 5, 7)),
+    "another dtype": (ToHalf(nn.Linear(4, 4).half()), nn.Linear(4, 4), (2, 4), (3, 4)),
+    "a parametrization": (nn.utils.parametrizations.weight_norm(nn.Linear(4, 4)), nn.Linear(4, 4), (2, 4), (3, 4)),
+    "one pixel": (Squeezed(nn.Conv2d(4, 4, 1)), nn.Conv2d(4, 4, 1), (2, 4, 1, 1), (2, 4, 6, 6)),
+    "no batch": (Position(), nn.Conv2d(4, 4, 1), (1, 4, 6, 6), (3, 4, 6, 6)),
+    "no input": (nn.Conv2d(4, 4, 1), Position(), (1, 4, 6, 6), (3, 4, 6, 6)),
+}
+
+
+@pytest.mark.parametrize("case", UNLIKE)
+def test_a_sum_that_broadcasts_or_promotes_stays_right(case) -> None:
+    rest, branch, shape, other = UNLIKE[case]
+    model = Sum(rest, branch).eval()
+    result = compact(model, torch.zeros(shape))
+    for size in (shape, other):
+        x = torch.randn(size)
+        with torch.no_grad():
+            expected, got = model(x), result.model(x)
+        assert got.shape == expected.shape
+        assert got.dtype == expected.dtype
+        torch.testing.assert_close(got, expected)
+
+
+def test_a_layer_of_a_class_of_its_own_stays_one() -> None:
+    model = nn.Sequential(Standardised(2, 4, 3), Sum(nn.Identity(), nn.Conv2d(4, 4, 1), nn.Conv2d(4, 2, 1))).eval()
+    result = compact(model, torch.zeros(1, 2, 6, 6))
+    assert result.report.after["0"] == result.report.before["0"]
+    assert type(result.model[0]) is Standardised  # whoever counts modules still finds it
+
+
+def test_a_shift_has_the_dtype_of_its_sum_and_is_trained_like_the_others() -> None:
+    class Mixed(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.table = nn.Parameter(torch.arange(4), requires_grad=False)  # the first parameter is no float
+            self.residual = Sum(nn.ReLU(), nn.Linear(4, 4), nn.Linear(4, 2))
+
+        def forward(self, x: Tensor) -> Tensor:
+            return self.residual(x[:, self.table])
+
+    model = Mixed().double().requires_grad_(False)
+    nn.init.constant_(model.residual.branch.bias, 1000.3)
+    smaller = compact(model, torch.zeros(2, 4).double()).model
+    (shift,) = (module for module in smaller.modules() if isinstance(module, Shift))
+    assert shift.bias.dtype == torch.float64
+    assert not shift.bias.requires_grad
+    assert shift.bias.ndim == 1  # a bias, not a matrix of weights
+    assert deviation(model, smaller, torch.randn(3, 4).double()) < 1e-10
+
+
+@pytest.mark.filterwarnings("error")
+def test_a_sum_inside_a_branch_that_goes() -> None:
+    inner = Sum(nn.Identity(), nn.Conv2d(4, 4, 1))
+    model = Sum(nn.ReLU(), nn.Sequential(nn.Conv2d(4, 4, 1), nn.BatchNorm2d(4), inner), nn.Conv2d(4, 2, 1)).eval()
+    result = compact(model, torch.zeros(1, 4, 6, 6))
+    assert {name for name, size in result.report.after.items() if size != GONE} == {"head"}
+    assert deviation(model, result.model, torch.randn(2, 4, 6, 6)) < 1e-6
+
+
+def test_what_is_gone_is_not_said_to_stay() -> None:
+    class PreActivation(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.norm, self.conv = nn.BatchNorm2d(4), nn.Conv2d(4, 4, 3, padding=1)
+
+        def forward(self, x: Tensor) -> Tensor:
+            return x + self.conv(self.norm(x).relu())
+
+    model = nn.Sequential(nn.Conv2d(2, 4, 1), PreActivation(), nn.Conv2d(4, 2, 1)).eval()
+    assert compact(model, torch.zeros(1, 2, 6, 6)).report.notes != ()
+    nn.init.zeros_(model[1].conv.weight)
+    assert compact(model, torch.zeros(1, 2, 6, 6)).report.notes == ()
+
+
+def test_an_example_of_zeros_does_not_hide_that_a_trace_is_false() -> None:
+    class Alias(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.stem, self.live = nn.Conv2d(1, 4, 1, bias=False), nn.Conv2d(4, 4, 1, bias=False)
+
+        def forward(self, x: Tensor) -> Tensor:
+            a = b = self.stem(x)
+            a += self.live(a)
+            return a - 2.0 * b
+
+    model = Alias().eval()
+    with pytest.warns(SpikeSlabWarning, match="Alias computes something else than its trace"):
+        result = compact(model, torch.zeros(1, 1, 6, 6))
+    assert deviation(model, result.model, torch.randn(2, 1, 6, 6)) == 0.0
 
 
 def dead_blocks() -> nn.Module:

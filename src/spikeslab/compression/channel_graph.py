@@ -199,7 +199,7 @@ class ChannelGraph:
             return Channels(source.slots, finite_or_unknown(constants))
         if isinstance(module, Shift) and self.traced.owned(node):
             self.per_channel.append(PerChannel(str(node.target), module, source.slots))
-            return Channels(source.slots, source.constants + module.bias.detach().cpu().double().flatten())
+            return Channels(source.slots, source.constants + module.bias.detach().cpu().double())
         if kind in ELEMENTWISE_MODULES:
             return Channels(source.slots, map_constants(copy.deepcopy(module).double(), source.constants))
         if kind in IDENTITIES or kind in POOL_MODULES:

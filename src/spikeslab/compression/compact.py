@@ -27,6 +27,7 @@ from spikeslab.compression.tracing import (
     agree,
     evaluation_copy,
     outputs,
+    probe,
     trace,
 )
 from spikeslab.errors import SpikeSlabWarning
@@ -70,17 +71,26 @@ def compact(model: nn.Module, example_input: ExampleInput, *, fold: bool = True)
         ValueError: If the model fails on the example.
     """
     original = evaluation_copy(model)
-    expected = outputs(original, example_input)
+    outputs(original, example_input)
+    probes = probe(original, example_input)
+    expected = outputs(original, probes)
     before = layer_sizes(original, example_input)
     try:
         smaller, notes = _compacted(original, example_input, fold)
-        _check(smaller, example_input, expected)
+        _check(smaller, probes, expected)
     except UntraceableError as error:
         smaller, notes = evaluation_copy(model), [f"{error} It stays as it is."]
         warnings.warn(notes[0], SpikeSlabWarning, stacklevel=2)
     parameters = tuple(sum(p.numel() for p in network.parameters()) for network in (model, smaller))
-    after = dict.fromkeys(before, LayerSize(0, 0, 0, 0)) | layer_sizes(smaller, example_input)
+    after = _sizes_after(before, smaller, example_input)
     return Compacted(smaller, CompactReport(before, after, (parameters[0], parameters[1]), tuple(notes)))
+
+
+def _sizes_after(before: dict[str, LayerSize], smaller: nn.Module, example_input: ExampleInput) -> dict[str, LayerSize]:
+    """Sizes of all layers; one that the graph looked into is no module any more, but as it was if its weight stays."""
+    found, weights = layer_sizes(smaller, example_input), dict(smaller.named_parameters())
+    gone = LayerSize(0, 0, 0, 0)
+    return {name: found.get(name, size if f"{name}.weight" in weights else gone) for name, size in before.items()}
 
 
 def _check(network: nn.Module, example_input: ExampleInput, expected: list[Tensor]) -> None:
@@ -96,7 +106,7 @@ def _check(network: nn.Module, example_input: ExampleInput, expected: list[Tenso
 def _compacted(network: nn.Module, example_input: ExampleInput, fold: bool) -> tuple[nn.Module, list[str]]:
     """Compact a network in place."""
     traced = trace(network, example_input)
-    notes = fold_traced(traced) if fold else []
+    unfolded = fold_traced(traced) if fold else {}
     rewritten = remove_constant_branches(traced)
     graph = ChannelGraph(traced)
     keep = Liveness(graph)
@@ -106,6 +116,8 @@ def _compacted(network: nn.Module, example_input: ExampleInput, fold: bool) -> t
         _cut_per_channel(part, keep(part.slots))
     if rewritten or _has_other_sizes(traced, graph, keep):
         network = fx.GraphModule(traced.model, traced.graph, class_name=type(traced.model).__name__).eval()
+    called = {str(node.target) for node in traced.graph.nodes if node.op == "call_module"}
+    notes = [f"'{name}' stays: {reason}." for name, reason in unfolded.items() if name in called]
     return network, notes + graph.notes()
 
 

@@ -62,9 +62,9 @@ def fold_batch_norm(model: nn.Module, example_input: ExampleInput) -> nn.Module:
     return folded
 
 
-def fold_traced(traced: Traced) -> list[str]:
-    """Fold in the traced network and in its graph; returns a sentence for each normalisation that stays."""
-    notes = []
+def fold_traced(traced: Traced) -> dict[str, str]:
+    """Fold in the traced network and in its graph; returns why, by name, for each normalisation that stays."""
+    reasons = {}
     for node in list(traced.graph.nodes):
         norm = traced.module(node)
         if type(norm) not in BATCH_NORMS:
@@ -72,12 +72,12 @@ def fold_traced(traced: Traced) -> list[str]:
         assert isinstance(norm, nn.modules.batchnorm._BatchNorm)
         reason = _fold(traced, node, norm)
         if reason:
-            notes.append(f"'{node.target}' stays: {reason}.")
+            reasons[str(node.target)] = reason
             continue
         traced.bypass(node, node.all_input_nodes[0])
         parent, _, name = str(node.target).rpartition(".")
         setattr(traced.model.get_submodule(parent), name, nn.Identity().eval())
-    return notes
+    return reasons
 
 
 def _fold(traced: Traced, node: fx.Node, norm: nn.modules.batchnorm._BatchNorm) -> str | None:
@@ -88,11 +88,11 @@ def _fold(traced: Traced, node: fx.Node, norm: nn.modules.batchnorm._BatchNorm) 
         return "it is shared or has hooks"
     scale, shift = scale_and_shift(norm)
     (source,) = node.all_input_nodes
-    before = _layer(traced, source)
+    before = changeable_layer(traced, source)
     if before is not None and len(source.users) == 1:
         set_weights(before, before.weight.detach().double() * _rows(scale, before), scale * bias_of(before) + shift)
         return None
-    after = _layer(traced, next(iter(node.users))) if len(node.users) == 1 else None
+    after = changeable_layer(traced, next(iter(node.users))) if len(node.users) == 1 else None
     if after is None or (not isinstance(after, nn.Linear) and after.groups > 1):
         return "no convolution or linear layer is directly before or behind it"
     if pads_with_zeros(after) and bool(shift.any()):
@@ -102,7 +102,7 @@ def _fold(traced: Traced, node: fx.Node, norm: nn.modules.batchnorm._BatchNorm) 
     return None
 
 
-def _layer(traced: Traced, node: fx.Node) -> Conv | nn.Linear | None:
+def changeable_layer(traced: Traced, node: fx.Node) -> Conv | nn.Linear | None:
     """The convolution or linear layer that a node calls, if it may be changed."""
     module = traced.module(node)
     if type(module) not in (*CONVS, nn.Linear) or not traced.owned(node):

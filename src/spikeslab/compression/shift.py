@@ -16,15 +16,17 @@ class Shift(nn.Module):
     Args:
         values: The numbers.
         dims: Dimensions of what it is added to.
+        requires_grad: Whether the numbers are trained.
     """
 
-    def __init__(self, values: Tensor, dims: int) -> None:
+    def __init__(self, values: Tensor, dims: int, requires_grad: bool = True) -> None:
         super().__init__()
-        self.bias = nn.Parameter(values.view(-1, *[1] * (dims - 2)))
+        self.bias = nn.Parameter(values, requires_grad)
+        self._shape = (-1, *[1] * (dims - 2))
 
     def forward(self, x: Tensor) -> Tensor:
         """The shifted channels."""
-        return x + self.bias
+        return x + self.bias.view(self._shape)
 
     def extra_repr(self) -> str:
         """The number of channels, for ``print``."""

@@ -1,7 +1,7 @@
 """A network as a graph: which operation follows which, on tensors of which shape.
 
-``torch.fx`` runs ``forward`` once on symbols and writes down the calls; one run on an example then gives the shapes,
-and shows that the graph computes what the network computes.
+``torch.fx`` runs ``forward`` once on symbols and writes down the calls; one run on random numbers of the shape of an
+example then gives the shapes, and shows that the graph computes what the network computes.
 """
 
 from __future__ import annotations
@@ -32,13 +32,16 @@ class Traced:
         model: The network, in evaluation mode.
         graph: Its operations in the order of execution.
         shapes: Shape of each tensor.
-        overwritten: For an operation in place, the earlier nodes that hold its result from then on and are still read.
+        types: Its dtype and device.
+        overwritten: For every operation in place, the earlier nodes that hold its result from then on and are still
+            read; there may be none.
         rewritten: Nodes that stand for a ``view`` with a fixed size, which does not fit a narrower network.
     """
 
     model: nn.Module
     graph: fx.Graph
     shapes: dict[fx.Node, tuple[int, ...]]
+    types: dict[fx.Node, tuple[torch.dtype, torch.device]]
     overwritten: dict[fx.Node, list[fx.Node]]
     rewritten: list[fx.Node] = field(default_factory=list)
 
@@ -64,7 +67,7 @@ class Traced:
         self.model.add_module(name, module.eval())
         with self.graph.inserting_before(before):
             node = self.graph.call_module(name, (source,))
-        self.shapes[node] = self.shapes[source]
+        self.shapes[node], self.types[node] = self.shapes[source], self.types[source]
         self._owned.add(name)
         return node
 
@@ -123,7 +126,9 @@ def outputs(model: nn.Module, example_input: ExampleInput) -> list[Tensor]:
 def agree(first: list[Tensor], second: list[Tensor]) -> bool:
     """Whether outputs are equal up to rounding, which adds up over the layers."""
     return len(first) == len(second) and all(
-        a.shape == b.shape and bool(torch.isclose(a, b, rtol=0.0, atol=_rounding(a), equal_nan=True).all())
+        a.shape == b.shape
+        and a.dtype == b.dtype
+        and bool(torch.isclose(a, b, rtol=0.0, atol=_rounding(a), equal_nan=True).all())
         for a, b in zip(first, second, strict=True)
     )
 
@@ -133,7 +138,22 @@ def _rounding(values: Tensor) -> float:
         return 0.0
     finite = values[values.isfinite()]
     largest = float(finite.abs().max()) if finite.numel() else 0.0
-    return 1e4 * torch.finfo(values.dtype).eps * largest
+    # Of numbers of 16 bits that would be more than the outputs themselves.
+    return min(1e4 * torch.finfo(values.dtype).eps, 0.25) * largest
+
+
+def probe(model: nn.Module, example_input: ExampleInput) -> tuple[Tensor, ...]:
+    """Random numbers in place of the floats of an example, if the network takes them: zeros would hide differences."""
+    inputs, generator = arguments(example_input), torch.Generator().manual_seed(0)
+    drawn = tuple(
+        torch.randn(entry.shape, generator=generator).to(entry) if entry.is_floating_point() else entry
+        for entry in inputs
+    )
+    try:
+        outputs(model, drawn)
+    except ValueError:
+        return inputs
+    return drawn
 
 
 def trace(model: nn.Module, example_input: ExampleInput) -> Traced:
@@ -142,7 +162,8 @@ def trace(model: nn.Module, example_input: ExampleInput) -> Traced:
     Raises:
         UntraceableError: If the network cannot be traced, or computes something else than its trace.
     """
-    expected = outputs(model, example_input)
+    inputs = probe(model, example_input)
+    expected = outputs(model, inputs)
     name = type(model).__name__
     try:
         graph = _Tracer().trace(model)
@@ -150,14 +171,15 @@ def trace(model: nn.Module, example_input: ExampleInput) -> Traced:
             node.type = None  # an annotation, which may be a string that a pickled graph could not import
         recorder = _Recorder(model, graph)
         with torch.no_grad():
-            result = recorder.run(*(entry.clone() for entry in arguments(example_input)))
+            result = recorder.run(*(entry.clone() for entry in inputs))
     except Exception as error:  # tracing runs the user's code on symbols, where anything may be raised
         reason = str(error).strip().partition("\n")[0].rstrip(".")
         raise UntraceableError(f"{name} cannot be traced by torch.fx: {reason}.") from error
     if not agree(expected, [leaf for leaf in tree_leaves(result) if isinstance(leaf, Tensor)]):
         raise UntraceableError(f"{name} computes something else than its trace, as after an assignment in place.")
     shapes = {node: tuple(tensor.shape) for node, tensor in recorder.tensors.items()}
-    traced = Traced(model, graph, shapes, recorder.overwritten)
+    types = {node: (tensor.dtype, tensor.device) for node, tensor in recorder.tensors.items()}
+    traced = Traced(model, graph, shapes, types, recorder.overwritten)
     _write_views_as_flatten(traced)
     return traced
 
@@ -208,7 +230,7 @@ def _write_views_as_flatten(traced: Traced) -> None:
             continue
         with traced.graph.inserting_before(node):
             flatten = traced.graph.call_function(torch.flatten, (source, start))
-        traced.shapes[flatten] = traced.shapes[node]
+        traced.shapes[flatten], traced.types[flatten] = traced.shapes[node], traced.types[node]
         inputs = node.all_input_nodes
         traced.bypass(node, flatten)
         if start != 1 or len(sizes) != 2 or sizes[-1] != -1:
