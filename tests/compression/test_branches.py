@@ -83,7 +83,7 @@ def rectify_into_a_copy(branch: Tensor, shortcut: Tensor, x: Tensor) -> Tensor:
     return total.relu().mul_(2.0) - total
 
 
-def returned_twice(branch: Tensor, shortcut: Tensor, x: Tensor) -> Tensor:
+def read_twice(branch: Tensor, shortcut: Tensor, x: Tensor) -> Tensor:
     total = branch + shortcut
     return total + total.mean(dim=(2, 3), keepdim=True)
 
@@ -95,7 +95,7 @@ def broadcast(branch: Tensor, shortcut: Tensor, x: Tensor) -> Tensor:
 JOINS = [
     add_and_rectify, other_way_round, only_add, rectify_in_place, overwrite_the_sum, overwrite_the_branch,
     overwrite_the_shortcut, overwrite_an_alias, overwrite_the_shortcut_later, overwrite_what_was_rectified,
-    rectify_into_a_copy, returned_twice, broadcast,
+    rectify_into_a_copy, read_twice, broadcast,
 ]  # fmt: skip
 
 

@@ -20,7 +20,7 @@ from spikeslab.compression.fold import changeable_layer
 from spikeslab.compression.narrowable import CONVS, bias_of, set_weights
 from spikeslab.compression.operations import IDENTITIES, operation_name
 from spikeslab.compression.shift import Shift
-from spikeslab.compression.tracing import Traced
+from spikeslab.compression.tracing import Traced, has_hooks
 
 SUMS = ("add", "add_")
 RECTIFIERS = ("relu", "relu_")
@@ -47,17 +47,13 @@ def remove_constant_branches(traced: Traced) -> bool:
 
     The modules of the branches stay in the network: its graph no longer calls them.
     """
-    if any(_hooked(module) or _is_looked_into(module) for module in traced.model.modules()):
+    if any(has_hooks(module) or _is_looked_into(module) for module in traced.model.modules()):
         return False
     found = False
     while (constant := _first(traced)) is not None:
         _replace(traced, constant)
         found = True
     return found
-
-
-def _hooked(module: nn.Module) -> bool:
-    return bool(module._forward_hooks or module._forward_pre_hooks)
 
 
 def _is_looked_into(module: nn.Module) -> bool:

@@ -51,7 +51,7 @@ from spikeslab.compression.operations import (
 )
 from spikeslab.compression.shift import Shift
 from spikeslab.compression.slots import Slots
-from spikeslab.compression.tracing import Traced
+from spikeslab.compression.tracing import Traced, has_hooks
 from spikeslab.errors import quoted
 
 
@@ -184,7 +184,7 @@ class ChannelGraph:
 
     def _module(self, node: fx.Node, module: nn.Module, source: Channels, shape: tuple[int, ...]) -> Channels | None:
         kind = type(module)
-        if module._forward_hooks or module._forward_pre_hooks:
+        if has_hooks(module):
             return None
         if kind in (*CONVS, nn.Linear) and self.traced.owned(node):
             assert isinstance(module, (*CONVS, nn.Linear))

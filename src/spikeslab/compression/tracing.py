@@ -79,11 +79,15 @@ class Traced:
             name
             for name, module in self.model.named_modules(remove_duplicate=False)
             if calls[id(module)] == 1
-            and not module._forward_hooks
-            and not module._forward_pre_hooks
+            and not has_hooks(module)
             and all(holders[id(parameter)] == 1 for parameter in module._parameters.values() if parameter is not None)
             and not any(read.startswith(f"{name}.") for read in reads)
         }
+
+
+def has_hooks(module: nn.Module) -> bool:
+    """Whether someone may see or change what the module takes or returns."""
+    return bool(module._forward_hooks or module._forward_pre_hooks)
 
 
 def evaluation_copy(model: object) -> nn.Module:
