@@ -56,10 +56,9 @@ def sparsity_figure(rows: Sequence[Row]) -> Figure:
         figure = Figure(figsize=(WIDTH, 5.4), layout="constrained")
         axes = figure.subplots()
         handles = []
-        for index, ((method, label, epochs), members) in enumerate(series.items()):
+        for (method, label, epochs), members in series.items():
             colour, line = _colour(method), _line(method, label, [key[:2] for key in series])
-            shift = SHIFT * (index - (len(series) - 1) / 2)
-            x = [places[row.sparsity] + shift for row in members]
+            x = [places[row.sparsity] + _shift(row, rows) for row in members]
             singles, averages = ([row.percent(kind) for row in members] for kind in (SINGLE, AVERAGE))
             axes.plot(x, [each.mean for each in singles], line, color=colour, marker="o", markersize=5)
             axes.plot(x, [each.mean for each in averages], "o", color=colour, markersize=8, markerfacecolor="none")
@@ -86,6 +85,12 @@ def sparsity_figure(rows: Sequence[Row]) -> Figure:
         axes.set(xlabel="zeros in the whole network", ylabel="accuracy, %", title="ResNet20 on CIFAR-10")
         _legend(figure, handles)
     return figure
+
+
+def _shift(row: Row, rows: Sequence[Row]) -> float:
+    """How far beside the tick of its sparsity a row stands, so that all that share the tick can be told apart."""
+    beside = [other for other in rows if other.sparsity == row.sparsity]
+    return SHIFT * (beside.index(row) - (len(beside) - 1) / 2)
 
 
 def course_figure(courses: Sequence[Course]) -> Figure:
