@@ -96,6 +96,23 @@ def test_the_template_runs_as_it_is(tmp_path, monkeypatch, capsys):
     )
 
 
+def test_a_path_with_spaces_can_be_copied_from_the_advice(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    assert run(["init", "my dir/my recipe.py"]) == 0
+    assert capsys.readouterr().out.endswith("spikeslab compress 'my dir/my recipe.py' --out 'out/my recipe'\n")
+    assert "spikeslab compress 'my dir/my recipe.py' --sparsity 0.9" in Path("my dir/my recipe.py").read_text()
+
+
+def test_a_network_that_cannot_be_traced_gets_advice_that_the_command_line_can_follow(folder, capsys):
+    text = "class Own(nn.Sequential):\n    def forward(self, x): return super().forward(x if x.sum() > 0 else -x)\n"
+    (folder / "recipe.py").write_text(RECIPE + text + "build = model\ndef model(): return Own(*build())\n")
+    assert run(["compress", "recipe.py", "--out", "run", "--structure", "channels"]) == 2
+    assert capsys.readouterr().err == (
+        "Error: model() must be one that torch.fx can trace, or be compressed in Python, where weights can name its "
+        "layers, but tracing stopped with 'symbolically traced variables cannot be used as inputs to control flow'.\n"
+    )
+
+
 def test_init_overwrites_nothing(folder, capsys):
     assert run(["init", "recipe.py"]) == 2
     assert capsys.readouterr().err == "Error: RECIPE must be a new file, but recipe.py exists.\n"
@@ -233,6 +250,10 @@ BAD_RECIPES = {
     RECIPE + "import no_such_module": "RECIPE must be a Python file that runs, but "
     f"line {LAST} of recipe.py raised "
     "ModuleNotFoundError: No module named 'no_such_module'.",
+    RECIPE + "import sys; sys.exit('no data')": "RECIPE must be a Python file that runs, but "
+    f"line {LAST} of recipe.py raised SystemExit: no data.",
+    RECIPE + "def train_data(): raise SystemExit(0)": "train_data() in recipe.py must run without an error, but "
+    f"line {LAST} of recipe.py raised SystemExit: 0.",
     "def model(:": "RECIPE must be a Python file that runs, but line 1 of recipe.py raised SyntaxError: invalid "
     "syntax.",
     RECIPE + "settings = {}": "settings in recipe.py must be spikeslab.compression.Settings(...), but got an object of "
@@ -328,7 +349,8 @@ def test_a_bad_recipe_is_one_sentence(text, message, folder, capsys):
         (["--sparsity", "0.9"], "--sparsity must be at most 0.660622, since 1 layer must keep 1 weight in all, but got "
          "0.9, which is 347 zeros of 386: choose more weights, or --count layers."),
         (["--floor", "200"], "--sparsity must be at most 0.145078, since 1 layer must keep 200 weights in all, but "
-         "got 0.5, which is 193 zeros of 386: choose more weights, or --count layers."),
+         "got 0.5, which is 193 zeros of 386."),
+        (["--set", "lr=0.1"], "--set must not be used for lr, which has an option of its own: --lr."),
         (["--floor", "1.5"], "--floor must be a number in (0, 1), but got 1.5."),
         (["--scope", "row"], "--scope must be one of 'layer', 'global', 'erk', but got 'row'."),
         (["--structure", "channels", "--count", "layers"], "--count must not go with --structure channels, where "

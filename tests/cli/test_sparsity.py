@@ -92,6 +92,26 @@ def test_a_sparse_file_alone_is_enough(folder: Path, tmp_path: Path, capsys: pyt
     assert json.loads(numbers.read_text())["nonzeros"] == 243 - 90 - 20
 
 
+@pytest.mark.parametrize("recipe", [[], ["--recipe", "recipe.py"]])
+def test_the_sparse_layers_are_those_of_the_run_with_and_without_zeros(
+    recipe: list[str], folder: Path, tmp_path: Path
+) -> None:
+    (folder / "report.json").write_text(json.dumps({"weights": ["0.weight", "3.weight"]}))
+    (folder / "recipe.py").rename(tmp_path / "recipe.py")
+    (folder / "sizes.py").rename(tmp_path / "sizes.py")
+    options = [str(tmp_path / word) if word == "recipe.py" else word for word in recipe]
+    numbers = tmp_path / "n.json"
+    assert run(["sparsity", str(folder), "--no-latency", "--json", str(numbers), *options]) == 0
+    assert [layer["sparse"] for layer in json.loads(numbers.read_text())["layers"]] == [True, True]
+
+
+def test_a_report_that_cannot_be_read_is_refused(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (folder / "report.json").write_text("{")
+    assert run(["sparsity", str(folder), "--no-latency"]) == 2
+    told = " ".join(capsys.readouterr().err.split())
+    assert told.startswith(f"Error: MODEL must have a readable report.json or none, but {folder / 'report.json'}: ")
+
+
 def recipe_with(source: str) -> str:
     """The recipe with a function defined once more."""
     return f"{RECIPE}\n{source}"

@@ -346,7 +346,7 @@ def test_an_unknown_layer_keeps_its_channels_and_a_note_says_so(middle, what) ->
     result = compact(model, torch.zeros(1, 1, 9, 9).double())
     *others, note = result.report.notes
     assert note == f"The outputs of 'conv1' stay: they reach {what}, which compact cannot handle."
-    shared = f"{what} stays: it is shared, grouped or not batched, or it has hooks."
+    shared = f"{what} stays: it is shared, grouped, parametrized or not batched, or it has hooks."
     assert others == ([shared] if isinstance(middle, nn.Conv2d) else [])
     assert result.report.after["conv1"].outputs == 4
     assert result.report.after["conv2"].outputs < 4
@@ -457,6 +457,73 @@ def test_a_result_in_place_is_seen_behind_a_folded_normalisation_and_a_view() ->
     assert widths(result) == {"conv1": (1, 4), "fc": (16, 2)}
 
 
+@pytest.mark.parametrize(
+    "pool", [nn.MaxPool1d(2), nn.AvgPool1d(2), nn.AdaptiveAvgPool1d(8), nn.AdaptiveMaxPool1d(8), nn.MaxPool1d(3, 1, 1)]
+)
+@pytest.mark.parametrize("functional", [False, True])
+def test_a_pooling_over_features_keeps_them(pool, functional) -> None:
+    class Pooled(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.first, self.pool, self.last = nn.Linear(6, 16), pool, nn.Linear(width, 2)
+
+        def forward(self, x: Tensor) -> Tensor:
+            x = self.first(x)
+            return self.last(call(x) if functional else self.pool(x))
+
+    name = {"MaxPool1d": "max_pool1d", "AvgPool1d": "avg_pool1d"}.get(type(pool).__name__, "adaptive_avg_pool1d")
+    sizes = [getattr(pool, key) for key in ("kernel_size", "stride", "padding") if hasattr(pool, key)] or [8]
+    call = lambda x: getattr(F, name)(x, *(size[0] if isinstance(size, tuple) else size for size in sizes))  # noqa: E731
+    width = pool(torch.zeros(2, 16)).shape[1]
+    model = Pooled().double()
+    with torch.no_grad():
+        model.first.weight[:5] = 0.0
+    result = compact(model, torch.zeros(1, 6).double())
+    assert result.model.first.out_features == 16
+    assert deviation(model, result.model, torch.randn(3, 6).double()) < 1e-10
+    assert "which compact cannot handle" in result.report.notes[0]
+
+
+@pytest.mark.parametrize("keywords", [{"dim": 1}, {"axis": 1}, {"dim": -3}])
+def test_concatenated_channels_go_however_the_call_is_written(keywords) -> None:
+    class Joined(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.a, self.b, self.c = nn.Conv2d(1, 4, 1), nn.Conv2d(1, 3, 1), nn.Conv2d(7, 2, 1)
+
+        def forward(self, x: Tensor) -> Tensor:
+            return self.c(torch.cat(tensors=[self.a(x), self.b(x)], **keywords))
+
+    model = Joined().double()
+    with torch.no_grad():
+        model.a.weight[:2], model.a.bias[:2] = 0.0, 0.0
+    result = compact(model, torch.zeros(1, 1, 4, 4).double())
+    assert (result.model.a.out_channels, result.model.c.in_channels) == (2, 5)
+    assert deviation(model, result.model, torch.randn(2, 1, 4, 4).double()) < 1e-10
+
+
+def test_a_dead_channel_goes_through_a_gate() -> None:
+    class Gated(nn.Module):
+        """Squeeze and excitation: what is zero stays zero, whatever it is multiplied by."""
+
+        def __init__(self) -> None:
+            super().__init__()
+            self.conv, self.last = nn.Conv2d(1, 8, 3, padding=1), nn.Conv2d(8, 2, 3, padding=1)
+            self.squeeze, self.excite = nn.Conv2d(8, 4, 1), nn.Conv2d(4, 8, 1)
+
+        def forward(self, x: Tensor) -> Tensor:
+            x = self.conv(x).relu()
+            gate = self.excite(self.squeeze(F.adaptive_avg_pool2d(x, 1)).relu()).sigmoid()
+            return self.last(x * gate)
+
+    model = Gated().double()
+    with torch.no_grad():
+        model.conv.weight[:3], model.conv.bias[:3] = 0.0, 0.0
+    small = compact(model, torch.zeros(1, 1, 6, 6).double()).model
+    assert (small.conv.out_channels, small.squeeze.in_channels, small.excite.out_channels) == (5, 5, 5)
+    assert deviation(model, small, torch.randn(2, 1, 6, 6).double()) < 1e-10
+
+
 def test_a_forward_that_reads_a_width_is_refused() -> None:
     model = randomise(Odd("width of a layer"))
     with torch.no_grad():
@@ -473,7 +540,9 @@ def test_hooks_keep_a_layer_as_it_is() -> None:
     model[0].register_forward_hook(lambda module, inputs, output: output + inputs[0].sum())
     result = compact(model, torch.ones(1, 3))
     assert widths(result)["0"] == (3, 4)
-    assert result.report.notes == ("'0' (Linear) stays: it is shared, grouped or not batched, or it has hooks.",)
+    assert result.report.notes == (
+        "'0' (Linear) stays: it is shared, grouped, parametrized or not batched, or it has hooks.",
+    )
     assert deviation(model, result.model, torch.randn(5, 3)) == 0.0
 
 

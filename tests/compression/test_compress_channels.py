@@ -94,6 +94,40 @@ def test_batches_of_any_kind_leave_the_compacted_size_open() -> None:
     assert sum(layer["living"] for layer in result.report["channels"].values()) == 16
 
 
+def frozen(*parts: str) -> nn.Module:
+    model = network()
+    for part in parts:
+        model.get_submodule(part).requires_grad_(False)
+    return model
+
+
+@pytest.mark.parametrize("part", ["0", "1"])
+def test_a_frozen_layer_keeps_its_channels(part: str) -> None:
+    model = frozen(part)
+    result = small(model)
+    assert list(result.report["channels"]) == ["3.weight"]
+    before, after = model.get_submodule(part).parameters(), result.model.get_submodule(part).parameters()
+    assert all(torch.equal(a, b) for a, b in zip(before, after, strict=True))
+
+
+def test_a_report_that_fails_does_not_cost_the_network(tmp_path, monkeypatch) -> None:
+    def fail(*_: object) -> None:
+        raise IndexError("list index out of range")
+
+    monkeypatch.setattr("spikeslab.compression.result.compact", fail)
+    with pytest.warns(ss.SpikeSlabWarning, match=r"not known: IndexError: list index out of range\.$"):
+        result = small(folder=tmp_path / "run")
+    assert "compacted" not in result.report
+    assert (tmp_path / "run" / "model.safetensors").exists()
+
+
+def test_features_that_a_pooling_joins_are_no_channels() -> None:
+    model = nn.Sequential(nn.Linear(4, 16), nn.MaxPool1d(2), nn.ReLU(), nn.Linear(8, 16), nn.ReLU(), nn.Linear(16, 2))
+    result = small(model)
+    assert list(result.report["channels"]) == ["3.weight"]
+    assert "compacted" in result.report
+
+
 class Untraceable(nn.Module):
     def __init__(self) -> None:
         super().__init__()
@@ -118,6 +152,12 @@ class Untraceable(nn.Module):
          "for each of its 16 channels, or None, but got '2'."),
         ({"model": nn.Linear(4, 2)}, "model must have a layer with free channels, or weights must name one, but got "
          "none."),
+        ({"model": frozen("0", "4", "3")}, "model must have a trained layer with free channels, but '0.weight', "
+         "'3.weight' has requires_grad=False, or its batch normalisation has."),
+        ({"model": frozen("1"), "weights": "0.weight"}, "weights must be trained, but '0.weight' has "
+         "requires_grad=False, or its batch normalisation has."),
+        ({"model": frozen("1"), "weights": {"0.weight": "1"}}, "weights must be trained, but '0.weight' has "
+         "requires_grad=False, or its batch normalisation has."),
         ({"model": Untraceable()}, "model must be one that torch.fx can trace, or weights must name the layers, as in "
          "{'conv1.weight': 'bn1'}, but tracing stopped with 'symbolically traced variables cannot be used as inputs to "
          "control flow'."),

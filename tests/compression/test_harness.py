@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import multiprocessing
 import os
 import random
@@ -340,9 +341,21 @@ def test_a_sample_that_is_not_finite_is_not_returned() -> None:
 LONE = [torch.randn(8, 4)]
 
 
+def broken(name: str) -> nn.Module:
+    model = network()
+    model.state_dict()[name].view(-1)[0] = math.nan
+    return model
+
+
 @pytest.mark.parametrize(
     ("arguments", "error", "message"),
     [
+        ({"model": broken("3.weight")}, ValueError, "model must have finite weights to start from, but '3.weight' "
+         "holds NaN or infinity."),
+        ({"model": broken("1.running_var")}, ValueError, "model must have finite weights to start from, but "
+         "'1.running_var' holds NaN or infinity."),
+        ({"sparsity": 0.6, "settings": Settings(floor=0.9)}, ValueError, "sparsity must be at most 0.0598086, since 1 "
+         "layer must keep 231 weights in all, but got 0.6, which is 251 zeros of 418."),
         ({"model": 3}, TypeError, "model must be a torch.nn.Module, but got int."),
         ({"sparsity": 1.0}, ValueError, "sparsity must be a number in (0, 1), but got 1.0."),
         ({"sparsity": 0.9}, ValueError, "sparsity must be at most 0.610048, since 1 layer must keep 1 weight in "

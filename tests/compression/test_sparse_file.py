@@ -129,6 +129,28 @@ def test_a_module_goes_into_a_file_and_back(sparse_resnet20: nn.Module, tmp_path
     assert file.read_bytes() == save_sparse(other, tmp_path / "other.safetensors").read_bytes(), "equal models"
 
 
+class Counted(nn.Linear):
+    """A layer with a state that is no tensor."""
+
+    calls = 0
+
+    def get_extra_state(self) -> dict[str, int]:
+        return {"calls": self.calls}
+
+    def set_extra_state(self, state: dict[str, int]) -> None:
+        self.calls = state["calls"]
+
+
+def test_extra_state_stays_in_the_model_that_a_file_is_read_into(tmp_path: Path) -> None:
+    saved, read = Counted(4, 2), Counted(4, 2)
+    read.calls = 7
+    file = save_sparse({name: value for name, value in saved.state_dict().items() if isinstance(value, Tensor)},
+                       tmp_path / "s")  # fmt: skip
+    load_sparse_into(read, file)
+    assert torch.equal(read.weight, saved.weight)
+    assert read.calls == 7
+
+
 def test_masks_of_torch_are_baked_in(model: nn.Module, tmp_path: Path) -> None:
     names = set(model.state_dict())
     prune.l1_unstructured(model[0], "weight", amount=0.9)

@@ -12,7 +12,7 @@ from safetensors.torch import save_file
 from small import batches, network
 from torch import nn
 
-from spikeslab.compression import compress, load_sparse_into, save_sparse
+from spikeslab.compression import SparsityReport, compress, load_sparse_into, save_sparse
 from spikeslab.compression.evaluation import Evaluation
 from spikeslab.compression.stored import evaluate_stored, state_tensors
 from spikeslab.compression.tasks import CLASSIFICATION, Task, classify
@@ -34,6 +34,14 @@ def test_bytes_and_numbers_are_those_of_the_file(values: str, tmp_path: Path) ->
     save_file(before, tmp_path / "dense")
     assert found["dense"] == {"bytes": (tmp_path / "dense").stat().st_size}
     assert all(torch.equal(tensor, before[name]) for name, tensor in result.model.state_dict().items())
+
+
+def test_a_tied_weight_counts_once_in_the_dense_file() -> None:
+    model = nn.Sequential(nn.Linear(8, 64), nn.Linear(64, 64), nn.Linear(64, 64), nn.Linear(64, 2))
+    model[2].weight = model[1].weight
+    task = Task(CLASSIFICATION, classify)
+    stored = evaluate_stored(model, Evaluation(task, [(torch.zeros(4, 8), torch.zeros(4).long())]))
+    assert stored["dense"]["bytes"] == SparsityReport.of(model, torch.zeros(1, 8)).files["dense"]
 
 
 def test_only_rounding_costs() -> None:

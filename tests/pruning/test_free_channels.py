@@ -109,6 +109,18 @@ def test_channels_that_become_features_are_free_and_can_be_removed(end, features
     assert sum(p.numel() for p in small.parameters()) < sum(p.numel() for p in net.parameters())
 
 
+@pytest.mark.parametrize("end", [lambda x: x, lambda x: x.flatten(2), lambda x: x.mean(2), lambda x: x[:, :, 0]])
+def test_a_linear_layer_over_the_places_of_an_image_reads_no_channels(end) -> None:
+    features = end(torch.zeros(1, 4, 4, 4)).shape[-1]
+    net = Ends(end, features)
+    net(torch.zeros(1, 1, 4, 4))  # it runs
+    assert free_channel_layers(net) == {}
+
+
+def test_tokens_that_are_flattened_tie_the_channels_of_a_linear_layer() -> None:
+    assert free_channel_layers(nn.Sequential(nn.Linear(3, 5), nn.ReLU(), nn.Flatten(), nn.Linear(20, 2))) == {}
+
+
 @pytest.mark.parametrize("end", [lambda x: x.flatten(1).mean(1, keepdim=True), lambda x: x[:, 0].flatten(1)])
 def test_features_that_mix_or_choose_channels_are_not(end) -> None:
     assert free_channel_layers(Ends(end, 1)) == {}

@@ -38,6 +38,9 @@ WORDS = {
     "count='layers'": "--count layers",
     "where weights is None": "where --weights is not given",
     "target was": "--sparsity was",
+    "or weights must name the layers, as in {'conv1.weight': 'bn1'},": (
+        "or be compressed in Python, where weights can name its layers,"
+    ),
 }
 """What messages say in Python, and what on the command line."""
 
@@ -57,12 +60,13 @@ def init(
     try:
         recipe.parent.mkdir(parents=True, exist_ok=True)
         with recipe.open("x", encoding="utf-8") as file:
-            file.write(text.replace(f"compress {RECIPE}", f"compress {recipe}"))
+            file.write(text.replace(f"compress {RECIPE}", f"compress {shlex.quote(str(recipe))}"))
     except OSError as error:
         raise InputError(f"RECIPE must be a file that can be written, but {recipe}: {error.strerror}.") from error
     console = plain_console()
     console.print(f"Files written:\n  {recipe}", soft_wrap=True)
-    console.print(f"Next:\n  spikeslab compress {recipe} --out out/{recipe.stem}", soft_wrap=True)
+    command = shlex.join(["spikeslab", "compress", str(recipe), "--out", f"out/{recipe.stem}"])
+    console.print(f"Next:\n  {command}", soft_wrap=True)
 
 
 def compress(
@@ -234,7 +238,7 @@ def _bad_data(recipe: Path) -> Iterator[None]:
         place = place_of(recipe, error.__cause__ or error)
         where = "" if place is None else f" ({place})"
         raise InputError(f"{_renamed(str(error)).removesuffix('.')}{where}.") from error
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         if not is_users(recipe, error):
             raise
         raise InputError(f"RECIPE must be a Python file that runs, but {failure(recipe, error)}.") from error
@@ -268,6 +272,9 @@ def _changes(texts: list[str]) -> dict[str, Any]:
     """What ``--set`` says, of the settings that have no option of their own."""
     from spikeslab.cli.settings import NAMES, SET, read_settings
 
+    own = [name for text in texts if (name := text.partition("=")[0]) in NAMES and name in OPTIONS]
+    if own:
+        raise ValueError(f"{SET} must not be used for {own[0]}, which has an option of its own: --{own[0]}.")
     read = read_settings(texts, [name for name in NAMES if name not in OPTIONS])
     for name, values in read:
         if len(values) > 1:
@@ -316,4 +323,5 @@ def _finish(recipe: Recipe, result: Compressed, folder: Path, command: str, seed
     paths = [folder / name for name in names if (folder / name).exists()] + paths
     console = plain_console()
     print_result(console, [table], paths)
-    console.print(f"Next:\n  spikeslab sparsity {folder}\n  spikeslab doctor {folder}", soft_wrap=True)
+    place = shlex.quote(str(folder))
+    console.print(f"Next:\n  spikeslab sparsity {place}\n  spikeslab doctor {place}", soft_wrap=True)

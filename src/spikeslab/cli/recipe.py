@@ -153,14 +153,14 @@ class RecipeFile:
         data = self.batches(VAL)
         try:
             return next(iter(data), None)
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             reason = failure(self.path, error)
             raise InputError(f"val_data() in {self.path} must yield batches, but {reason}.") from error
 
     def _call(self, name: str) -> Any:
         try:
             return getattr(self._module, name)()
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             reason = failure(self.path, error)
             raise InputError(f"{name}() in {self.path} must run without an error, but {reason}.") from error
 
@@ -181,7 +181,7 @@ def _run(path: Path, argument: str) -> ModuleType:
         sys.path.insert(0, folder)
     try:
         spec.loader.exec_module(module)
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         raise InputError(f"{argument} must be a Python file that runs, but {failure(path, error)}.") from error
     return module
 
@@ -236,7 +236,7 @@ def _shown(filename: str, path: Path) -> str:
     return str(path) if Path(filename).resolve() == path.resolve() else filename
 
 
-def failure(path: Path, error: Exception) -> str:
+def failure(path: Path, error: BaseException) -> str:
     """What went wrong, and in which line of the recipe or of what it imports."""
     message = str(error.msg if isinstance(error, SyntaxError) else error).strip()
     if message.startswith("Caught ") and "DataLoader worker" in message:  # what follows is the worker's traceback

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from spikeslab.compression import SparsityReport
 
-DENSE, SPARSE, RECIPE = "model.safetensors", "sparse.safetensors", "recipe.py"
+DENSE, SPARSE, RECIPE, REPORT = "model.safetensors", "sparse.safetensors", "recipe.py", "report.json"
 """What a folder of ``spikeslab compress`` holds."""
 MARK, WHAT = '{\n "sparsity of": ', "a report of sparsity"
 STEM = "sparsity"
@@ -61,7 +61,10 @@ def sparsity(
     file = recipe or (beside if beside.is_file() else None)
     notes: list[str] = [] if file else ["No recipe was given, so multiply-adds and times are not known."]
     with bad_input(), _told(notes), nullcontext() if recipe else _of_a_copy():
-        report = _of_tensors(tensors) if file is None else _of_module(file, tensors, source, latency, onnx)
+        names = _sparse_layers(model)
+        report = (
+            _of_tensors(tensors, names) if file is None else _of_module(file, tensors, source, names, latency, onnx)
+        )
     text = json.dumps({"sparsity of": str(model), **report.record()}, indent=1, ensure_ascii=False, allow_nan=False)
     files = [] if out is None else _write(out, report, text)
     if json_file is not None:
@@ -110,13 +113,27 @@ def _of_a_copy() -> Iterator[None]:
         raise InputError(f"{sentence}: name the original with --recipe.") from error
 
 
-def _of_tensors(tensors: dict[str, Tensor]) -> SparsityReport:
+def _sparse_layers(model: Path) -> list[str] | None:
+    """What the folder of a run says was to be sparse; without it, every layer with a zero is."""
+    record = model / REPORT
+    if not record.is_file():
+        return None
+    try:
+        found = json.loads(record.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise InputError(f"MODEL must have a readable {REPORT} or none, but {record}: {error}.") from error
+    return found.get("weights") if isinstance(found, dict) else None
+
+
+def _of_tensors(tensors: dict[str, Tensor], names: list[str] | None) -> SparsityReport:
     from spikeslab.compression import SparsityReport
 
-    return SparsityReport.of_tensors(tensors)
+    return SparsityReport.of_tensors(tensors, names)
 
 
-def _of_module(file: Path, tensors: dict[str, Tensor], source: Path, latency: bool, onnx: bool) -> SparsityReport:
+def _of_module(
+    file: Path, tensors: dict[str, Tensor], source: Path, names: list[str] | None, latency: bool, onnx: bool
+) -> SparsityReport:
     from spikeslab.cli.recipe import RecipeFile
     from spikeslab.compression import ExportError, SparsityReport, finalize
     from spikeslab.compression.sparse_file import fill
@@ -130,7 +147,7 @@ def _of_module(file: Path, tensors: dict[str, Tensor], source: Path, latency: bo
         variants = network_variants(dense, model, example, onnx=onnx) if latency else {}
     except ExportError as error:
         raise InputError(str(error)) from error
-    return SparsityReport.of(model, example, variants=variants)
+    return SparsityReport.of(model, example, weights=names, variants=variants)
 
 
 @contextmanager

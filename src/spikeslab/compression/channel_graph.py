@@ -42,11 +42,14 @@ from spikeslab.compression.operations import (
     IDENTITIES,
     POOL_MODULES,
     POOLS,
+    PRODUCTS,
     average_constants,
     behind_channels,
     finite_or_unknown,
     map_constants,
     operation_name,
+    pools_behind_channels,
+    product_constants,
     reads_other_sizes,
 )
 from spikeslab.compression.shift import Shift
@@ -137,6 +140,8 @@ class ChannelGraph:
                 self._pin([node])
         elif node.op != "get_attr":
             result = self._apply(node, shape) if shape is not None and len(shape) >= 2 else None
+            if result is not None and shape is not None and len(result.slots) != shape[1]:
+                result = None
             if result is None and not (shape is None and self._reads_other_sizes(node)):
                 self._leave(node, shape)
             elif result is not None:
@@ -167,7 +172,7 @@ class ChannelGraph:
         self._reasons.extend((reason, self.channels[source].slots) for source in sources)
         self._pin(sources)
         if isinstance(module, (*CONVS, nn.Linear)):
-            self._left.append(f"{what} stays: it is shared, grouped or not batched, or it has hooks.")
+            self._left.append(f"{what} stays: it is shared, grouped, parametrized or not batched, or it has hooks.")
         if shape is not None and len(shape) >= 2:
             self.channels[node] = self._begin(shape[1])
             self._pin([node])
@@ -202,9 +207,9 @@ class ChannelGraph:
             return Channels(source.slots, source.constants + module.bias.detach().cpu().double())
         if kind in ELEMENTWISE_MODULES:
             return Channels(source.slots, map_constants(copy.deepcopy(module).double(), source.constants))
-        if kind in IDENTITIES or kind in POOL_MODULES:
+        if kind in IDENTITIES or (kind in POOL_MODULES and pools_behind_channels(kind.__name__, len(shape))):
             return source
-        if kind in AVERAGE_POOLS:
+        if kind in AVERAGE_POOLS and pools_behind_channels(kind.__name__, len(shape)):
             settings = {key: getattr(module, key, None) for key in AVERAGE_ARGUMENTS}
             return Channels(source.slots, average_constants(source.constants, settings))
         if isinstance(module, nn.Flatten) and module.end_dim in (-1, len(self._shape(node)) - 1):
@@ -240,9 +245,9 @@ class ChannelGraph:
             return None
         rest = node.args[1:]
         before = self._shape(node)
-        if name in POOLS or name == "interpolate":
+        if name == "interpolate" or (name in POOLS and pools_behind_channels(name, len(before))):
             return source
-        if name in ("avg_pool1d", "avg_pool2d", "avg_pool3d"):
+        if name in ("avg_pool1d", "avg_pool2d", "avg_pool3d") and pools_behind_channels(name, len(before)):
             settings = {**dict(zip(AVERAGE_ARGUMENTS, rest, strict=False)), **node.kwargs}
             return Channels(source.slots, average_constants(source.constants, settings))
         if name == "flatten":
@@ -295,7 +300,11 @@ class ChannelGraph:
             assert callable(node.target)
             return node.target(*args, **kwargs)  # type: ignore[no-any-return]
 
-        return Channels(first.slots, map_constants(call, *(self.channels[source].constants for source in tensors)))
+        constants = [self.channels[source].constants for source in tensors]
+        results = map_constants(call, *constants)
+        if operation_name(node) in PRODUCTS:
+            results = product_constants(results, constants)
+        return Channels(first.slots, results)
 
     def _scalar(self, node: fx.Node) -> Tensor | None:
         """A parameter or buffer with one entry; what depends on the input has no fixed value."""
@@ -306,8 +315,8 @@ class ChannelGraph:
         return value.detach().cpu().double().reshape(()) if isinstance(value, Tensor) and value.numel() == 1 else None
 
     def _concatenation(self, node: fx.Node) -> Channels | None:
-        parts = node.args[0]
-        dim = node.kwargs.get("dim", node.args[1] if len(node.args) > 1 else 0)
+        given = {**dict(zip(("tensors", "dim"), node.args, strict=False)), **node.kwargs}
+        parts, dim = given["tensors"], given.get("dim", given.get("axis", 0))
         dims = len(self._shape(node))
         if dim not in (1, 1 - dims) or not isinstance(parts, (list, tuple)):
             return None

@@ -6,6 +6,7 @@ import copy
 import os
 import warnings
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -28,7 +29,7 @@ from spikeslab.compression.result import (
 )
 from spikeslab.compression.settings import Settings, Timeline
 from spikeslab.compression.tasks import OTHER, BatchError, count_batches, count_rows, find_task, first_batch, pair
-from spikeslab.errors import check_choice, check_count, check_number
+from spikeslab.errors import check_choice, check_count, check_number, quoted
 from spikeslab.posterior import Posterior
 from spikeslab.training import Callback, Collect, Evaluate, Every, RunFolder, ShowProgress, TensorBatches, Training
 from spikeslab.training.folder import CHECKPOINTS, RECORD
@@ -202,6 +203,7 @@ class Compression:
         if self.folder is not None and not (self.folder / RECORD).exists():
             _check_free(self.folder, resume)
         self._model = _copied(model)
+        _check_finite(self._model)
         self._data, self._validation = train_loader, val_loader
         self._progress, self._callbacks = progress, callbacks
         with preserved_randomness():
@@ -261,8 +263,17 @@ class Compression:
         try:
             self._problem.pruner(self.sparsity)
         except ValueError as error:
-            advice = ": choose more weights, or count='layers'" if self._problem.network is not None else ""
+            advice = ": choose more weights, or count='layers'" if self._is_reachable_in_layers() else ""
             raise ValueError(f"{str(error).removesuffix('.')}{advice}.") from error
+
+    def _is_reachable_in_layers(self) -> bool:
+        if self._problem.network is None:
+            return False
+        try:
+            replace(self._problem, network=None).pruner(self.sparsity)
+        except ValueError:
+            return False
+        return True
 
     def run(self) -> Compressed:
         """Do it, once."""
@@ -343,6 +354,14 @@ def _copied(model: nn.Module) -> nn.Module:
             f"model must be a module that copy.deepcopy copies, but got {reason!r}: spikeslab.finalize(model) takes "
             "masks and norms of torch's off."
         ) from error
+
+
+def _check_finite(model: nn.Module) -> None:
+    """Raise if training has nothing to start from; a buffer may hold infinities, as masks of attention do."""
+    wrong = [name for name, parameter in model.named_parameters() if not bool(parameter.isfinite().all())]
+    wrong += [name for name, buffer in model.named_buffers() if bool(buffer.isnan().any())]
+    if wrong:
+        raise ValueError(f"model must have finite weights to start from, but {quoted(wrong)} holds NaN or infinity.")
 
 
 def _check_free(folder: Path, resume: bool) -> None:

@@ -85,15 +85,16 @@ def unshared(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
 
 def file_sizes(tensors: Mapping[str, Tensor], dense: Mapping[str, Tensor]) -> dict[str, int]:
     """Bytes of the dense safetensors file, plain and zipped, and of the sparse file with each kind of values."""
-    content = _content(dense)
+    content = dense_content(dense)
     sizes = {DENSE: len(content), ZIPPED: len(zlib.compress(content, 9))}
     return sizes | {f"sparse {values}": len(encode(tensors, values)) for values in VALUES}
 
 
 def compacted_sizes(tensors: Mapping[str, Tensor]) -> dict[str, int]:
     """Bytes of the safetensors file of a compacted network, and of its sparse file without loss."""
-    return {COMPACTED: len(_content(tensors)), f"{COMPACTED}, sparse fp32": len(encode(tensors, "fp32"))}
+    return {COMPACTED: len(dense_content(tensors)), f"{COMPACTED}, sparse fp32": len(encode(tensors, "fp32"))}
 
 
-def _content(tensors: Mapping[str, Tensor]) -> bytes:
+def dense_content(tensors: Mapping[str, Tensor]) -> bytes:
+    """An ordinary safetensors file; tensors that share their memory are in it once."""
     return save({name: tensor.detach().contiguous() for name, tensor in unshared(tensors).items()})

@@ -65,10 +65,14 @@ def channel_followers(model: nn.Module, weights: Chosen = None) -> dict[str, str
     """
     try:
         found = dict(weights) if isinstance(weights, Mapping) else free_channel_layers(model)
-        channel_layers(model, found)
+        layers = channel_layers(model, found)
     except ValueError as error:
         raise ValueError(str(error).replace("followers", "weights")) from error
-    if weights is None or isinstance(weights, Mapping):
+    frozen = [name for name, layer in layers.items() if not (layer.weight.requires_grad and layer.gate.requires_grad)]
+    if weights is None:
+        return _trained(found, frozen)
+    if isinstance(weights, Mapping):
+        _check_trained(frozen)
         return found
     parameters = dict(model.named_parameters())
     chosen = [name for name in weight_names(model, weights) if parameters[name].ndim > 1]
@@ -77,7 +81,25 @@ def channel_followers(model: nn.Module, weights: Chosen = None) -> dict[str, str
         raise ValueError(
             f"weights must name layers with free channels, {quoted(found)}, but got {quoted(tied) or 'none'}."
         )
+    _check_trained([name for name in chosen if name in frozen])
     return {name: found[name] for name in chosen}
+
+
+def _trained(found: dict[str, str | None], frozen: list[str]) -> dict[str, str | None]:
+    trained = {name: follower for name, follower in found.items() if name not in frozen}
+    if not trained:
+        raise ValueError(
+            f"model must have a trained layer with free channels, but {quoted(frozen)} has requires_grad=False, or its "
+            "batch normalisation has."
+        )
+    return trained
+
+
+def _check_trained(frozen: list[str]) -> None:
+    if frozen:
+        raise ValueError(
+            f"weights must be trained, but {quoted(frozen)} has requires_grad=False, or its batch normalisation has."
+        )
 
 
 def _inner_weights(model: nn.Module) -> list[str]:

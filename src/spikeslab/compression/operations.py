@@ -6,7 +6,7 @@ A constant is a number in double precision, NaN where the channel depends on the
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -22,6 +22,7 @@ ELEMENTWISE_MODULES = (
     nn.ReLU, nn.ReLU6, nn.LeakyReLU, nn.ELU, nn.SELU, nn.CELU, nn.GELU, nn.SiLU, nn.Mish, nn.Sigmoid, nn.Tanh,
     nn.Softplus, nn.Softsign, nn.Hardtanh, nn.Hardswish, nn.Hardsigmoid, nn.LogSigmoid, nn.Tanhshrink,
 )  # fmt: skip
+PRODUCTS = frozenset({"mul", "mul_"})
 IDENTITIES = (nn.Identity, nn.Dropout, nn.Dropout1d, nn.Dropout2d, nn.Dropout3d, nn.AlphaDropout)
 # Whatever the size of the image, a window or a mean over a constant is that constant.
 POOLS = frozenset(
@@ -51,6 +52,11 @@ def map_constants(function: Callable[..., Tensor], *constants: Tensor) -> Tensor
     return finite_or_unknown(results.masked_fill(unknown, math.nan))
 
 
+def product_constants(results: Tensor, factors: Sequence[Tensor]) -> Tensor:
+    """Constants of a product, which is zero where a factor is, whatever the others are."""
+    return results.masked_fill(torch.stack([values == 0 for values in factors]).any(0), 0.0)
+
+
 def finite_or_unknown(constants: Tensor) -> Tensor:
     """The constants, unknown where they overflow."""
     return constants.masked_fill(~constants.isfinite(), math.nan)
@@ -64,6 +70,17 @@ def average_constants(constants: Tensor, settings: Mapping[str, Any]) -> Tensor:
     if settings.get("divisor_override") is None and (not padded or counted is False):
         return constants
     return constants.masked_fill(constants != 0, math.nan)
+
+
+def pools_behind_channels(name: str, rank: int) -> bool:
+    """Whether a pooling such as ``max_pool2d`` or ``MaxPool2d`` leaves batch and channels of such a tensor alone.
+
+    One dimension less is no batch for it: the first dimension are the channels then, and the second is pooled.
+
+    >>> pools_behind_channels("MaxPool1d", 3), pools_behind_channels("MaxPool1d", 2)
+    (True, False)
+    """
+    return not name[-2].isdigit() or rank == int(name[-2]) + 2
 
 
 def behind_channels(dims: object, rank: int) -> bool:

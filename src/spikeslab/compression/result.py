@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import warnings
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,7 +19,7 @@ from spikeslab.compression.evaluation import Evaluation, numbers
 from spikeslab.compression.sparse_file import save_sparse
 from spikeslab.compression.stored import evaluate_stored, state_tensors, tensor_dict
 from spikeslab.compression.tasks import Task
-from spikeslab.errors import NonFiniteError
+from spikeslab.errors import NonFiniteError, SpikeSlabWarning
 from spikeslab.files import write_atomically
 from spikeslab.functional.groups import norms
 from spikeslab.posterior import Posterior
@@ -155,7 +156,12 @@ def describe_channels(model: nn.Module, filters: Mapping[str, Tensor], example: 
         "channels": {name: {"all": len(filters[name]), "living": count} for name, count in living.items()}
     }
     if example is not None:
-        report = compact(model, example).report
+        try:
+            report = compact(model, example).report
+        except Exception as error:  # a network was trained for this report, which must not be lost with it
+            reason = f"{type(error).__name__}: {error}".splitlines()[0].rstrip(".")
+            warnings.warn(f"What is left without dead channels is not known: {reason}.", SpikeSlabWarning, stacklevel=2)
+            return found
         for name, (before, after) in (("parameters", report.parameters), ("multiply_adds", report.multiply_adds)):
             found.setdefault("compacted", {})[name] = {"before": before, "after": after}
     return found

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from spikeslab.compression.finalize import finalize
 from spikeslab.compression.sparse_format import decode, encode, header
+from spikeslab.compression.stored import tensor_dict
 from spikeslab.errors import quoted
 from spikeslab.files import write_atomically
 
@@ -75,8 +76,11 @@ def load_sparse_into(model: nn.Module, file: str | os.PathLike[str]) -> None:
 
 
 def fill(model: nn.Module, tensors: Mapping[str, Tensor], file: str) -> None:
-    """Load a state_dict if it has the names and shapes of the model's; ``file`` is where it is from."""
-    own = model.state_dict()
+    """Load tensors if they have the names and shapes of the model's; ``file`` is where they are from.
+
+    What a module keeps that is no tensor, in its extra state, stays as it is.
+    """
+    own = tensor_dict(model)
     if set(own) != set(tensors):
         odd = sorted(set(own) ^ set(tensors))
         raise ValueError(f"model must have the tensors of {file}, but they differ in {quoted(odd)}.")
@@ -86,4 +90,4 @@ def fill(model: nn.Module, tensors: Mapping[str, Tensor], file: str) -> None:
                 f"model must have the shapes of {file}, but {name!r} is {list(tensor.shape)} in the model and "
                 f"{list(tensors[name].shape)} in the file."
             )
-    model.load_state_dict(tensors)
+    model.load_state_dict({**model.state_dict(), **tensors})

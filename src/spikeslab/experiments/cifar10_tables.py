@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from spikeslab.compression.harness import WEIGHTS
+from spikeslab.compression.layer_counts import DENSE
 from spikeslab.compression.sparse_format import VALUES
-from spikeslab.compression.stored import DENSE
 from spikeslab.experiments.cifar10_paper import CITED, LOGS, paper_accuracy, title
 from spikeslab.experiments.cifar10_runs import HELD_OUT, TEST, identity, shown
 from spikeslab.report.tables import Cell, Column, Estimate, Table

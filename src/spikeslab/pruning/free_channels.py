@@ -55,7 +55,7 @@ def free_channel_layers(model: nn.Module) -> dict[str, str | None]:
         if layer is None or not _is_plain(layer) or calls[node.target] > 1 or uses[id(layer.weight)] > 1:
             continue
         norms: list[str] = []
-        if not _ends_in_layers(node, modules, norms, not isinstance(layer, nn.Linear)) or len(norms) > 1:
+        if not _ends_in_layers(node, modules, norms, _rank(layer)) or len(norms) > 1:
             continue
         if all(calls[norm] == 1 and is_normalised_by(cast(Tensor, layer.weight), modules[norm]) for norm in norms):
             found[f"{node.target}.weight"] = norms[0] if norms else None
@@ -86,24 +86,60 @@ def _is_plain(module: nn.Module | None) -> bool:
     return isinstance(module, LAYERS) and getattr(module, "groups", 1) == 1
 
 
-def _ends_in_layers(node: fx.Node, modules: dict[str, nn.Module], norms: list[str], convolved: bool) -> bool:
+def _rank(layer: nn.Module) -> int | None:
+    """Dimensions of a layer's output; a linear layer takes inputs of any number."""
+    return None if isinstance(layer, nn.Linear) else cast(Tensor, layer.weight).ndim
+
+
+def _ends_in_layers(node: fx.Node, modules: dict[str, nn.Module], norms: list[str], rank: int | None) -> bool:
     """Whether all paths from ``node`` lead through known operations into weights; notes normalisations on the way.
 
-    ``convolved`` says that channels are dimension 1, which they are behind a convolution and need not be elsewhere.
+    ``rank`` is the number of dimensions where channels are dimension 1, as behind a convolution, and ``None`` where
+    they need not be, as behind a linear layer.
     """
     if not node.users:
         return False
     for user in node.users:
         module = _module(user, modules)
-        if _is_plain(module) or _reads_a_size(user):
+        if module is not None and _is_plain(module):
+            if rank not in (None, 2 if isinstance(module, nn.Linear) else _rank(module)):
+                return False  # a linear layer over an image's width, or an image that is taken for a batch
+            continue
+        if _reads_a_size(user):
             continue
         if isinstance(module, NORMALISATIONS):
             norms.append(str(user.target))
-        elif not (isinstance(module, MODULES) or _keeps_channels(user, convolved)):
+        elif not (isinstance(module, MODULES) or _keeps_channels(user, rank is not None)):
             return False
-        if not _ends_in_layers(user, modules, norms, convolved):
+        if rank is None and _mixes_features(user, module):
+            return False
+        if not _ends_in_layers(user, modules, norms, None if rank is None else _rank_behind(user, module, rank)):
             return False
     return True
+
+
+def _mixes_features(node: fx.Node, module: nn.Module | None) -> bool:
+    """Whether an operation that keeps the channels of an image flattens or pools the features of tokens."""
+    name = type(module).__name__.lower() if module is not None else _name(node)
+    return name in ("flatten", "view", "reshape") or "pool" in name
+
+
+def _rank_behind(node: fx.Node, module: nn.Module | None, rank: int) -> int:
+    """Dimensions of what an operation makes of a tensor of this rank."""
+    if isinstance(module, nn.Flatten):
+        return module.start_dim + 1
+    name = "" if module is not None else _name(node)
+    if name == "flatten":
+        start = node.args[1] if len(node.args) > 1 else node.kwargs.get("start_dim", 0)
+        return start + 1 if isinstance(start, int) else 0
+    if name in ("view", "reshape"):
+        return 2
+    if name == "squeeze" or (name == "mean" and not (node.kwargs.get("keepdim") or True in node.args[2:])):
+        return rank - len(_dims(node))
+    if name == "getitem":
+        where = cast(tuple[object, ...], node.args[1])
+        return rank - sum(isinstance(index, int) for index in where)
+    return rank
 
 
 def _reads_a_size(node: fx.Node) -> bool:
@@ -115,7 +151,7 @@ def _reads_a_size(node: fx.Node) -> bool:
 def _keeps_channels(node: fx.Node, convolved: bool) -> bool:
     if node.op not in ("call_function", "call_method"):
         return False
-    name = node.target if isinstance(node.target, str) else getattr(node.target, "__name__", "")
+    name = _name(node)
     if name in ("view", "reshape"):
         # To rows of features; the rows stay, since without them no batch would have its labels.
         shape = node.args[1] if isinstance(node.args[1], list | tuple) else node.args[1:]
@@ -128,6 +164,10 @@ def _keeps_channels(node: fx.Node, convolved: bool) -> bool:
         where = node.args[1]
         return convolved and isinstance(where, tuple) and len(where) > 2 and where[:2] == (slice(None), slice(None))
     return name in NAMES
+
+
+def _name(node: fx.Node) -> str:
+    return node.target if isinstance(node.target, str) else getattr(node.target, "__name__", "")
 
 
 def _dims(node: fx.Node) -> set[object]:
