@@ -33,6 +33,7 @@ Line: TypeAlias = Literal["-", "--", ":", "-."]
 ROOM = 120
 """Letters that fit beside each other."""
 LINES: tuple[Line, ...] = ("-", "--", ":", "-.")
+MARKERS = ("o", "s", "^", "D", "v")
 
 
 class Course(NamedTuple):
@@ -57,11 +58,13 @@ def sparsity_figure(rows: Sequence[Row]) -> Figure:
         axes = figure.subplots()
         handles = []
         for (method, label, epochs), members in series.items():
-            colour, line = _colour(method), _line(method, label, [key[:2] for key in series])
+            keys = [key[:2] for key in series]
+            colour, line = _colour(method), _line(method, label, keys)
+            marker = MARKERS[_place(method, label, keys) % len(MARKERS)]
             x = [places[row.sparsity] + _shift(row, rows) for row in members]
             singles, averages = ([row.percent(kind) for row in members] for kind in (SINGLE, AVERAGE))
-            axes.plot(x, [each.mean for each in singles], line, color=colour, marker="o", markersize=5)
-            axes.plot(x, [each.mean for each in averages], "o", color=colour, markersize=8, markerfacecolor="none")
+            axes.plot(x, [each.mean for each in singles], line, color=colour, marker=marker, markersize=5)
+            axes.plot(x, [each.mean for each in averages], marker, color=colour, markersize=8, markerfacecolor="none")
             errors = [each.error or 0.0 for each in singles]
             axes.errorbar(x, [each.mean for each in singles], errors, fmt="none", ecolor=colour, capsize=2)
             axes.plot(
@@ -72,7 +75,7 @@ def sparsity_figure(rows: Sequence[Row]) -> Figure:
                 markeredgewidth=1.8,
             )
             name = f"{title(method)}, {label}, {epochs} epochs"
-            handles.append(Line2D([], [], color=colour, linestyle=line, marker="o", markersize=5, label=name))
+            handles.append(Line2D([], [], color=colour, linestyle=line, marker=marker, markersize=5, label=name))
         dense = max(row.percent("dense").mean for row in rows)
         axes.axhline(dense, color=GREY, linewidth=0.9, linestyle=(0, (1, 2)))
         axes.text(len(places) - 0.55, dense, f"dense {dense:.2f} %", color=GREY, ha="right", va="bottom", fontsize=9)
@@ -157,6 +160,10 @@ def _colour(method: str) -> str:
 
 
 def _line(method: str, label: str, keys: Sequence[tuple[str, str]]) -> Line:
-    """Rows of the same colour have different lines."""
+    return LINES[_place(method, label, keys) % len(LINES)]
+
+
+def _place(method: str, label: str, keys: Sequence[tuple[str, str]]) -> int:
+    """Which of the rows of its colour a row is; they have different lines and markers."""
     alike = [key for key in dict.fromkeys(keys) if _colour(key[0]) == _colour(method)]
-    return LINES[alike.index((method, label)) % len(LINES)]
+    return alike.index((method, label))
