@@ -10,6 +10,8 @@ from __future__ import annotations
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
+MANY = 3
+"""Semicolons between commands from which on they stay in the file of the table."""
 BEGIN, END = "<!-- results:begin -->", "<!-- results:end -->"
 # Each table, and how many of its rows stand in the README.
 TABLES = {
@@ -37,6 +39,8 @@ def results(root: Path = ROOT) -> str:
         table = [line for line in body.splitlines() if line.startswith("|")]
         for line in table[2 + rows :]:
             body = body.replace(f"{line}\n", "")
+        if command.count(";") >= MANY:
+            command = f"{command.count(';') + 1} [commands](results/{name}.md)"
         parts.append(f"#{body.strip()}\n\nMade by {command}: [raw numbers](results/{name}.json).")
     return "\n\n".join(parts)
 

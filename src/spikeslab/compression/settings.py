@@ -58,7 +58,7 @@ class Settings:
         collect_from: When samples begin to be collected.
         samples: Samples of the posterior, all with the same zeros.
         scope: ``"layer"`` prunes all layers at one rate, ``"global"`` ranks all weights together, ``"erk"`` leaves
-            small layers denser (:mod:`spikeslab.pruning.allocation`).
+            small layers denser (:mod:`spikeslab.pruning.allocation`). Prior annealing ranks all weights together.
         floor: What every sparse layer keeps at least: a number of weights or channels, or a share of them below 1;
             ``None`` is one.
         v0: Scale of the spike; ``None`` takes the one at which a weight of the size below which weights will be pruned
