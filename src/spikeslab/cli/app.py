@@ -16,6 +16,7 @@ from spikeslab.cli.compress import compress, init
 from spikeslab.cli.demo import demo
 from spikeslab.cli.doctor import doctor, report
 from spikeslab.cli.errors import InputError
+from spikeslab.cli.export import export
 from spikeslab.cli.predict import predict
 from spikeslab.cli.reproduce import app as reproduce
 from spikeslab.cli.select import select
@@ -41,6 +42,7 @@ app.command()(compress)
 app.command()(doctor)
 app.command()(report)
 app.command()(sparsity)
+app.command()(export)
 app.command()(bench)
 app.add_typer(reproduce, name="reproduce")
 

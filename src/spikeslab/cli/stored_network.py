@@ -1,0 +1,132 @@
+"""The network in a folder of ``spikeslab compress``: its tensors, and the module that its recipe builds for them."""
+
+from __future__ import annotations
+
+import json
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from spikeslab.cli.errors import InputError
+from spikeslab.cli.options import bad_input
+
+if TYPE_CHECKING:
+    from torch import Tensor, nn
+
+DENSE, SPARSE, RECIPE, REPORT = "model.safetensors", "sparse.safetensors", "recipe.py", "report.json"
+"""What a folder of ``spikeslab compress`` holds."""
+
+
+@dataclass(frozen=True)
+class StoredNetwork:
+    """Tensors from a file, and where the module for them comes from.
+
+    Attributes:
+        tensors: The state_dict.
+        file: The file that it is from.
+        weights: Names of the sparse layers, where the run says so.
+        recipe: The Python file that builds the module, if there is one.
+        is_copy: Whether that is the copy in the folder, which may lack the files beside the original.
+    """
+
+    tensors: dict[str, Tensor]
+    file: Path
+    weights: list[str] | None
+    recipe: Path | None
+    is_copy: bool
+
+    def build(self) -> tuple[nn.Module, nn.Module, Tensor | tuple[Tensor, ...]]:
+        """The module as the recipe makes it, the same with the tensors in it, and a batch for both."""
+        from spikeslab.cli.recipe import RecipeFile
+        from spikeslab.compression import finalize
+        from spikeslab.compression.sparse_file import fill
+
+        assert self.recipe is not None
+        with _of_a_copy() if self.is_copy else nullcontext(), bad_input():
+            recipe = RecipeFile(self.recipe, "--recipe", ("model", "val_data"))
+            model, example = recipe.model(), recipe.example_input()
+            dense = finalize(model)
+            fill(model, self.tensors, str(self.file))
+        return dense, model, example
+
+
+def read_stored(model: Path, recipe: Path | None) -> StoredNetwork:
+    """The network in a folder or a file; ``recipe`` comes before the copy in the folder."""
+    tensors, file = _read(model)
+    beside = model / RECIPE
+    found = recipe or (beside if beside.is_file() else None)
+    return StoredNetwork(tensors, file, _sparse_layers(model), found, recipe is None)
+
+
+@contextmanager
+def told(notes: list[str]) -> Iterator[None]:
+    """Collect the library's warnings, to be said in the command's own way."""
+    from spikeslab.errors import SpikeSlabWarning
+
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always", SpikeSlabWarning)
+        yield
+    own = [warning for warning in caught if issubclass(warning.category, SpikeSlabWarning)]
+    notes += dict.fromkeys(str(warning.message) for warning in own)
+    for other in caught:
+        if other not in own:
+            warnings.warn_explicit(other.message, other.category, other.filename, other.lineno)
+
+
+def check_onnx(option: str) -> None:
+    """Raise if a package that ``option`` needs is not installed."""
+    from spikeslab.compression.onnx import INSTALL, missing_packages
+    from spikeslab.errors import quoted
+
+    if missing_packages():
+        raise InputError(f"{option} must have its packages, but {quoted(missing_packages())} is missing: {INSTALL}.")
+
+
+def _read(model: Path) -> tuple[dict[str, Tensor], Path]:
+    from safetensors import SafetensorError
+    from safetensors.torch import load
+
+    from spikeslab.compression import load_sparse
+    from spikeslab.compression.sparse_format import header
+
+    file = model
+    if model.is_dir():
+        file = model / (DENSE if (model / DENSE).exists() else SPARSE)
+    if not file.is_file():
+        raise InputError(
+            f"MODEL must be a folder with {DENSE} or {SPARSE} in it, or a safetensors file, but got {model}."
+        )
+    content = file.read_bytes()
+    if header(content) is not None:
+        with bad_input():
+            return load_sparse(file), file
+    try:
+        return load(content), file
+    except SafetensorError as error:
+        raise InputError(f"MODEL must be a readable safetensors file, but {file}: {error}.") from error
+
+
+def _sparse_layers(model: Path) -> list[str] | None:
+    record = model / REPORT
+    if not record.is_file():
+        return None
+    try:
+        found = json.loads(record.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise InputError(f"MODEL must have a readable {REPORT} or none, but {record}: {error}.") from error
+    return found.get("weights") if isinstance(found, dict) else None
+
+
+@contextmanager
+def _of_a_copy() -> Iterator[None]:
+    """Errors of the copy of a recipe, with advice."""
+    try:
+        yield
+    except InputError as error:
+        sentence = str(error).replace("--recipe", "the copy of the recipe in MODEL").removesuffix(".")
+        if sentence.startswith("the copy"):
+            sentence = sentence.replace("the copy", "The copy", 1)
+        raise InputError(f"{sentence}: name the original with --recipe.") from error
