@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal, NamedTuple, TypeAlias
 
@@ -32,6 +33,8 @@ SHIFT = 0.06
 Line: TypeAlias = Literal["-", "--", ":", "-."]
 ROOM = 120
 """Letters that fit beside each other."""
+LINE = 0.23
+"""Inches of a line of the legend."""
 LINES: tuple[Line, ...] = ("-", "--", ":", "-.")
 MARKERS = ("o", "s", "^", "D", "v")
 
@@ -54,7 +57,7 @@ def sparsity_figure(rows: Sequence[Row]) -> Figure:
     for row in rows:
         series.setdefault((row.method, row.label, row.epochs), []).append(row)
     with style():
-        figure = Figure(figsize=(WIDTH, 5.4), layout="constrained")
+        figure = Figure(figsize=(WIDTH, 3.4), layout="constrained")
         axes = figure.subplots()
         handles = []
         for (method, label, epochs), members in series.items():
@@ -68,7 +71,7 @@ def sparsity_figure(rows: Sequence[Row]) -> Figure:
             errors = [each.error or 0.0 for each in singles]
             axes.errorbar(x, [each.mean for each in singles], errors, fmt="none", ecolor=colour, capsize=2)
             axes.plot(
-                *_given([(place, row.paper) for place, row in zip(x, members, strict=True)]),
+                *_given([(place, _paper(row, rows)) for place, row in zip(x, members, strict=True)]),
                 "x",
                 color=colour,
                 markersize=7,
@@ -90,6 +93,12 @@ def sparsity_figure(rows: Sequence[Row]) -> Figure:
     return figure
 
 
+def _paper(row: Row, rows: Sequence[Row]) -> float | None:
+    """The paper's accuracy, at the first of the rows that it belongs to."""
+    alike = [other for other in rows if (other.method, other.sparsity) == (row.method, row.sparsity)]
+    return row.paper if alike[0] is row else None
+
+
 def _shift(row: Row, rows: Sequence[Row]) -> float:
     """How far beside the tick of its sparsity a row stands, so that all that share the tick can be told apart."""
     beside = [other for other in rows if other.sparsity == row.sparsity]
@@ -109,7 +118,7 @@ def course_figure(courses: Sequence[Course]) -> Figure:
     ]
     keys = [(course.method, course.label) for course in courses]
     with style():
-        figure = Figure(figsize=(WIDTH, 5.4), layout="constrained")
+        figure = Figure(figsize=(WIDTH, 4.6), layout="constrained")
         for axes, (name, key, logarithmic) in zip(figure.subplots(2, 3, sharex=True).flat, panels, strict=True):
             for course in courses:
                 _draw(axes, course, key, _line(course.method, course.label, keys))
@@ -128,9 +137,10 @@ def course_figure(courses: Sequence[Course]) -> Figure:
 
 
 def _legend(figure: Figure, handles: Sequence[Line2D]) -> None:
-    """A legend below, in as many columns as its words allow."""
+    """A legend below, in as many columns as its words allow, in a figure that is as much higher."""
     widest = max(len(f"{handle.get_label()}") for handle in handles)
     columns = max(1, min(len(handles), ROOM // (widest + 8)))
+    figure.set_figheight(figure.get_figheight() + LINE * math.ceil(len(handles) / columns))
     figure.legend(handles=handles, loc="outside lower center", ncols=columns)
 
 
