@@ -70,8 +70,8 @@ class Preset:
 
 
 PRESETS = {
-    "taught": Preset(taught_settings, 30, 128, ("a-sghmc-sa", "gmp", "l2"), erasing=False),
-    "sound": Preset(sound_settings, 30, 128, ("a-sghmc-sa", "gmp", "l2"), erasing=False),
+    "taught": Preset(taught_settings, 30, 128, ("a-sghmc-sa", "gmp", "l2:0.002"), erasing=False),
+    "sound": Preset(sound_settings, 30, 128, ("a-sghmc-sa", "gmp", "l2:0.002"), erasing=False),
     "compressed": Preset(paper_recipe, 30, 1000, PAPER_METHODS, erasing=True),
     "paper": Preset(paper_recipe, PAPER_EPOCHS, 1000, PAPER_METHODS, erasing=True),
     "ablation": Preset(ablation_settings, PAPER_EPOCHS, 2000, ("sghmc-sa", "a-sghmc-sa"), erasing=True),
