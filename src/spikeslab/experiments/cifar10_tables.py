@@ -309,7 +309,8 @@ def _judged(rows: Sequence[Row], part: str, best: bool) -> str:
         )
         return f"{count:,} training images were held out. {caveat}"
     when = (
-        "looked at after every epoch; all columns but that of the best test epoch are of the last one"
+        "looked at after every epoch in rows with a best test epoch, and once in others; all other columns are of the "
+        "last epoch"
         if best
         else "looked at once, after the last step of a recipe that was fixed before"
     )
