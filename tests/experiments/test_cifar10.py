@@ -29,6 +29,7 @@ from spikeslab.experiments.cifar10_paper import paper_accuracy, paper_table
 from spikeslab.experiments.cifar10_penalty import SPARSE, effective_penalty
 from spikeslab.experiments.cifar10_recipes import PRESETS, check_method
 from spikeslab.experiments.cifar10_runs import CifarRun, best_epoch, read_results, run_cifar10
+from spikeslab.experiments.cifar10_table3 import rows_of_table3, table3
 from spikeslab.experiments.cifar10_tables import accuracy_table, detail_table, file_table, group_rows
 from spikeslab.models import resnet20
 from spikeslab.posterior import Posterior
@@ -505,6 +506,24 @@ def test_the_best_epoch_has_a_column_only_where_it_was_asked_for() -> None:
     table = accuracy_table(group_rows(asked, "test"), "test")
     assert [column.title for column in table.columns if column.key == "best"] == ["best test epoch %"]
     assert [row["best"].mean for row in table.rows if row["best"] is not None] == [pytest.approx(92.0)]
+
+
+def test_table_3_has_the_papers_numbers_and_ours_of_each_kind_below() -> None:
+    short = result("a-sghmc-sa", 0.9, 0, 0.5, 0.5) | {"epochs": 3}
+    half = result("a-sghmc-sa", 0.5, 0, 0.94, 0.942, best={"epoch": 2, "accuracy": 0.943}) | {"epochs": 10}
+    table = table3(rows_of_table3(group_rows([*FOUND, (Path("e"), short), (Path("f"), half)], "test")))
+    ours = [line for line in table.lines() if line[0] == "A-SGHMC-SA"]
+    assert ours == [
+        ["A-SGHMC-SA", "the paper", "1000", "best test epoch", "94.23", "94.27", "93.74", "91.68"],
+        ["A-SGHMC-SA", "sound", "10, 30", "best test epoch", "–", "94.30", "–", "–"],
+        ["A-SGHMC-SA", "sound", "10, 30", "last epoch", "–", "94.00", "–", "91.30 ± 0.10"],
+        ["A-SGHMC-SA", "sound", "10, 30", "average", "–", "94.20", "–", "91.70 ± 0.10"],
+    ]
+    assert [line[0] for line in table.lines() if line[1] == "the paper"] == [
+        "A-SGHMC", "A-SGHMC-EM", "SGHMC-SA", "A-SGHMC-SA",
+    ]  # fmt: skip
+    channels = result("a-sghmc-sa", 0.9, 0, 0.9, 0.9, structure="channels")
+    assert rows_of_table3(group_rows([*FOUND[2:], (Path("a"), channels)], "test")) == []
 
 
 def test_an_infinite_likelihood_has_no_number() -> None:

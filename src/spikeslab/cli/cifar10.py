@@ -257,10 +257,10 @@ def _check_runs(plan: CifarPlan) -> None:
 
 def _check_tables(out: Path) -> None:
     """Raise if ``out`` has files of the names of tables and figures that are not of this command."""
-    from spikeslab.experiments.cifar10_study import ACCURACY, COURSE, DETAILS, FILES, PAPER, STEMS
+    from spikeslab.experiments.cifar10_study import ACCURACY, COURSE, DETAILS, FILES, PAPER, STEMS, TABLE3
 
     for stem in STEMS.values():
-        for name in (ACCURACY, DETAILS, FILES, PAPER):
+        for name in (ACCURACY, DETAILS, FILES, PAPER, TABLE3):
             for suffix, mark in MARKS.items():
                 check_file("--out", out / f"{stem}{name}.{suffix}", mark, "a table of this command at that place")
         if not (out / f"{stem}{ACCURACY}.json").exists():

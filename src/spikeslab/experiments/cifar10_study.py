@@ -15,6 +15,7 @@ from spikeslab.experiments.cifar10_figures import Course, course_figure, sparsit
 from spikeslab.experiments.cifar10_paper import paper_table
 from spikeslab.experiments.cifar10_recipes import PRESETS
 from spikeslab.experiments.cifar10_runs import HELD_OUT, TEST, CifarRun, read_results, run_cifar10, shown
+from spikeslab.experiments.cifar10_table3 import rows_of_table3, table3
 from spikeslab.experiments.cifar10_tables import Row, accuracy_table, detail_table, file_table, group_rows
 from spikeslab.report.figures import save
 from spikeslab.report.tables import Run, Table
@@ -23,6 +24,7 @@ from spikeslab.training.folder import METRICS
 
 STEMS = {TEST: "", HELD_OUT: "held-out-"}
 ACCURACY, DETAILS, FILES, PAPER, COURSE = "accuracy", "details", "files", "paper", "course"
+TABLE3 = "table3"
 
 
 @dataclass(frozen=True)
@@ -142,6 +144,10 @@ def write_tables(out: Path) -> tuple[list[Table], list[Path]]:
         tables += made.values()
         files += [path for name, table in made.items() for path in table.write(out / f"{stem}{name}", _made(rows))]
         files += paper_table().write(out / PAPER, _made(rows))
+        repeated = rows_of_table3(rows) if part == TEST else []
+        if repeated:
+            tables.append(table3(repeated))
+            files += tables[-1].write(out / TABLE3, _made(repeated))
     return tables, list(dict.fromkeys(files))
 
 
