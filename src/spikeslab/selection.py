@@ -19,6 +19,14 @@ def uncompiled(model: nn.Module) -> nn.Module:
     return uncompiled(inner) if isinstance(inner, nn.Module) else model
 
 
+def unwrapped(model: nn.Module) -> nn.Module:
+    """The module inside the wrappers of ``torch.compile`` and of data parallelism."""
+    inner = uncompiled(model)
+    if isinstance(inner, nn.DataParallel | nn.parallel.DistributedDataParallel):
+        return unwrapped(inner.module)
+    return inner
+
+
 def select_weights(model: nn.Module, *globs: str) -> dict[str, nn.Parameter]:
     """Pick the parameters of ``model`` whose names match any of the ``globs``, in the model's order.
 

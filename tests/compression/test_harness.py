@@ -8,6 +8,7 @@ import multiprocessing
 import os
 import random
 import signal
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -323,6 +324,23 @@ def test_a_network_that_is_not_finite_is_not_returned() -> None:
     result.model[1].running_var[2] = torch.inf
     with pytest.raises(ss.NonFiniteError, match=r"^1\.running_var must be finite at the end, but got NaN or Inf: try"):
         check_finite(result.model, result.posterior)
+
+
+def test_a_buffer_may_hold_infinities_as_a_mask_of_attention_does() -> None:
+    model = network()
+    model.register_buffer("mask", torch.full((3, 3), -torch.inf).triu(1))
+    result = small(model)
+    assert torch.equal(result.model.mask, model.mask)
+    result.model.mask[0, 0] = torch.nan
+    with pytest.raises(ss.NonFiniteError, match=r"^mask must be finite at the end, but got NaN or Inf: try"):
+        check_finite(result.model, result.posterior, {"mask"})
+
+
+@pytest.mark.parametrize("wrap", [torch.compile, nn.DataParallel])
+def test_wrappers_are_taken_off(wrap: Callable[[nn.Module], nn.Module]) -> None:
+    plain, wrapped = small(), small(wrap(network()))
+    assert equal(tensors(plain.model), tensors(wrapped.model))
+    assert type(wrapped.model) is nn.Sequential
 
 
 def test_a_sample_that_is_not_finite_is_not_returned() -> None:

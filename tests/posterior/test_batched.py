@@ -106,6 +106,13 @@ def test_what_is_kept_is_bounded(monkeypatch):
     assert [stack.size for stack in posterior._passes.batched._stacks.values()] == [size]
 
 
+def test_a_single_sample_that_remains_does_not_end_batched_passes(monkeypatch):
+    posterior, x = collected(nn.Linear(3, 2)), torch.randn(4, 3)
+    monkeypatch.setattr(posterior._passes.batched, "together", lambda samples, inputs: 2)
+    torch.testing.assert_close(posterior.predict(x), alone(posterior, x))
+    assert posterior._passes.batched.possible
+
+
 def test_passes_are_of_one_size(monkeypatch):
     forward = batched.BatchedForward(nn.Linear(3, 2, bias=False))
     inputs = (torch.zeros(4, 3),)

@@ -102,6 +102,16 @@ def test_a_group_can_be_added_later_and_is_checked() -> None:
     assert second.tolist() == [0.5, 0.5]
 
 
+def test_a_group_of_another_size_is_refused_beside_a_prior() -> None:
+    first, second = nn.Parameter(torch.ones(2)), nn.Parameter(torch.ones(2))
+    sampler = ss.SGLD([first], lr=0.1, num_data=10, prior=ss.L1([first], 0.1))
+    message = r"^num_data must be the same in all groups where there is a prior, but got \[10, 99\]\.$"
+    with pytest.raises(ValueError, match=message):
+        sampler.add_param_group({"params": [second], "num_data": 99})
+    assert len(sampler.param_groups) == 1
+    sampler.add_param_group({"params": [second]})
+
+
 @every_sampler
 def test_an_empty_group_and_empty_tensors_do_no_harm(cls) -> None:
     weight, empty = nn.Parameter(torch.ones(2)), nn.Parameter(torch.ones(0, 3))
@@ -322,6 +332,15 @@ def test_compiled_path_agrees(cls, model, batch, make_prior) -> None:
     plain = chain(cls, model, batch, make_prior, fused=False)
     compiled = chain(cls, model, batch, make_prior, compile=True)
     torch.testing.assert_close(compiled, plain, rtol=1e-5, atol=1e-6)
+
+
+@needs_compiler
+def test_compiled_numbers_are_as_precise_as_the_weights() -> None:
+    torch._dynamo.reset()
+    weight = nn.Parameter(torch.zeros(3, dtype=torch.float64))
+    weight.grad = torch.ones_like(weight)
+    ss.SGLD([weight], lr=0.1, num_data=10, temperature=0.0, compile=True).step()
+    assert weight.tolist() == [-0.1] * 3
 
 
 @needs_compiler
@@ -547,6 +566,33 @@ def test_resume_is_bit_exact_at_random_interruption_points(cls, copied: Callable
         second.advance(point + 1, total)
         assert same_state(second.state(), whole.state()), f"interrupted after step {point}"
         assert same_state(first.state(), whole.state())
+
+
+@pytest.mark.usefixtures("either_path")
+@every_sampler
+def test_one_state_can_be_loaded_twice(cls) -> None:
+    run = Run(cls)
+    run.advance(1, 5)
+    state = copy.deepcopy(run.state())
+    kept = copy.deepcopy(state)
+    for _ in range(2):
+        run.load(state)
+        run.advance(6, 9)
+    assert same_state(state, kept)
+
+
+def test_momentum_of_a_checkpoint_follows_the_memory_format_of_the_weights() -> None:
+    weight = nn.Parameter(torch.randn(4, 8, 3, 3).to(memory_format=torch.channels_last))
+    weight.grad = torch.ones_like(weight)
+    sampler = ss.SGHMC([weight], lr=0.1, num_data=10, seed=0, fused=False)
+    sampler.step()
+    state = sampler.state_dict()
+    state["state"][0]["momentum_buffer"] = state["state"][0]["momentum_buffer"].contiguous()
+    sampler.load_state_dict(state)
+    expected = sampler.state[weight]["momentum_buffer"].clone()
+    sampler._state_tensors([weight], "momentum_buffer")
+    assert sampler.state[weight]["momentum_buffer"].stride() == weight.stride()
+    assert torch.equal(sampler.state[weight]["momentum_buffer"], expected)
 
 
 @pytest.mark.usefixtures("either_path")

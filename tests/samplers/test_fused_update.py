@@ -163,6 +163,25 @@ def test_a_resumed_chain_is_the_same_to_the_bit(cls, prior) -> None:
     assert all(torch.equal(a, b) for a, b in zip(chain(resumed, copies, 3), expected, strict=True))
 
 
+@every_sampler
+def test_a_prior_that_a_loaded_state_makes_unfusible_is_left_to_torch(cls) -> None:
+    params = parameters(torch.float32)
+    sampler = sampler_of(cls, params, "Marginal", fused=True)
+    chain(sampler, params, 2)
+    state = copy.deepcopy(sampler.state_dict())
+    start = {name: param.detach().clone() for name, param in params.items()}
+    expected = chain(sampler, params, 2)
+    with torch.no_grad():
+        params["large.weight"][0] = 0.0
+    sampler.prior.condition_on_zeros()
+    chain(sampler, params, 1)
+    with torch.no_grad():
+        for name, param in params.items():
+            param.copy_(start[name])
+    sampler.load_state_dict(state)
+    assert all(torch.equal(a, b) for a, b in zip(chain(sampler, params, 2), expected, strict=True))
+
+
 def test_equal_seeds_draw_equal_noise_and_each_parameter_its_own() -> None:
     """As on the ranks of DDP; the noise of a parameter does not depend on which others have a gradient."""
     moves = []

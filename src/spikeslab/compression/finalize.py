@@ -13,6 +13,8 @@ from torch.nn.utils import parametrize, prune, remove_spectral_norm, remove_weig
 from torch.nn.utils.spectral_norm import SpectralNorm
 from torch.nn.utils.weight_norm import WeightNorm
 
+from spikeslab.selection import unwrapped
+
 HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
 BAKED = (prune.BasePruningMethod, SpectralNorm, WeightNorm)
 
@@ -35,7 +37,7 @@ def finalize(model: nn.Module) -> nn.Module:
     """
     if not isinstance(model, nn.Module):
         raise TypeError(f"model must be a torch.nn.Module, but got {type(model).__name__}.")
-    model = _unwrapped(model)
+    model = unwrapped(model)
     plain = copy.deepcopy(model, dict(_replacements(model))).eval()
     with torch.no_grad():
         for module in list(plain.modules()):
@@ -46,16 +48,6 @@ def finalize(model: nn.Module) -> nn.Module:
             if parameter.is_floating_point():
                 parameter.masked_fill_(parameter == 0, 0.0)
     return plain
-
-
-def _unwrapped(model: nn.Module) -> nn.Module:
-    while True:
-        inner = getattr(model, "_orig_mod", None)
-        if isinstance(model, nn.DataParallel | nn.parallel.DistributedDataParallel):
-            inner = model.module
-        if not isinstance(inner, nn.Module):
-            return model
-        model = inner
 
 
 def _replacements(model: nn.Module) -> Iterator[tuple[int, Any]]:

@@ -26,11 +26,13 @@ from spikeslab.compression.result import (
     describe_channels,
     describe_metrics,
     describe_zeros,
+    unbounded_buffers,
 )
 from spikeslab.compression.settings import Settings, Timeline
 from spikeslab.compression.tasks import OTHER, BatchError, count_batches, count_rows, find_task, first_batch, pair
 from spikeslab.errors import check_choice, check_count, check_number, quoted
 from spikeslab.posterior import Posterior
+from spikeslab.selection import unwrapped
 from spikeslab.training import Callback, Collect, Evaluate, Every, RunFolder, ShowProgress, TensorBatches, Training
 from spikeslab.training.folder import CHECKPOINTS, RECORD
 from spikeslab.training.lock import NAME as LOCK
@@ -81,7 +83,7 @@ def compress(
     (193, 386)
 
     Args:
-        model: The trained network; any module.
+        model: The trained network; any module. The wrappers of ``torch.compile`` and of data parallelism are taken off.
         train_loader: Batches that can be run through again: a ``DataLoader``, ``TensorBatches``, a list.
         val_loader: Batches that were not trained on, for the evaluation of dense, sparse and averaged.
         sparsity: Share of zeros, in (0, 1).
@@ -185,6 +187,7 @@ class Compression:
     ) -> None:
         if not isinstance(model, nn.Module):
             raise TypeError(f"model must be a torch.nn.Module, but got {type(model).__name__}.")
+        model = unwrapped(model)
         self.method = check_choice("method", method, METHODS)
         self.sparsity = check_number("sparsity", sparsity, "(0, 1)")
         self.count = check_choice("count", count, COUNTS)
@@ -204,6 +207,7 @@ class Compression:
             _check_free(self.folder, resume)
         self._model = _copied(model)
         _check_finite(self._model)
+        self._unbounded = unbounded_buffers(self._model)
         self._data, self._validation = train_loader, val_loader
         self._progress, self._callbacks = progress, callbacks
         with preserved_randomness():
@@ -310,7 +314,7 @@ class Compression:
         )
         training.run(steps=timeline.total, folder=self._place)
         model.eval()
-        check_finite(model, posterior)
+        check_finite(model, posterior, self._unbounded)
         evaluation: dict[str, dict[str, Any]] = {}
         if validation is not None and dense is not None and evaluate is not None:
             evaluation = {"dense": dense, "sparse": evaluate.last, "average": validation.of_posterior(posterior)}

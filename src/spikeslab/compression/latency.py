@@ -83,6 +83,17 @@ def _in_turn(variants: Mapping[str, nn.Module], inputs: tuple[Tensor, ...], roun
 
 
 def _time(model: nn.Module, inputs: tuple[Tensor, ...]) -> float:
+    _wait(inputs)
     begun = time.perf_counter()
     model(*inputs)
+    _wait(inputs)
     return time.perf_counter() - begun
+
+
+def _wait(inputs: tuple[Tensor, ...]) -> None:
+    """Until the device has done what was asked of it: an accelerator goes on after the call returns."""
+    if inputs[0].is_cuda:
+        torch.cuda.synchronize(inputs[0].device)
+    elif inputs[0].is_mps:
+        torch.mps.synchronize()
+

@@ -64,7 +64,7 @@ def export_onnx(
     path = Path(file)
     if path.exists() and not _is_onnx(path):
         raise FileExistsError(f"file must be a new file or an ONNX file of torch, but {path} is something else.")
-    plain, inputs = finalize(model), arguments(example_input)
+    plain, inputs = _on_cpu(model, example_input)
     _check_outputs(plain, inputs)
     content = _exported(plain, inputs)
     difference, allowed = _compare(content, plain, inputs, rtol, atol)
@@ -97,15 +97,15 @@ class OnnxNetwork(nn.Module):
         super().__init__()
         _check_installed("OnnxNetwork")
         self.source = model
-        plain, inputs = finalize(model), arguments(example_input)
+        plain, inputs = _on_cpu(model, example_input)
         _check_outputs(plain, inputs)
         self._session = _session(_exported(plain, inputs))
         self._names = [entry.name for entry in self._session.get_inputs()]
 
     def forward(self, *inputs: Tensor) -> Tensor:
-        """The first output."""
-        given = {name: tensor.numpy() for name, tensor in zip(self._names, inputs, strict=True)}
-        return torch.from_numpy(self._session.run(None, given)[0])
+        """The first output, where the inputs are; it is computed on the CPU."""
+        given = {name: tensor.cpu().numpy() for name, tensor in zip(self._names, inputs, strict=True)}
+        return torch.from_numpy(self._session.run(None, given)[0]).to(inputs[0].device)
 
 
 def missing_packages() -> list[str]:
@@ -116,6 +116,11 @@ def missing_packages() -> list[str]:
 def _check_installed(what: str) -> None:
     if missing := missing_packages():
         raise ImportError(f"{what} needs {', '.join(missing)}: {INSTALL}.")
+
+
+def _on_cpu(model: nn.Module, example_input: ExampleInput) -> tuple[nn.Module, tuple[Tensor, ...]]:
+    """The plain model and a batch for it, where onnxruntime will compute."""
+    return finalize(model).cpu(), tuple(tensor.cpu() for tensor in arguments(example_input))
 
 
 @torch.no_grad()

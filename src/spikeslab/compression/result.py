@@ -5,12 +5,11 @@ from __future__ import annotations
 import json
 import os
 import warnings
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import torch
 from safetensors.torch import save
 from torch import Tensor, nn
 
@@ -112,20 +111,31 @@ def check_free(folder: Path, name: str) -> None:
         raise FileExistsError(f"{name} must be a new or an empty folder, but {folder} holds something.")
 
 
-def check_finite(model: nn.Module, posterior: Posterior) -> None:
+def unbounded_buffers(model: nn.Module) -> frozenset[str]:
+    """Names of the buffers that hold infinities, as masks of attention do."""
+    return frozenset(name for name, buffer in model.named_buffers() if bool(buffer.isinf().any()))
+
+
+def check_finite(model: nn.Module, posterior: Posterior, unbounded: Collection[str] = ()) -> None:
     """Raise if a number of a network or of a sample of it is not finite.
+
+    Args:
+        model: The network.
+        posterior: Its samples.
+        unbounded: Names of the buffers that held infinities before training, and may hold them still.
 
     Raises:
         NonFiniteError: With the name of the first such tensor.
     """
-    _check_tensors({**dict(model.named_parameters()), **dict(model.named_buffers())}, "at the end")
+    _check_tensors({**dict(model.named_parameters()), **dict(model.named_buffers())}, "at the end", unbounded)
     for index in range(len(posterior)):
-        _check_tensors(posterior.tensors(index), f"in sample {index}")
+        _check_tensors(posterior.tensors(index), f"in sample {index}", unbounded)
 
 
-def _check_tensors(tensors: Mapping[str, Tensor], where: str) -> None:
+def _check_tensors(tensors: Mapping[str, Tensor], where: str, unbounded: Collection[str]) -> None:
     for name, tensor in tensors.items():
-        if tensor.is_floating_point() and not bool(torch.isfinite(tensor).all()):
+        wrong = tensor.isnan() if name in unbounded else ~tensor.isfinite()
+        if bool(wrong.any()):
             raise NonFiniteError(f"{name} must be finite {where}, but got NaN or Inf: try a lower lr.")
 
 

@@ -12,6 +12,7 @@ from torch._compile import _disable_dynamo
 from torch.optim import Optimizer
 
 from spikeslab.errors import NonFiniteError, check_count, check_number, quoted
+from spikeslab.functional.layout import aligned, is_dense
 from spikeslab.priors.base import Prior
 from spikeslab.samplers.fused_plan import Move
 from spikeslab.samplers.fused_update import FusedUpdate, load_kernels
@@ -83,6 +84,7 @@ class Sampler(Optimizer):
         try:
             for index, param in enumerate(self.param_groups[-1]["params"]):
                 _check_parameter(self._name(len(self.param_groups) - 1, index), param)
+            self._check_sizes()
         except (TypeError, ValueError):
             self.param_groups.pop()
             raise
@@ -95,14 +97,16 @@ class Sampler(Optimizer):
         check_number("weight_decay", group["weight_decay"], ">= 0")
         check_count("num_data", group["num_data"])
 
-    def _check_prior(self) -> None:
-        if self.prior is None:
-            return
+    def _check_sizes(self) -> None:
         sizes = {group["num_data"] for group in self.param_groups}
-        if len(sizes) > 1:
+        if self.prior is not None and len(sizes) > 1:
             raise ValueError(
                 f"num_data must be the same in all groups where there is a prior, but got {sorted(sizes)}."
             )
+
+    def _check_prior(self) -> None:
+        if self.prior is None:
+            return
         own = {id(param) for group in self.param_groups for param in group["params"]}
         missing = [name for name, weight in self.prior.weights.items() if id(weight) not in own]
         if missing:
@@ -257,6 +261,8 @@ class Sampler(Optimizer):
             state = self.state[param]
             if name not in state:
                 state[name] = torch.zeros_like(param, memory_format=torch.preserve_format)
+            elif is_dense(param):  # a checkpoint keeps no memory format, and torch is slow where two differ
+                state[name] = aligned(state[name], param)
             tensors.append(state[name])
         return tensors
 
@@ -267,7 +273,9 @@ class Sampler(Optimizer):
         compiled = torch.compile(function)
 
         def call(*tensors: Any, **numbers: Any) -> None:
-            moving = {name: torch.tensor(numbers[name]) for name in COMPILED_AS_TENSORS if name in numbers}
+            # In double precision, as Python's numbers; a tensor without dimensions changes no other's dtype.
+            names = [name for name in COMPILED_AS_TENSORS if name in numbers]
+            moving = {name: torch.tensor(numbers[name], dtype=torch.float64) for name in names}
             compiled(*tensors, **numbers | moving)
 
         return call
@@ -326,7 +334,9 @@ class Sampler(Optimizer):
         self._check_state(state_dict)
         if self.prior is not None:
             self.prior.load_state_dict(state_dict["prior"])
-        super().load_state_dict(dict(state_dict))
+        # torch would keep the tensors themselves, and the next step would change the state that was given.
+        own = {index: {name: _copied(value) for name, value in of.items()} for index, of in state_dict["state"].items()}
+        super().load_state_dict({**state_dict, "state": own})
         self.steps = int(state_dict["sampler"]["steps"])
         self.noise.load_state_dict(state_dict["sampler"]["noise"])
 
@@ -363,6 +373,10 @@ def _default_seed() -> int:
             "ranks with a chain of their own, but got None."
         )
     return int(torch.randint(2**63 - 1, ()).item())
+
+
+def _copied(value: Any) -> Any:
+    return value.clone() if isinstance(value, Tensor) else value
 
 
 def _check_parameter(name: str, param: Tensor) -> None:

@@ -77,7 +77,7 @@ class FusedUpdate:
     def __init__(self, kernels: ModuleType, prior: Prior | None) -> None:
         self._kernels = kernels
         self._prior = prior
-        self._key: list[int] = []
+        self._key: list[int | bool] = []
         self._plans: list[Plan] = []
         self._rest: list[list[Tensor]] = []
 
@@ -88,7 +88,9 @@ class FusedUpdate:
             active: The parameters of each group.
             streams: Gives the number of each parameter in the sampler, by id; asked when the parameters are others.
         """
-        key = [len(params) for params in active] + [id(param) for params in active for param in params]
+        fusible = self._prior is None or self._prior.fusible  # a loaded state may take back what a step has allowed
+        sizes, ids = [len(params) for params in active], [id(param) for params in active for param in params]
+        key = [fusible, *sizes, *ids]
         fits = key == self._key and all(plan.fits() for plan in self._plans)
         if not fits or any(self._can_move(param) for params in self._rest for param in params):
             self._make_plans(active, streams())
