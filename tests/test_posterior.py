@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 import spikeslab as ss
 from spikeslab.models import MLP
-from spikeslab.posterior import batched
+from spikeslab.posterior import batched, prediction
 
 
 def move(model: nn.Module, seed: int) -> None:
@@ -366,6 +366,24 @@ def test_a_regression_keeps_its_sigmas_and_its_link_through_a_file(tmp_path) -> 
     for field in ("mean", "aleatoric", "epistemic"):
         assert torch.equal(getattr(ours, field), getattr(theirs, field))
     assert float(ours.aleatoric[0, 0]) == pytest.approx(0.49)
+
+
+@pytest.mark.parametrize("name", ["identity", "probabilities"])
+def test_the_link_is_kept_through_a_file(name: str, tmp_path) -> None:
+    posterior = filled(network(), 3, link=getattr(prediction, name))
+    posterior.save(tmp_path / "saved")
+    x = torch.randn(5, 3)
+    assert torch.equal(ss.Posterior.load(tmp_path / "saved", network()).predict(x), posterior.predict(x))
+
+
+def test_a_link_of_ones_own_must_be_given_again(tmp_path) -> None:
+    posterior, x = filled(network(), 3, link=torch.sigmoid), torch.randn(5, 3)
+    posterior.save(tmp_path / "saved")
+    message = "link must be given, since the samples were saved with a function of your own, but got None."
+    with pytest.raises(ValueError, match=f"^{re.escape(message)}$"):
+        ss.Posterior.load(tmp_path / "saved", network())
+    again = ss.Posterior.load(tmp_path / "saved", network(), link=torch.sigmoid)
+    assert torch.equal(again.predict(x), posterior.predict(x))
 
 
 def test_files_hold_no_pickle(tmp_path) -> None:

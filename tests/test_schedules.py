@@ -21,6 +21,7 @@ ALL = [
     ss.waves(0.1, total=120, low=0.01, high=0.05, period=37),
     ss.exponential_sparsity(0.9),
     ss.exponential_sparsity(0.9, total=250),
+    ss.exponential_sparsity(0.9, total=250, start=40),
     ss.cubic_sparsity(0.9, total=250, start=30),
 ]
 
@@ -136,6 +137,10 @@ def test_cubic_waits_for_its_start() -> None:
         (lambda: ss.waves(1.0, total=5, low=0.1, high=1.0, period=0), "period must be an integer >= 1, but got 0."),
         (lambda: ss.exponential_sparsity(1.0), "target must be a number in [0, 1), but got 1.0."),
         (lambda: ss.exponential_sparsity(0.5, decay=1.0), "decay must be a number in (0, 1), but got 1.0."),
+        (
+            lambda: ss.exponential_sparsity(0.5, total=9, start=9),
+            "start must be an integer below total = 9, but got 9.",
+        ),
         (lambda: ss.exponential_sparsity(0.5, every=0), "every must be a number > 0, but got 0."),
         (lambda: ss.cubic_sparsity(-0.1, total=5), "target must be a number in [0, 1), but got -0.1."),
         (lambda: ss.cubic_sparsity(0.5, total=5, start=5), "start must be an integer below total = 5, but got 5."),

@@ -176,11 +176,14 @@ def summed(schedule: ScheduleLike, every: int) -> Schedule:
     return Schedule("summed", (("schedule", schedule), ("every", every)), value)
 
 
-def exponential_sparsity(target: float, decay: float = 0.99, every: float = 50, total: int | None = None) -> Schedule:
+def exponential_sparsity(
+    target: float, decay: float = 0.99, every: float = 50, total: int | None = None, start: int = 0
+) -> Schedule:
     r"""The paper's sparse rate :math:`S(1 - D^{k/f})`: fast at first, slow near the target (algorithm 1).
 
-    It tends to S without reaching it. Given ``total``, it is stretched by :math:`1/(1 - D^{\mathrm{total}/f})`, so
-    that it is exactly S from step ``total`` on.
+    Steps k are counted from ``start``, where the rate is 0. It tends to S without reaching it. Given ``total``, it is
+    stretched by :math:`1/(1 - D^{(\mathrm{total} - \mathrm{start})/f})`, so that it is exactly S from step ``total``
+    on.
 
     >>> round(exponential_sparsity(0.9)(50), 6)
     0.009
@@ -190,18 +193,20 @@ def exponential_sparsity(target: float, decay: float = 0.99, every: float = 50, 
     target = check_number("target", target, "[0, 1)")
     decay = check_number("decay", decay, "(0, 1)")
     every = check_number("every", every, "> 0")
+    start = check_count("start", start, minimum=0)
     full = 1.0
     if total is not None:
-        full = -math.expm1(math.log(decay) * check_count("total", total) / every)
+        _check_start(start, check_count("total", total))
+        full = -math.expm1(math.log(decay) * (total - start) / every)
 
     def value(k: int) -> float:
         if total is not None and k >= total:
             return target
-        return target * -math.expm1(math.log(decay) * k / every) / full
+        return target * -math.expm1(math.log(decay) * max(0, k - start) / every) / full
 
     return Schedule(
         "exponential_sparsity",
-        (("target", target), ("decay", decay), ("every", every), ("total", total)),
+        (("target", target), ("decay", decay), ("every", every), ("total", total), ("start", start)),
         value,
     )
 
@@ -216,8 +221,7 @@ def cubic_sparsity(target: float, total: int, start: int = 0) -> Schedule:
     target = check_number("target", target, "[0, 1)")
     total = check_count("total", total)
     start = check_count("start", start, minimum=0)
-    if start >= total:
-        raise ValueError(f"start must be an integer below total = {total}, but got {start}.")
+    _check_start(start, total)
 
     def value(k: int) -> float:
         if k >= total:
@@ -225,3 +229,8 @@ def cubic_sparsity(target: float, total: int, start: int = 0) -> Schedule:
         return target * (1.0 - (1.0 - max(k - start, 0) / (total - start)) ** 3)
 
     return Schedule("cubic_sparsity", (("target", target), ("total", total), ("start", start)), value)
+
+
+def _check_start(start: int, total: int) -> None:
+    if start >= total:
+        raise ValueError(f"start must be an integer below total = {total}, but got {start}.")

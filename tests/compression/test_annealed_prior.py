@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from spikeslab.compression.annealed_prior import AnnealedPrior
+from spikeslab.priors import SpikeSlabGaussian
 
 V1, DELTA, DECAY, N = 0.5, 0.01, 0.03, 40
 
@@ -58,3 +59,15 @@ def test_a_state_knows_the_step() -> None:
         first.update(step, N)
     second.load_state_dict(first.state_dict())
     assert (second.v0, second.eta) == (first.v0, first.eta) == (spike(4), weight(4))
+
+
+def test_diagnostics_are_of_what_the_sampler_sees() -> None:
+    annealed = prior(torch.tensor([0.3, -0.2, 0.1]))
+    assert annealed.eta == 0.0
+    found = annealed.diagnostics(N)
+    assert set(found.effective_l2.values()) == {annealed.weight_decay}
+    for step in range(1, 1000):
+        annealed.update(step, N)
+    assert annealed.eta == 1.0
+    whole = SpikeSlabGaussian.diagnostics(annealed, N)
+    assert annealed.diagnostics(N) == whole

@@ -56,6 +56,12 @@ def test_the_exponential_ramp_is_the_papers() -> None:
         assert timeline.sparsity(0.9)(50 * epoch) == pytest.approx(expected, abs=2e-4)
 
 
+def test_the_exponential_ramp_begins_where_it_is_told_to() -> None:
+    late = Timeline(Settings(ramp="exponential", prune_from=0.2, prune_until=0.6), 1000).sparsity(0.9)
+    assert [late(step) for step in (1, 200, 600)] == [0.0, 0.0, 0.9]
+    assert 0.0 < late(201) < late(300) < 0.9
+
+
 def test_the_exponential_ramp_keeps_its_pace_where_it_ends_early() -> None:
     timeline = Timeline(Settings(ramp="exponential", prune_until=0.7, freeze_at=0.7), 1500)  # 30 epochs of 50 steps
     for epoch in (1, 5, 15):

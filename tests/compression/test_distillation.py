@@ -11,7 +11,7 @@ from torch import nn
 from torch.nn import functional as F
 
 from spikeslab.compression import Settings, compress
-from spikeslab.compression.distillation import softened_divergence, taught
+from spikeslab.compression.distillation import softened_divergences, taught
 from spikeslab.compression.tasks import REGRESSION, Task, classify, find_task, regress
 from spikeslab.training import Callback, TensorBatches, Training
 
@@ -22,34 +22,44 @@ def test_the_divergence_is_that_of_softened_probabilities() -> None:
     logits, told = torch.randn(2, 5, 7, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
     q, p = (each.div(SOFTENING).softmax(dim=1) for each in (told, logits))
     expected = SOFTENING**2 * (q * (q / p).log()).sum(dim=1).mean()
-    torch.testing.assert_close(softened_divergence(logits, told, SOFTENING), expected)
+    torch.testing.assert_close(softened_divergences(logits, told, SOFTENING).mean(), expected)
 
 
 def test_a_large_softening_compares_centred_logits() -> None:
     logits, told = torch.randn(2, 5, 7, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
     expected = 0.5 * (logits - told).var(dim=1, correction=0).mean()
-    torch.testing.assert_close(softened_divergence(logits, told, 1e4), expected, rtol=1e-3, atol=0.0)
+    torch.testing.assert_close(softened_divergences(logits, told, 1e4).mean(), expected, rtol=1e-3, atol=0.0)
 
 
 def test_rounded_logits_are_compared_in_float32() -> None:
     logits, told = torch.randn(2, 5, 7, generator=torch.Generator().manual_seed(1)).bfloat16()
     with torch.autocast("cpu", dtype=torch.bfloat16):
-        found = softened_divergence(logits, told, 4.0)
-    torch.testing.assert_close(found, softened_divergence(logits.float(), told.float(), 4.0), rtol=1e-6, atol=0.0)
+        found = softened_divergences(logits, told, 4.0).mean()
+    torch.testing.assert_close(
+        found, softened_divergences(logits.float(), told.float(), 4.0).mean(), rtol=1e-6, atol=0.0
+    )
 
 
 def test_labels_within_a_row_count_alike() -> None:
     logits, told = torch.randn(2, 3, 4, 6, generator=torch.Generator().manual_seed(2))
     flat = [each.transpose(1, 2).reshape(-1, 4) for each in (logits, told)]
-    torch.testing.assert_close(softened_divergence(logits, told, 3.0), softened_divergence(*flat, 3.0))
+    torch.testing.assert_close(softened_divergences(logits, told, 3.0).mean(), softened_divergences(*flat, 3.0).mean())
 
 
 def test_targets_and_teacher_have_their_shares_in_a_classification() -> None:
     dense, sparse, (x, y) = network(), nn.Linear(4, 2), data()
     told = dense.eval()(x)
     lesson = taught(find_task(dense, (x, y), None), dense.train(), SHARE, SOFTENING)
-    expected = 0.7 * F.cross_entropy(sparse(x), y) + 0.3 * softened_divergence(sparse(x), told, SOFTENING)
+    expected = 0.7 * F.cross_entropy(sparse(x), y) + 0.3 * softened_divergences(sparse(x), told, SOFTENING).mean()
     torch.testing.assert_close(lesson.loss(sparse, (x, y)), expected)
+
+
+def test_what_has_no_label_is_not_learnt() -> None:
+    dense, sparse, (x, y) = network(), nn.Linear(4, 2), data()
+    lesson = taught(find_task(dense, (x, y), None), dense, SHARE, SOFTENING)
+    some = y.masked_fill(torch.arange(len(y)) % 3 == 0, -100)
+    labelled = some != -100
+    torch.testing.assert_close(lesson.loss(sparse, (x, some)), lesson.loss(sparse, (x[labelled], y[labelled])))
 
 
 def test_targets_and_teacher_have_their_shares_in_a_regression() -> None:

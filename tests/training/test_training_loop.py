@@ -1,3 +1,4 @@
+import copy
 import json
 import multiprocessing
 import os
@@ -22,10 +23,12 @@ from spikeslab.training import (
     Every,
     Interrupted,
     RunFolder,
+    ScheduleLR,
     ShowProgress,
     StackedModel,
     TensorBatches,
     Training,
+    cross_entropy,
 )
 from spikeslab.training.lock import FolderLock
 
@@ -282,30 +285,77 @@ def test_a_classifier_is_evaluated_in_evaluation_mode(tmp_path: Path) -> None:
     assert sum(found["reliability"]["count"]) == found["rows"] == ROWS
 
 
-def test_torch_schedulers_are_continued(tmp_path: Path) -> None:
+def test_torch_schedulers_are_stepped_and_continued(tmp_path: Path) -> None:
     def make() -> Training:
         torch.manual_seed(0)
         model = network()
         sampler = ss.SGHMC(model.parameters(), lr=0.05, num_data=ROWS, seed=0)
         scheduler = torch.optim.lr_scheduler.StepLR(sampler, 3, gamma=0.5)
-        run = Training(model, sampler, TensorBatches(*data(), batch_size=8), parts={"scheduler": scheduler})
-        inner = run.loss
-
-        def loss(model: nn.Module, batch: object) -> torch.Tensor:
-            if run.steps:
-                scheduler.step()
-            return inner(model, batch)
-
-        run.loss = loss
-        return run
+        return Training(model, sampler, TensorBatches(*data(), batch_size=8), callbacks=[ScheduleLR(scheduler)])
 
     whole = make()
     whole.run(steps=12)
     make().run(steps=7, folder=tmp_path)
     second = make()
     second.run(steps=12, folder=RunFolder(tmp_path, resume=True))
-    assert second.sampler.param_groups[0]["lr"] == 0.05 * 0.5**3
-    assert all(same(second.state_dict()[part], whole.state_dict()[part]) for part in ("model", "sampler", "parts"))
+    assert second.sampler.param_groups[0]["lr"] == 0.05 * 0.5**4
+    assert all(same(second.state_dict()[part], whole.state_dict()[part]) for part in ("model", "sampler", "callbacks"))
+
+
+def test_a_scheduler_may_step_once_an_epoch_and_needs_no_metric() -> None:
+    model = network()
+    sampler = torch.optim.SGD(model.parameters(), lr=1.0)
+    scheduler = torch.optim.lr_scheduler.ExponentialLR(sampler, 0.5)
+    batches = TensorBatches(*data(), batch_size=8)
+    Training(model, sampler, batches, callbacks=[ScheduleLR(scheduler, Every(epochs=2))]).run(epochs=5)
+    assert sampler.param_groups[0]["lr"] == 0.25
+    with pytest.raises(ValueError, match=r"^every must be in steps or epochs, but got 3 seconds\.$"):
+        ScheduleLR(scheduler, Every(seconds=3))
+    message = (
+        "scheduler must be an lr scheduler of torch that needs no metric, such as CosineAnnealingLR, but got "
+        "ReduceLROnPlateau."
+    )
+    with pytest.raises(TypeError, match=f"^{re.escape(message)}$"):
+        ScheduleLR(torch.optim.lr_scheduler.ReduceLROnPlateau(sampler))
+
+
+def test_batches_and_inputs_go_to_where_the_model_is() -> None:
+    """The meta device stands for a GPU: torch refuses to mix it with the CPU just so."""
+    model, (x, y) = nn.Linear(4, 3, device="meta"), (torch.randn(5, 4), torch.zeros(5, dtype=torch.long))
+    assert cross_entropy(model, (x, y)).is_meta
+    ss.recalibrate(model, [x, (x, y)])
+    with pytest.raises(NotImplementedError, match="copy out of meta"):  # the way back, to the labels, is tried as well
+        ClassifierEvaluation(model, x, y)()
+
+
+class Particular:
+    """Takes no state but its own."""
+
+    def __init__(self, key: int) -> None:
+        self.key = key
+
+    def state_dict(self) -> dict[str, int]:
+        return {"key": self.key}
+
+    def load_state_dict(self, state: dict[str, int]) -> None:
+        if state["key"] != self.key:
+            raise ValueError("not mine")
+
+
+def test_a_state_that_is_refused_late_changes_nothing() -> None:
+    def make(key: int) -> Training:
+        model = network()
+        sampler = ss.SGHMC(model.parameters(), lr=0.05, num_data=ROWS, seed=0)
+        return Training(model, sampler, TensorBatches(*data(), batch_size=8), parts={"part": Particular(key)})
+
+    other, run = make(1), make(2)
+    other.run(steps=3)
+    run.run(steps=1)
+    before = copy.deepcopy(run.state_dict())
+    with pytest.raises(ValueError, match=r"^not mine$"):
+        run.load_state_dict(other.state_dict())
+    after = run.state_dict()
+    assert all(same(after[part], before[part]) for part in before if part != "seconds")
 
 
 class Stream(IterableDataset):

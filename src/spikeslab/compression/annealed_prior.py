@@ -15,12 +15,13 @@ NeurIPS 2021. The weight decay that fades out is its dense phase.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from spikeslab.priors import Marginal, SpikeSlabGaussian
+from spikeslab.priors import Diagnostics, Marginal, SpikeSlabGaussian
 from spikeslab.schedules import ScheduleLike
 from spikeslab.selection import Weights
 
@@ -58,6 +59,16 @@ class AnnealedPrior(SpikeSlabGaussian):
         """What is added to the mean loss."""
         squares = sum(float(beta.double().square().sum()) for beta in self._betas())
         return 0.5 * (1.0 - self.eta) * self.weight_decay * squares + self.eta * super().penalty(num_data)
+
+    def diagnostics(self, num_data: int) -> Diagnostics:
+        """As of any prior, with the weight of the mixture, and the weight decay in its place before."""
+        found = super().diagnostics(num_data)
+        decay = (1.0 - self.eta) * self.weight_decay
+        return replace(
+            found,
+            effective_l1={name: self.eta * value for name, value in found.effective_l1.items()},
+            effective_l2={name: self.eta * value + decay for name, value in found.effective_l2.items()},
+        )
 
     def update(self, step: int, num_data: int) -> None:
         """Take the weight and the spike of the next step."""

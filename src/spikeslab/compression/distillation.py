@@ -26,6 +26,9 @@ from torch.nn import functional as F
 
 from spikeslab.compression.tasks import CLASSIFICATION, Task, pair, shaped
 
+UNLABELLED = -100
+"""The label of what has none, by ``F.cross_entropy``'s default."""
+
 
 def taught(task: Task, dense: nn.Module, share: float, softening: float) -> Task:
     """The task with the dense network as a teacher, whose copy stays as it is now; the same task if its share is 0.
@@ -47,19 +50,20 @@ def taught(task: Task, dense: nn.Module, share: float, softening: float) -> Task
         with torch.no_grad():
             told = teacher(x)
         if task.kind == CLASSIFICATION:
-            return (1.0 - share) * F.cross_entropy(output, y) + share * softened_divergence(output, told, softening)
+            labelled = y != UNLABELLED
+            divergence = (softened_divergences(output, told, softening) * labelled).sum() / labelled.sum()
+            return (1.0 - share) * F.cross_entropy(output, y) + share * divergence
         return (1.0 - share) * F.mse_loss(output, shaped(y, output)) + share * F.mse_loss(output, told)
 
     return Task(task.kind, loss)
 
 
-def softened_divergence(logits: Tensor, told: Tensor, softening: float) -> Tensor:
-    """Mean over the rows, and all that has a label within a row, of s^2 KL(softmax(told / s) || softmax(logits / s)).
+def softened_divergences(logits: Tensor, told: Tensor, softening: float) -> Tensor:
+    """s^2 KL(softmax(told / s) || softmax(logits / s)) of each row, and of all that has a label within a row.
 
-    >>> softened_divergence(torch.tensor([[0.0, 0.0]]), torch.tensor([[0.0, 0.0]]), 4.0)
-    tensor(0.)
+    >>> softened_divergences(torch.tensor([[0.0, 0.0]]), torch.tensor([[0.0, 0.0]]), 4.0)
+    tensor([0.])
     """
     wide = torch.promote_types(logits.dtype, torch.float32)  # under autocast log_softmax would stay as it gets them
     learnt, target = (F.log_softmax(each.to(wide) / softening, dim=1) for each in (logits, told))
-    divergences = F.kl_div(learnt, target, reduction="none", log_target=True).sum(dim=1)
-    return softening**2 * divergences.mean()
+    return softening**2 * F.kl_div(learnt, target, reduction="none", log_target=True).sum(dim=1)

@@ -96,4 +96,3 @@ def _wait(inputs: tuple[Tensor, ...]) -> None:
         torch.cuda.synchronize(inputs[0].device)
     elif inputs[0].is_mps:
         torch.mps.synchronize()
-

@@ -230,7 +230,7 @@ class Timeline:
         start = min(round(self.settings.prune_from * self.total), end - 1)
         if self.settings.ramp == "cubic":
             return cubic_sparsity(target, end, start)
-        return exponential_sparsity(target, decay=0.5, every=self.total / PAPER_HALVINGS, total=end)
+        return exponential_sparsity(target, decay=0.5, every=self.total / PAPER_HALVINGS, total=end, start=start)
 
 
 def _check_kappa(kappa: object) -> None:

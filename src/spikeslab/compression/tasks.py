@@ -16,6 +16,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.utils.data import SubsetRandomSampler
 
+from spikeslab.devices import beside
 from spikeslab.errors import NonFiniteError, check_count
 from spikeslab.posterior.modes import evaluating
 from spikeslab.posterior.prediction import identity, probabilities
@@ -111,9 +112,8 @@ def pair(model: nn.Module, batch: Any) -> tuple[Tensor, Tensor]:
     """Inputs and targets, where the model is."""
     if not _is_pair(batch):
         raise UnfitError("it must be a pair (x, y) of tensors")
-    device = next(model.parameters()).device
     x, y = batch
-    return x.to(device), y.to(device)
+    return beside(model, x), beside(model, y)
 
 
 def find_task(model: nn.Module, batch: Any, loss: Loss | None) -> Task:

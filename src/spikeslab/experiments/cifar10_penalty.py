@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from spikeslab.compression.annealed_prior import AnnealedPrior
 from spikeslab.priors import L1, L2, Prior, SpikeSlab
 from spikeslab.selection import select_weights
 from spikeslab.training import Callback, Training
@@ -38,8 +37,6 @@ def effective_penalty(prior: Prior | None, num_data: int, weight_decay: float) -
         sum(alive[name] * value for name, value in layers.items()) / total
         for layers in (found.effective_l1, found.effective_l2)
     )
-    if isinstance(prior, AnnealedPrior):
-        return prior.eta * l1, prior.eta * l2 + (1.0 - prior.eta) * prior.weight_decay
     return l1, l2
 
 

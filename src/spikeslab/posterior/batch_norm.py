@@ -6,8 +6,9 @@ from collections.abc import Iterable
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
+from spikeslab.devices import beside
 from spikeslab.posterior.modes import evaluating
 
 
@@ -35,7 +36,8 @@ def recalibrate(model: nn.Module, batches: Iterable[Any]) -> None:
             norm.train()
         try:
             for batch in batches:
-                model(batch[0] if isinstance(batch, (tuple, list)) else batch)
+                x = batch[0] if isinstance(batch, (tuple, list)) else batch
+                model(beside(model, x) if isinstance(x, Tensor) else x)
         finally:
             for norm, momentum in zip(norms, momenta, strict=True):
                 norm.momentum = momentum

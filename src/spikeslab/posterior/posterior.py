@@ -28,6 +28,10 @@ from spikeslab.selection import uncompiled
 
 NEEDS_SAMPLER = "sampler must be given where weights='epsilon', but got None."
 
+LINKS = {"probabilities": probabilities, "identity": identity}
+OWN_LINK = "own"
+"""What an index says of a link that is a function of the user's."""
+
 
 @dataclass(frozen=True)
 class Record:
@@ -299,13 +303,15 @@ class Posterior:
             directory: The folder.
             model: A model with the same parameters and buffers.
             likelihood: As for the constructor; needed only to collect more samples of a regression.
-            link: As for the constructor.
+            link: As for the constructor; needed only if the samples were saved with a function of your own.
             sampler: As for the constructor; needed only to collect more samples.
+
+        Raises:
+            ValueError: If the model is another one, or the link is not known.
         """
         samples = DiskSamples(Path(directory))
         index = samples.read_index()
-        if link is None and index["regression"]:
-            link = identity
+        link = link or _saved_link(index)
         posterior = cls(
             model,
             index["burn_in"],
@@ -371,6 +377,7 @@ class Posterior:
             "max_samples": self.max_samples,
             "steps": self.steps,
             "regression": self._regression,
+            "link": next((name for name, link in LINKS.items() if link is self._passes.link), OWN_LINK),
             "shapes": {name: list(tensor.shape) for name, tensor in named_tensors(self.model)},
             "samples": [vars(record) for record in self.records],
         }
@@ -381,6 +388,14 @@ class Posterior:
                 f"the posterior must hold a sample, but got none in {self.steps} steps: the first is taken at step "
                 f"burn_in + thin = {self.burn_in + self.thin}."
             )
+
+
+def _saved_link(index: Mapping[str, Any]) -> Callable[[Tensor], Tensor]:
+    """The link of an index; one from before it was kept has the constructor's default."""
+    name = index.get("link", "identity" if index["regression"] else "probabilities")
+    if name not in LINKS:
+        raise ValueError("link must be given, since the samples were saved with a function of your own, but got None.")
+    return LINKS[name]
 
 
 def _noises(values: Tensor, sigmas: Sequence[float | None]) -> Tensor:

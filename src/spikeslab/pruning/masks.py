@@ -32,6 +32,7 @@ class Masks:
         self._sampler = sampler
         self._sliced = sliced
         self._pruned: list[Tensor] = []
+        self._counts: list[int] | None = None
 
     def _tick(self) -> int:
         """Count a call, or read the sampler's count, which a step skipped by a GradScaler does not advance."""
@@ -54,10 +55,18 @@ class Masks:
         return [score.masked_fill(pruned, -1.0) for score, pruned in zip(scores, self._pruned, strict=True)]
 
     def _zero(self, masks: Sequence[Tensor]) -> None:
-        if self.mode == "masked":
-            self._pruned = list(masks)
+        if self.mode == "masked" and masks is not self._pruned:
+            self._pruned, self._counts = list(masks), None
         for weight, mask in zip(self.weights.values(), masks, strict=True):
             zero_units_(weight, mask)
+
+    def _pruned_counts(self) -> list[int]:
+        """How many units of each weight are pruned for good; a device is asked once for each set of masks."""
+        if not self._pruned:
+            return [0] * len(self.weights)
+        if self._counts is None:
+            self._counts = [int(count) for count in torch.stack([mask.sum().cpu() for mask in self._pruned])]
+        return self._counts
 
     def freeze(self) -> None:
         """From now on the weights that are zero stay zero: masked mode, from the present zeros on.
@@ -65,7 +74,7 @@ class Masks:
         Samples of a posterior that share their zeros are as sparse together as each of them is.
         """
         self.mode = "masked"
-        self._pruned = [magnitude == 0 for magnitude in self._magnitudes()]
+        self._pruned, self._counts = [magnitude == 0 for magnitude in self._magnitudes()], None
 
     def state_dict(self) -> dict[str, Any]:
         """The count of steps, the mode and, in masked mode, which weights are pruned."""
@@ -90,6 +99,7 @@ class Masks:
             mask.to(weight.device, torch.bool, copy=True)
             for mask, weight in zip(state["pruned"], self.weights.values(), strict=False)
         ]
+        self._counts = None
 
 
 def zero_units_(tensor: Tensor, mask: Tensor) -> None:

@@ -79,7 +79,7 @@ class ScheduledPruner(Masks):
     def step(self) -> None:
         """Prune to the sparsity of this step."""
         zeros = self.zeros(max(self._tick(), 1))
-        pruned = [int(mask.sum()) for mask in self._pruned] or [0] * len(self._sizes)
+        pruned = self._pruned_counts()
         if self._pruned and sum(pruned) >= zeros:
             self._zero(self._pruned)
             return

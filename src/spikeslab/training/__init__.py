@@ -1,7 +1,7 @@
 """The training runtime: a small loop, callbacks, checkpoints with exact resume, chains and processes."""
 
 from spikeslab.training.batches import DataOrder, TensorBatches
-from spikeslab.training.callbacks import Callback, Collect, Evaluate, Every, Prune
+from spikeslab.training.callbacks import Callback, Collect, Evaluate, Every, Prune, ScheduleLR
 from spikeslab.training.checkpoints import Checkpoint, CheckpointError, Checkpoints
 from spikeslab.training.distributed import Ranks
 from spikeslab.training.evaluation import ClassifierEvaluation, describe_classifier
@@ -34,6 +34,7 @@ __all__ = [
     "Ranks",
     "ReplicaExchange",
     "RunFolder",
+    "ScheduleLR",
     "ShowProgress",
     "StackedModel",
     "TensorBatches",

@@ -62,6 +62,7 @@ class TensorBatches:
         self.seed = check_count("seed", seed, minimum=0)
         self.transform = transform
         self.drop_last = drop_last
+        self._passes = 0
 
     def __len__(self) -> int:
         whole, rest = divmod(self.rows, self.batch_size)
@@ -79,7 +80,10 @@ class TensorBatches:
             yield first, *others
 
     def __iter__(self) -> Iterator[tuple[Tensor, ...]]:
-        return self.epoch(0)
+        """The batches of the next epoch, for a loop of one's own: the first pass is epoch 0, the second epoch 1."""
+        epoch = self._passes
+        self._passes += 1
+        yield from self.epoch(epoch)
 
 
 class DataOrder:
@@ -169,10 +173,14 @@ class DataOrder:
             return None
         return {"rows": data.rows, "batch_size": data.batch_size, "seed": data.seed, "drop_last": int(data.drop_last)}
 
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Continue from a state; one of other ``TensorBatches`` is refused and changes nothing."""
+    def check_state(self, state: Mapping[str, Any]) -> None:
+        """Raise if a state is of other ``TensorBatches``."""
         if state["tensors"] != self._tensors():
             raise ValueError(f"data must be those of the state, {state['tensors']}, but got {self._tensors()}.")
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Continue from a state; one of other ``TensorBatches`` is refused and changes nothing."""
+        self.check_state(state)
         self.epoch, self.position = int(state["epoch"]), int(state["position"])
         self._begin = state["begin"]
         self._iterator = None

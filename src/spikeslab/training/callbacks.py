@@ -10,6 +10,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from torch.optim.lr_scheduler import LRScheduler, ReduceLROnPlateau
+
 from spikeslab.errors import check_count, check_number
 from spikeslab.posterior import Posterior
 from spikeslab.pruning import ChannelPruner, Pruner, RhoPruner
@@ -84,6 +86,45 @@ class Callback:
 
     def load_state_dict(self, state: Mapping[str, State]) -> None:
         """Continue from a state."""
+
+
+class ScheduleLR(Callback):
+    """Steps one of torch's lr schedulers, whose state becomes part of the checkpoints.
+
+    Args:
+        scheduler: The scheduler, of the run's sampler or optimizer.
+        every: How often it steps, in steps or epochs; after every step by default.
+
+    Raises:
+        TypeError: If the scheduler waits for a metric.
+        ValueError: If it would step every so many seconds, which no run could repeat.
+    """
+
+    name = "scheduler"
+
+    def __init__(self, scheduler: LRScheduler, every: Every | None = None) -> None:
+        if not isinstance(scheduler, LRScheduler) or isinstance(scheduler, ReduceLROnPlateau):
+            raise TypeError(
+                "scheduler must be an lr scheduler of torch that needs no metric, such as CosineAnnealingLR, but got "
+                f"{type(scheduler).__name__}."
+            )
+        self.scheduler = scheduler
+        self.every = every or Every(steps=1)
+        if self.every.seconds is not None:
+            raise ValueError(f"every must be in steps or epochs, but got {self.every.seconds} seconds.")
+
+    def after_step(self, run: Training) -> None:
+        """Step it when the time has come."""
+        if self.every.due(run, since=0.0):
+            self.scheduler.step()
+
+    def state_dict(self) -> dict[str, State]:
+        """The scheduler's state."""
+        return dict(self.scheduler.state_dict())
+
+    def load_state_dict(self, state: Mapping[str, State]) -> None:
+        """Continue from a state."""
+        self.scheduler.load_state_dict(dict(state))
 
 
 class Prune(Callback):

@@ -7,6 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from spikeslab.devices import beside
 from spikeslab.errors import check_count
 from spikeslab.metrics import (
     accuracy,
@@ -51,5 +52,5 @@ class ClassifierEvaluation:
     def __call__(self) -> dict[str, Any]:
         """What :func:`describe_classifier` says."""
         with evaluating(self.model):
-            parts = [self.model(batch).softmax(dim=1) for batch in self.x.split(self.batch_size)]
-        return describe_classifier(torch.cat(parts), self.y)
+            parts = [self.model(beside(self.model, x)).softmax(dim=1) for x in self.x.split(self.batch_size)]
+        return describe_classifier(torch.cat(parts).to(self.y.device), self.y)

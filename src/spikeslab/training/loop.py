@@ -6,6 +6,7 @@ to the last bit, stops at the first number that is not finite, and ends in a rep
 
 from __future__ import annotations
 
+import copy
 import os
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -17,6 +18,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.optim import Optimizer
 
+from spikeslab.devices import beside
 from spikeslab.errors import NonFiniteError, check_choice, check_count, quoted
 from spikeslab.samplers.base import Sampler
 from spikeslab.training.batches import DataOrder, TensorBatches
@@ -33,8 +35,8 @@ Loss: TypeAlias = Callable[[nn.Module, Any], Tensor]
 
 
 def cross_entropy(model: nn.Module, batch: tuple[Tensor, Tensor]) -> Tensor:
-    """The mean loss of a classifier on a batch (x, y)."""
-    x, y = batch
+    """The mean loss of a classifier on a batch (x, y), which goes to where the model is."""
+    x, y = (beside(model, tensor) for tensor in batch)
     return F.cross_entropy(model(x), y)
 
 
@@ -57,7 +59,7 @@ class Training:
         data: Batches: ``TensorBatches``, a ``DataLoader`` or any list or loader that can be run through again.
         loss: From (model, batch) to the mean loss of the batch; by default the cross-entropy of (x, y).
         callbacks: What happens after each step, in this order.
-        parts: Other objects with a state, by name, such as torch's lr schedulers.
+        parts: Other objects with a state, by name, which a checkpoint is to hold.
         precision: ``"float32"``, or ``"bfloat16"`` for a forward pass under autocast
             (:mod:`spikeslab.training.precision`); the state is float32 in both.
         ranks: The ranks that share this chain, under torchrun: they stop, save and continue at the same step. Each has
@@ -232,9 +234,17 @@ class Training:
         """Continue from a state, bit for bit; one of another model or with other callbacks is refused.
 
         Raises:
-            ValueError: If the state does not fit; the model is as it was then.
+            ValueError: If the state does not fit; all is as it was then.
         """
         self._check_state(state)
+        before = copy.deepcopy(self.state_dict())
+        try:
+            self._load(state)
+        except Exception:  # a part that refuses its state, after others have taken theirs
+            self._load(before)
+            raise
+
+    def _load(self, state: Mapping[str, State]) -> None:
         self.sampler.load_state_dict(state["sampler"])
         self.model.load_state_dict(state["model"])
         with torch.no_grad():
@@ -270,6 +280,7 @@ class Training:
                     f"the state must be of a run with the {what} {quoted(sorted(names))}, "
                     f"but got {quoted(sorted(state[what]))}."
                 )
+        self.order.check_state(state["data"])
 
 
 def _transient_buffers(model: nn.Module) -> Iterable[tuple[str, Tensor]]:
