@@ -95,6 +95,12 @@ class Ranks:
         """Whether this process writes its chain's files: one of each chain does."""
         return self.data_rank == 0
 
+    @property
+    def device(self) -> torch.device:
+        """Where tensors must be that ranks exchange: NCCL takes those of a GPU alone, other backends all of the CPU."""
+        joined = self.chains * self.data_size > 1
+        return torch.device("cuda" if joined and dist.get_backend() == "nccl" else "cpu")
+
     def writer(self, chain: int) -> int:
         """Rank in the world of the process that writes the files of ``chain``."""
         return chain * self.data_size
@@ -143,16 +149,15 @@ class Ranks:
         values = values.detach().double()
         if self.data_size == 1:
             return values
-        total = values.clone()
+        total = values.to(self.device, copy=True)
         dist.all_reduce(total, group=self.data_group)
-        return total / self.data_size
+        return (total / self.data_size).to(values.device)
 
     def highest(self, value: int) -> int:
         """The highest of the numbers that the ranks of this chain have; all of them must call it."""
         if self.data_size == 1:
             return value
-        device = "cuda" if dist.get_backend(self.data_group) == "nccl" else "cpu"
-        shared = torch.tensor(value, dtype=torch.int64, device=device)
+        shared = torch.tensor(value, dtype=torch.int64, device=self.device)
         dist.all_reduce(shared, op=dist.ReduceOp.MAX, group=self.data_group)
         return int(shared)
 
@@ -177,11 +182,10 @@ class Ranks:
             for position, part in enumerate(parts, start=1)
             for name, digest in digests(part)
         }
-        device = next((p.device for part in parts if isinstance(part, nn.Module) for p in part.parameters()), None)
         # Ranks with another number of values differ in the last entry, and can be compared for all that.
-        length = torch.tensor(len(own), device=device)
+        length = torch.tensor(len(own), device=self.device)
         dist.all_reduce(length, op=dist.ReduceOp.MAX, group=self.data_group)
-        low = torch.tensor([*own.values(), *[0] * (int(length) - len(own)), len(own)], device=device)
+        low = torch.tensor([*own.values(), *[0] * (int(length) - len(own)), len(own)], device=self.device)
         high = low.clone()
         dist.all_reduce(low, op=dist.ReduceOp.MIN, group=self.data_group)
         dist.all_reduce(high, op=dist.ReduceOp.MAX, group=self.data_group)

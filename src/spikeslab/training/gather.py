@@ -13,7 +13,7 @@ from torch import Tensor
 from torch import distributed as dist
 
 from spikeslab.posterior import Posterior
-from spikeslab.posterior.samples import MemorySamples, named_tensors
+from spikeslab.posterior.samples import MemorySamples
 from spikeslab.training.distributed import Ranks
 
 
@@ -34,11 +34,12 @@ def gather_chains(posterior: Posterior, ranks: Ranks) -> list[Posterior] | None:
     """
     if not ranks.is_writer:
         return None
-    device = next((tensor.device for _, tensor in named_tensors(posterior.model)), torch.device("cpu"))
     if ranks.chain != 0:
-        _send_posterior(posterior, ranks.writer(0), device)
+        _send_posterior(posterior, ranks.writer(0), ranks.device)
         return None
-    received = [_receive_posterior(posterior, chain, ranks.writer(chain), device) for chain in range(1, ranks.chains)]
+    received = [
+        _receive_posterior(posterior, chain, ranks.writer(chain), ranks.device) for chain in range(1, ranks.chains)
+    ]
     return [posterior, *received]
 
 

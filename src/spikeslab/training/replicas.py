@@ -81,7 +81,7 @@ class RankReplicas(Replicas):
         self.own = {ranks.chain: samplers[0]}
         self.count = ranks.chains
         self._ranks = ranks
-        self._device = _params(samplers[0])[0].device
+        self._device = ranks.device
         seeds = self._all(torch.tensor([_signed(samplers[0].noise.seed)], device=self._device))
         if len({int(seed) for seed in seeds}) < self.count:
             raise ValueError("samplers must have different seeds, but two chains have the same: use ranks.seed(base).")
@@ -121,8 +121,8 @@ class RankReplicas(Replicas):
             return
         partner = (replica + step) * self._ranks.data_size + self._ranks.data_rank
         params = _params(sampler)
-        arriving = [torch.empty_like(param, memory_format=torch.contiguous_format) for param in params]
-        leaving = [param.detach().contiguous() for param in params]
+        leaving = [param.detach().contiguous().to(self._device) for param in params]
+        arriving = [torch.empty_like(tensor) for tensor in leaving]
         requests = dist.batch_isend_irecv(
             [dist.P2POp(dist.isend, tensor, partner) for tensor in leaving]
             + [dist.P2POp(dist.irecv, tensor, partner) for tensor in arriving]
