@@ -165,9 +165,9 @@ def test_the_same_seed_gives_the_same_files(data, tmp_path):
 
 def test_fdr():
     pip = np.array([0.3, 0.99, 0.9, 0.0])
-    assert Rule(None, fdr=0.1).apply(pip).tolist() == [False, True, True, False]
-    assert Rule(None, fdr=0.3).apply(pip).tolist() == [True, True, True, False]
-    assert Rule(None, fdr=0.001).apply(pip).tolist() == [False] * 4
+    assert Rule(fdr=0.1).apply(pip).tolist() == [False, True, True, False]
+    assert Rule(fdr=0.3).apply(pip).tolist() == [True, True, True, False]
+    assert Rule(fdr=0.001).apply(pip).tolist() == [False] * 4
 
 
 def test_out_keeps_foreign_files_and_replaces_its_own(data, tmp_path, capsys):

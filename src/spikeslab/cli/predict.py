@@ -11,6 +11,7 @@ from spikeslab.cli.errors import InputError
 from spikeslab.cli.options import bad_input
 from spikeslab.cli.output import plain_console
 from spikeslab.errors import check_number, quoted
+from spikeslab.files import write_atomically
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -58,7 +59,7 @@ def predict(
     frame = _predictions(estimator, X, level)
     try:
         out.parent.mkdir(parents=True, exist_ok=True)
-        frame.to_csv(out, index=False)
+        write_atomically(out, frame.to_csv(index=False).encode())
     except OSError as error:
         raise InputError(f"--out must be a file that can be written, but {out}: {error.strerror}.") from error
     console.print(f"Predicted {len(frame):,} rows: {out}", soft_wrap=True)

@@ -13,6 +13,7 @@ from spikeslab.cli.errors import InputError
 from spikeslab.cli.options import bad_input, check_folder, check_option
 from spikeslab.cli.output import plain_console
 from spikeslab.errors import check_choice, check_number, counted
+from spikeslab.files import write_atomically
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -90,7 +91,7 @@ def select(
     check_option("--seed", seed, minimum=0)
     if iterations is not None:
         check_option("--iterations", iterations, minimum=10)
-    rule = Rule(0.5 if threshold is None else threshold) if fdr is None else Rule(None, fdr)
+    rule = Rule(0.5 if threshold is None else threshold, fdr)
     console = plain_console()
     with bad_input():
         table = read_table(data)
@@ -210,10 +211,9 @@ def _finish(
     }
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        selection.coefficients.to_csv(folder / FILES[0], index=False)
-        (folder / FILES[1]).write_bytes(inclusion)
-        (folder / FILES[2]).write_bytes(traces)
-        (folder / FILES[3]).write_text(page, encoding="utf-8")
+        coefficients = selection.coefficients.to_csv(index=False).encode()
+        for name, content in zip(FILES, (coefficients, inclusion, traces, page.encode()), strict=False):
+            write_atomically(folder / name, content)
         save_model(estimator, folder, metadata)
     except OSError as error:
         raise InputError(f"--out must be a folder that can be written to, but {folder}: {error.strerror}.") from error

@@ -14,6 +14,7 @@ from scipy.sparse.csgraph import connected_components
 from spikeslab.errors import counted
 from spikeslab.report.tables import Column, Table
 from spikeslab.sklearn import SpikeSlabClassifier
+from spikeslab.sklearn.support import select_variables
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -35,22 +36,12 @@ FIT_ROWS = 5000
 class Rule:
     """How variables are selected: by a threshold of their probability, or by an expected false discovery rate."""
 
-    threshold: float | None = 0.5
+    threshold: float = 0.5
     fdr: float | None = None
 
     def apply(self, pip: Floats) -> NDArray[np.bool_]:
-        """Which variables are selected.
-
-        >>> Rule(None, fdr=0.1).apply(np.array([0.95, 0.2, 0.9]))
-        array([ True, False,  True])
-        """
-        if self.fdr is None:
-            return pip > (0.5 if self.threshold is None else self.threshold)
-        order = np.argsort(-pip, kind="stable")
-        share = np.cumsum(1.0 - pip[order]) / np.arange(1, order.size + 1)
-        mask = np.zeros(order.size, dtype=bool)
-        mask[order[: int(np.searchsorted(share, self.fdr, side="right"))]] = True
-        return mask
+        """Which variables are selected."""
+        return select_variables(pip, self.threshold, self.fdr)
 
     def __str__(self) -> str:
         if self.fdr is None:

@@ -22,6 +22,7 @@ from spikeslab.sklearn._progress import progress
 from spikeslab.sklearn._scaling import standardise
 from spikeslab.sklearn._sgld import SGLDChain
 from spikeslab.sklearn._sgld_settings import SGLDSettings
+from spikeslab.sklearn.support import select_variables
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -211,14 +212,9 @@ class SpikeSlabBase(BaseEstimator):  # type: ignore[misc]
             A mask of shape (n_features,), or the indices of the selected variables.
         """
         check_is_fitted(self)
-        if fdr is None:
-            mask = self.pip_ > threshold
-        else:
+        if fdr is not None:
             check_number("fdr", fdr, "(0, 1)")
-            order = np.argsort(-self.pip_, kind="stable")
-            share = np.cumsum(1.0 - self.pip_[order]) / np.arange(1, order.size + 1)
-            mask = np.zeros(order.size, dtype=bool)
-            mask[order[: int(np.searchsorted(share, fdr, side="right"))]] = True
+        mask = select_variables(self.pip_, threshold, fdr)
         return np.flatnonzero(mask) if indices else mask
 
     def coef_interval(self, level: float = 0.95) -> Floats:

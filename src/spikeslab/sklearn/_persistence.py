@@ -21,6 +21,7 @@ from safetensors.numpy import load, save
 from scipy import sparse
 from sklearn.utils.validation import check_is_fitted
 
+from spikeslab.files import write_atomically
 from spikeslab.sklearn._posterior import Posterior
 from spikeslab.sklearn._sgld_settings import SGLDSettings
 from spikeslab.sklearn.classifier import SpikeSlabClassifier
@@ -88,7 +89,9 @@ def save_model(
     folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
     # The record comes last, because its checksum tells whether both files belong together.
-    return [_replace(folder / ARRAYS, content), _replace(folder / RECORD, f"{text}\n".encode())]
+    write_atomically(folder / ARRAYS, content)
+    write_atomically(folder / RECORD, f"{text}\n".encode())
+    return [folder / ARRAYS, folder / RECORD]
 
 
 def load_model(folder: str | os.PathLike[str]) -> Estimator:
@@ -242,10 +245,3 @@ def _posterior(arrays: Mapping[str, NDArray[Any]], n_features: int) -> Posterior
 def _check(holds: bool) -> None:
     if not holds:
         raise ValueError("The arrays do not fit together.")
-
-
-def _replace(path: Path, content: bytes) -> Path:
-    """Write a file whole or not at all."""
-    part = path.with_name(f"{path.name}.part")
-    part.write_bytes(content)
-    return part.replace(path)

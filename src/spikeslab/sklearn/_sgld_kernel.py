@@ -249,6 +249,8 @@ def sgld_steps(rows: Array, y: Array, state: State, rule: Rule, first: int, step
             linear += sums[1]
             quadratic += sums[2]
         if rule.family == GAUSSIAN:
+            # As the paper prints it: this chain repeats its table 1. The 2 that the density of sigma^2 adds, as in
+            # spikeslab.functional.mixture.sigma_regression, is 0.2 % of the sum there.
             r_a = rule.num_data + p + rule.nu
             r_c = scale * squares + quadratic + rule.nu * rule.lam
         else:
