@@ -68,6 +68,11 @@ def test_the_readme_shows_the_committed_results():
     assert script["readme"]() == (ROOT / "README.md").read_text(encoding="utf-8"), "run python docs/make_readme.py"
 
 
+def test_the_page_of_public_names_is_that_of_the_code():
+    script = runpy.run_path(str(ROOT / "docs" / "make_api.py"))
+    assert script["page"]() == (ROOT / "docs" / "api.md").read_text(encoding="utf-8"), "run python docs/make_api.py"
+
+
 def test_the_page_on_selection_shows_the_committed_results():
     script = runpy.run_path(str(ROOT / "docs" / "make_select.py"))
     text = (ROOT / "docs" / "select.md").read_text(encoding="utf-8")

@@ -7,9 +7,12 @@ import sys
 EXTRAS = {
     "typer": "cli",
     "rich": "cli",
+    "pooch": "cli",
     "matplotlib": "report",
     "jinja2": "report",
+    "torchmetrics": "report",
     "sklearn": "sklearn",
+    "scipy": "sklearn",
     "numba": "sklearn",
     "pandas": "sklearn",
 }
