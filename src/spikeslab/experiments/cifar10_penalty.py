@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from spikeslab.priors import L1, L2, Prior, SpikeSlab
+from spikeslab.priors import Prior
 from spikeslab.selection import select_weights
 from spikeslab.training import Callback, Training
 
@@ -22,22 +22,7 @@ def effective_penalty(prior: Prior | None, num_data: int, weight_decay: float) -
     >>> effective_penalty(None, 50_000, 5e-4)
     (0.0, 0.0005)
     """
-    if prior is None:
-        return 0.0, weight_decay
-    if isinstance(prior, L1):
-        return prior.strength, 0.0
-    if isinstance(prior, L2):
-        return 0.0, prior.strength
-    if not isinstance(prior, SpikeSlab):
-        return float("nan"), float("nan")
-    found = prior.diagnostics(num_data)
-    alive = {name: int(weight.count_nonzero()) for name, weight in prior.weights.items()}
-    total = max(1, sum(alive.values()))
-    l1, l2 = (
-        sum(alive[name] * value for name, value in layers.items()) / total
-        for layers in (found.effective_l1, found.effective_l2)
-    )
-    return l1, l2
+    return (0.0, weight_decay) if prior is None else prior.effective_penalty(num_data)
 
 
 class Penalty(Callback):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from typing import Any, NamedTuple
@@ -98,6 +99,17 @@ class Prior(ABC):
     @abstractmethod
     def penalty(self, num_data: int = 1) -> float:
         """What the prior adds to the mean loss, up to a constant: its gradient is that of :meth:`add_gradient_`."""
+
+    def effective_penalty(self, num_data: int) -> tuple[float, float]:
+        """Mean weights of ``|w|`` and of ``w**2 / 2`` in the mean loss, over the weights that are not zero.
+
+        NaN where the prior is not of that kind.
+        """
+        return math.nan, math.nan
+
+    def latents(self) -> dict[str, Any]:
+        """What it has learnt so far, for a line of the log, in JSON's types."""
+        return {}
 
     def check_ready(self) -> None:  # noqa: B027 - a prior without data-dependent state has nothing to check
         """Raise if :meth:`update` cannot run, before anything has moved."""

@@ -51,6 +51,11 @@ class FixedPenalty(Prior):
         b, j = elastic_net_sums(self._betas(), None, *self._terms())
         return b + 0.5 * j
 
+    def effective_penalty(self, num_data: int) -> tuple[float, float]:
+        """The strength, which is the same for all weights."""
+        l1, l2 = self._terms()
+        return l1.base, l2.base
+
 
 class L1(FixedPenalty):
     """Laplace prior: adds ``strength * sum(|w|)`` to the mean loss.

@@ -201,6 +201,21 @@ class SpikeSlab(Prior):
             inverted=self.inverted,
         )
 
+    def effective_penalty(self, num_data: int) -> tuple[float, float]:
+        """That of the layers, by their numbers of weights that are not zero."""
+        found = self.diagnostics(num_data)
+        alive = {name: int(weight.count_nonzero()) for name, weight in self.weights.items()}
+        total = max(1, sum(alive.values()))
+        l1, l2 = (
+            sum(alive[name] * value for name, value in layers.items()) / total
+            for layers in (found.effective_l1, found.effective_l2)
+        )
+        return l1, l2
+
+    def latents(self) -> dict[str, Any]:
+        """Sigma, the delta of each layer, and how far stochastic approximation has come."""
+        return {"sigma": self.sigma, "delta": self.delta, "omega_sum": self._omega_sum}
+
     def check_ready(self) -> None:
         """Raise if sigma needs residuals and there are none."""
         if self.adapt.learns:

@@ -107,6 +107,11 @@ class StackedSpikeSlab(Prior):
         """The sum of :meth:`penalties`, as the loss of stacked chains is the sum of theirs."""
         return float(self.penalties(num_data).sum())
 
+    def latents(self) -> dict[str, Any]:
+        """Means over the chains of sigma and of the delta of each layer."""
+        deltas = {name: float(delta.mean()) for name, delta in self.delta.items()}
+        return {"sigma": float(self.sigma.mean()), "delta": deltas}
+
     def check_ready(self) -> None:
         """Raise if sigma needs residuals and there are none."""
         self._each.check_ready()

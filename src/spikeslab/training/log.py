@@ -9,8 +9,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from spikeslab.files import write_atomically
-from spikeslab.priors.spike_slab import SpikeSlab
-from spikeslab.priors.stacked import StackedSpikeSlab
 from spikeslab.training.callbacks import Callback, Every
 
 if TYPE_CHECKING:
@@ -81,12 +79,7 @@ def describe(run: Training) -> dict[str, Any]:
         "temperature": float(group.get("temperature", 0.0)),
     }
     prior = getattr(run.sampler, "prior", None)
-    if isinstance(prior, SpikeSlab):
-        found = prior.diagnostics(int(group["num_data"]))
-        record |= {"sigma": found.sigma, "delta": found.delta, "omega_sum": found.omega_sum}
-    elif isinstance(prior, StackedSpikeSlab):
-        deltas = {name: float(delta.mean()) for name, delta in prior.delta.items()}
-        record |= {"sigma": float(prior.sigma.mean()), "delta": deltas}
+    record |= {} if prior is None else prior.latents()
     for callback in run.callbacks:
         record |= callback.metrics()
     return record
