@@ -588,6 +588,10 @@ def test_figures_show_every_row_and_the_papers_points() -> None:
     axes = sparsity_figure(group_rows(FOUND, "test")).axes[0]
     crosses = [list(line.get_ydata()) for line in axes.lines if line.get_marker() == "x"]
     assert sorted(value for line in crosses for value in line) == [91.68, 93.09]
+    short = (Path("e"), result("a-sghmc-sa", 0.5, 0, 0.94, 0.942) | {"epochs": 10})
+    figure = sparsity_figure(group_rows([*FOUND, short], "test"))
+    assert [round(y, 2) for y in figure.axes[0].lines[0].get_ydata()] == [94.0, 91.3]
+    assert figure.legends[0].get_texts()[0].get_text() == "A-SGHMC-SA, sound, 10 or 30 epochs"
     records = [
         {"epoch": 1, "loss": 1.0, "lr": 0.1, "sparsity": 0.3, "effective_l2": 0.01, "effective_l1": 0.0, "norm": 9.0},
         {"epoch": 2, "loss": 0.5, "lr": 0.05, "sparsity": 0.9, "effective_l2": 0.02, "effective_l1": 0.0, "norm": 3.0},

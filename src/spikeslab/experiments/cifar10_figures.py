@@ -53,17 +53,16 @@ def sparsity_figure(rows: Sequence[Row]) -> Figure:
     Sparsities stand at equal distances, since what matters happens at the high ones.
     """
     places = {sparsity: place for place, sparsity in enumerate(sorted({row.sparsity for row in rows}))}
-    series: dict[tuple[str, str, int], list[Row]] = {}
+    series: dict[tuple[str, str], list[Row]] = {}
     for row in rows:
-        series.setdefault((row.method, row.label, row.epochs), []).append(row)
+        series.setdefault((row.method, row.label), []).append(row)
     with style():
         figure = Figure(figsize=(WIDTH, 3.4), layout="constrained")
         axes = figure.subplots()
         handles = []
-        for (method, label, epochs), members in series.items():
-            keys = [key[:2] for key in series]
-            colour, line = _colour(method), _line(method, label, keys)
-            marker = MARKERS[_place(method, label, keys) % len(MARKERS)]
+        for (method, label), members in series.items():
+            colour, line = _colour(method), _line(method, label, list(series))
+            marker = MARKERS[_place(method, label, list(series)) % len(MARKERS)]
             x = [places[row.sparsity] + _shift(row, rows) for row in members]
             singles, averages = ([row.percent(kind) for row in members] for kind in (SINGLE, AVERAGE))
             axes.plot(x, [each.mean for each in singles], line, color=colour, marker=marker, markersize=5)
@@ -77,6 +76,7 @@ def sparsity_figure(rows: Sequence[Row]) -> Figure:
                 markersize=7,
                 markeredgewidth=1.8,
             )
+            epochs = " or ".join(f"{count}" for count in sorted({row.epochs for row in members}))
             name = f"{title(method)}, {label}, {epochs} epochs"
             handles.append(Line2D([], [], color=colour, linestyle=line, marker=marker, markersize=5, label=name))
         dense = max(row.percent("dense").mean for row in rows)
