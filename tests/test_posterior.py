@@ -368,6 +368,19 @@ def test_a_regression_keeps_its_sigmas_and_its_link_through_a_file(tmp_path) -> 
     assert float(ours.aleatoric[0, 0]) == pytest.approx(0.49)
 
 
+@pytest.mark.parametrize("samples", [1, 3])
+@pytest.mark.parametrize("model", [nn.Linear(3, 1), nn.Sequential(nn.Linear(3, 1), nn.Flatten(0))])
+def test_one_output_has_no_softmax(model: nn.Module, samples: int) -> None:
+    posterior, x = filled(model, samples), torch.randn(5, 3)
+    message = (
+        "link must be given where the model has one output, such as torch.sigmoid for a logit, or likelihood for a "
+        f"regression, but got neither, and outputs of shape {tuple(model(x).shape)}."
+    )
+    with pytest.raises(ValueError, match=f"^{re.escape(message)}$"):
+        posterior.predict(x)
+    assert filled(model, samples, link=torch.sigmoid).predict(x).shape == model(x).shape
+
+
 @pytest.mark.parametrize("name", ["identity", "probabilities"])
 def test_the_link_is_kept_through_a_file(name: str, tmp_path) -> None:
     posterior = filled(network(), 3, link=getattr(prediction, name))

@@ -53,6 +53,8 @@ def test_without_a_command_the_help_is_shown_and_no_error(
     [
         (("demo", "--steps", "0"), "--steps must be an integer >= 1, but got 0."),
         (("demo", "--seed", "-1"), "--seed must be an integer >= 0, but got -1."),
+        (("demo", "--seed", f"{2**63}"), f"--seed must be an integer below 2**63, but got {2**63}."),
+        (("reproduce", "linear", "--seed", f"{2**63}"), f"--seed must be an integer below 2**63, but got {2**63}."),
     ],
 )
 def test_bad_options_are_one_sentence(

@@ -336,6 +336,25 @@ def test_a_buffer_may_hold_infinities_as_a_mask_of_attention_does() -> None:
         check_finite(result.model, result.posterior, {"mask"})
 
 
+def test_settings_of_another_kind_and_lazy_layers_are_refused() -> None:
+    message = r"^settings must be a spikeslab\.compression\.Settings or None, but got \{'lr': 0\.1\}\.$"
+    with pytest.raises(TypeError, match=message):
+        small(settings={"lr": 0.1})
+    lazy = nn.Sequential(nn.Linear(4, 16), nn.LazyLinear(16), nn.Linear(16, 2))
+    message = r"^model must have been given a batch, so that '1\.weight', '1\.bias' has a shape, but it has none\.$"
+    with pytest.raises(ValueError, match=message):
+        small(lazy)
+
+
+def test_one_logit_with_a_loss_of_its_own_is_judged_by_that_loss() -> None:
+    def loss(model: nn.Module, batch: tuple[Tensor, Tensor]) -> Tensor:
+        return F.binary_cross_entropy_with_logits(model(batch[0])[:, 0], batch[1].float())
+
+    model = nn.Sequential(nn.Linear(4, 16), nn.ReLU(), nn.Linear(16, 16), nn.ReLU(), nn.Linear(16, 1))
+    result = small(model, val_loader=[data(5)], loss=loss)
+    assert list(result.evaluation["sparse"]) == ["loss"]
+
+
 @pytest.mark.parametrize("wrap", [torch.compile, nn.DataParallel])
 def test_wrappers_are_taken_off(wrap: Callable[[nn.Module], nn.Module]) -> None:
     plain, wrapped = small(), small(wrap(network()))

@@ -10,7 +10,7 @@ import typer
 from rich.console import Console
 
 from spikeslab.cli.errors import InputError
-from spikeslab.cli.options import CORES, bad_input, check_choices, check_folder, check_option
+from spikeslab.cli.options import CORES, bad_input, check_choices, check_folder, check_option, check_seed
 from spikeslab.cli.output import print_result, progress_bars
 from spikeslab.errors import check_choice
 
@@ -65,7 +65,7 @@ def adversarial(
 
     check_folder(out)
     check_option("--epochs", epochs, minimum=1)
-    check_option("--seed", seed, minimum=0)
+    check_seed(seed)
     check_option("--images", images, minimum=1)
     check_option("--workers", workers, minimum=1)
     if samples is not None:

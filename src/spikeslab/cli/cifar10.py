@@ -12,7 +12,7 @@ import typer
 from rich.console import Console
 
 from spikeslab.cli.errors import InputError
-from spikeslab.cli.options import bad_input, check_file, check_folder, check_option
+from spikeslab.cli.options import bad_input, check_file, check_folder, check_option, check_seed
 from spikeslab.cli.output import print_result
 from spikeslab.cli.running import running
 from spikeslab.errors import NonFiniteError, check_choice, quoted
@@ -138,7 +138,8 @@ def cifar10(
 
     check_folder(out)
     _check_tables(out)
-    _check_counts({"--pretrain-epochs": pretrain_epochs, "--seeds": seeds}, {"--seed": seed, "--held-out": held_out})
+    _check_counts({"--pretrain-epochs": pretrain_epochs, "--seeds": seeds}, {"--held-out": held_out})
+    check_seed(seed)
     _check_counts({"--epochs": epochs, "--batch-size": batch_size, "--threads": threads}, {})
     if (dense is not None) == pretrain:
         raise InputError(

@@ -9,7 +9,7 @@ import typer
 from rich.console import Console
 
 from spikeslab.cli.errors import InputError
-from spikeslab.cli.options import check_folder, check_option
+from spikeslab.cli.options import check_folder, check_option, check_seed
 from spikeslab.cli.output import print_result, progress_bars
 
 
@@ -32,7 +32,7 @@ def demo(
     from spikeslab.experiments.demo import run_demo, stages
 
     check_folder(out)
-    check_option("--seed", seed, minimum=0)
+    check_seed(seed)
     check_option("--steps", steps, minimum=1)
     console = Console(highlight=False)
     with progress_bars(console, stages(steps)) as progress:

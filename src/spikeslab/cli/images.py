@@ -9,7 +9,7 @@ import typer
 from rich.console import Console
 
 from spikeslab.cli.errors import InputError
-from spikeslab.cli.options import bad_input, check_choices, check_folder, check_option
+from spikeslab.cli.options import bad_input, check_choices, check_folder, check_option, check_seed
 from spikeslab.cli.output import print_result
 
 Out = Annotated[
@@ -118,7 +118,7 @@ def _reproduce(
     out = out or Path("out") / dataset
     check_folder(out)
     check_option("--epochs", epochs, minimum=1)
-    check_option("--seed", seed, minimum=0)
+    check_seed(seed)
     check_option("--seeds", seeds, minimum=1)
     check_option("--held-out", held_out, minimum=0)
     with bad_input():

@@ -64,6 +64,13 @@ def check_option(option: str, value: int, minimum: int) -> None:
         check_count(option, value, minimum)
 
 
+def check_seed(seed: int) -> None:
+    """Raise if ``--seed`` is none that torch and NumPy both take."""
+    check_option("--seed", seed, minimum=0)
+    if seed >= 1 << 63:
+        raise InputError(f"--seed must be an integer below 2**63, but got {seed}.")
+
+
 def check_choices(option: str, value: str, choices: Collection[str]) -> tuple[str, ...]:
     """Return the parts of a list with commas if each is one of ``choices``; what is named twice counts once."""
     return tuple(dict.fromkeys(check_choice(option, part.strip(), choices) for part in value.split(",")))

@@ -13,7 +13,7 @@ from spikeslab.cli.adversarial import adversarial
 from spikeslab.cli.cifar10 import cifar10
 from spikeslab.cli.errors import InputError
 from spikeslab.cli.images import fashion, mnist
-from spikeslab.cli.options import CORES, bad_input, check_choices, check_folder, check_option
+from spikeslab.cli.options import CORES, bad_input, check_choices, check_folder, check_option, check_seed
 from spikeslab.cli.output import print_result, progress_bars
 from spikeslab.errors import check_choice
 
@@ -67,7 +67,7 @@ def theory(
     from spikeslab.report.tables import Run
 
     check_folder(out)
-    check_option("--seed", seed, minimum=0)
+    check_seed(seed)
     check_option("--chains", chains, minimum=100)
     check_option("--steps", steps, minimum=100)
     chains -= chains % 10  # the error of a slope comes from ten batches of chains
@@ -169,7 +169,7 @@ def uci(
     from spikeslab.experiments.uci_study import TITLES, Plan, check_data, run_uci
 
     check_folder(out)
-    check_option("--seed", seed, minimum=0)
+    check_seed(seed)
     check_option("--workers", workers, minimum=1)
     if epochs is not None:
         check_option("--epochs", epochs, minimum=2)
@@ -209,7 +209,7 @@ def _run_study(study: Study, out: Path, plan: Plan) -> None:
     from spikeslab.experiments.study_report import write_study
 
     check_folder(out)
-    check_option("--seed", plan.seed, minimum=0)
+    check_seed(plan.seed)
     check_option("--seeds", plan.seeds, minimum=1)
     check_option("--sgld-seeds", plan.sgld_seeds, minimum=1)
     check_option("--steps", plan.steps, minimum=1000)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from spikeslab.cli.errors import InputError
-from spikeslab.cli.options import bad_input, check_folder, check_option
+from spikeslab.cli.options import bad_input, check_folder, check_option, check_seed
 from spikeslab.cli.output import plain_console
 from spikeslab.errors import check_choice, check_number, counted
 from spikeslab.files import write_atomically
@@ -88,7 +88,7 @@ def select(
             check_number("--fdr", fdr, "(0, 1)")
         if fdr is not None and threshold is not None:
             raise ValueError(f"--threshold and --fdr are two ways to select, but got both: {threshold:g} and {fdr:g}.")
-    check_option("--seed", seed, minimum=0)
+    check_seed(seed)
     if iterations is not None:
         check_option("--iterations", iterations, minimum=10)
     rule = Rule(0.5 if threshold is None else threshold, fdr)

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from torch import nn
+from torch.nn.parameter import is_lazy
 
 from spikeslab.compression.distillation import taught
 from spikeslab.compression.evaluation import Evaluation
@@ -125,7 +126,7 @@ def compress(
         weights=weights,
         count=count,
         structure=structure,
-        settings=(settings or Settings()).changed(lr=lr, temperature=temperature, samples=samples),
+        settings=_checked(settings).changed(lr=lr, temperature=temperature, samples=samples),
         num_data=num_data,
         seed=seed,
         folder=folder,
@@ -193,7 +194,7 @@ class Compression:
         self.count = check_choice("count", count, COUNTS)
         self.epochs = check_count("epochs", epochs)
         self.seed = check_count("seed", seed, minimum=0)
-        self.settings = settings or Settings()
+        self.settings = _checked(settings)
         self.structure = check_choice("structure", structure, STRUCTURES)
         if self.structure == CHANNELS and self.method in WEIGHTS_ONLY:
             raise ValueError(
@@ -349,6 +350,12 @@ class Compression:
         }
 
 
+def _checked(settings: Settings | None) -> Settings:
+    if settings is not None and not isinstance(settings, Settings):
+        raise TypeError(f"settings must be a spikeslab.compression.Settings or None, but got {settings!r}.")
+    return settings or Settings()
+
+
 def _copied(model: nn.Module) -> nn.Module:
     try:
         return copy.deepcopy(model)
@@ -362,6 +369,9 @@ def _copied(model: nn.Module) -> nn.Module:
 
 def _check_finite(model: nn.Module) -> None:
     """Raise if training has nothing to start from; a buffer may hold infinities, as masks of attention do."""
+    lazy = [name for name, parameter in model.named_parameters() if is_lazy(parameter)]
+    if lazy:
+        raise ValueError(f"model must have been given a batch, so that {quoted(lazy)} has a shape, but it has none.")
     wrong = [name for name, parameter in model.named_parameters() if not bool(parameter.isfinite().all())]
     wrong += [name for name, buffer in model.named_buffers() if bool(buffer.isnan().any())]
     if wrong:

@@ -146,7 +146,13 @@ def _gives_logits(model: nn.Module, batch: Any) -> bool:
             output = model(x)
     except Exception:  # whatever it is: the loss will then be all that is known of such a model
         return False
-    return isinstance(output, Tensor) and output.ndim == y.ndim + 1 and output.shape[:1] == y.shape[:1]
+    # One output for each label is a logit of a loss of its own, such as the binary cross-entropy.
+    return (
+        isinstance(output, Tensor)
+        and output.ndim == y.ndim + 1
+        and output.shape[:1] == y.shape[:1]
+        and output.shape[1] > 1
+    )
 
 
 def _describe(batch: Any) -> str:

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from spikeslab.errors import check_count
 from spikeslab.posterior.batched import BatchedForward
 from spikeslab.posterior.modes import predicting
-from spikeslab.posterior.prediction import identity, probabilities
+from spikeslab.posterior.prediction import check_classes, identity, probabilities
 from spikeslab.posterior.samples import Tensors
 
 
@@ -79,7 +79,10 @@ class Passes:
         """The link of every sample, (samples, batch, ...); vmap takes longer than the links that are known."""
         if self.link is identity:
             return outputs
-        return outputs.softmax(dim=2) if self.link is probabilities else torch.vmap(self.link)(outputs)
+        if self.link is probabilities:
+            check_classes(outputs.shape[1:])
+            return outputs.softmax(dim=2)
+        return torch.vmap(self.link)(outputs)
 
 
 def _batches(inputs: tuple[Any, ...], size: int | None) -> Iterator[tuple[Any, ...]]:

@@ -84,5 +84,19 @@ def identity(outputs: Tensor) -> Tensor:
 
 
 def probabilities(outputs: Tensor) -> Tensor:
-    """Softmax over dimension 1, the classes of ``F.cross_entropy``; right for logits and for log-probabilities."""
+    """Softmax over dimension 1, the classes of ``F.cross_entropy``; right for logits and for log-probabilities.
+
+    Raises:
+        ValueError: If there is one output for each row, of which a softmax would be 1 whatever it is.
+    """
+    check_classes(outputs.shape)
     return outputs.softmax(dim=1)
+
+
+def check_classes(shape: torch.Size) -> None:
+    """Raise unless outputs of this shape have classes in dimension 1."""
+    if len(shape) < 2 or shape[1] < 2:
+        raise ValueError(
+            "link must be given where the model has one output, such as torch.sigmoid for a logit, or likelihood for a "
+            f"regression, but got neither, and outputs of shape {tuple(shape)}."
+        )

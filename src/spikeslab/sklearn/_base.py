@@ -212,6 +212,7 @@ class SpikeSlabBase(BaseEstimator):  # type: ignore[misc]
             A mask of shape (n_features,), or the indices of the selected variables.
         """
         check_is_fitted(self)
+        check_number("threshold", threshold, "[0, 1]")
         if fdr is not None:
             check_number("fdr", fdr, "(0, 1)")
         mask = select_variables(self.pip_, threshold, fdr)
