@@ -67,7 +67,7 @@ def check_choice(name: str, value: object, choices: Collection[str]) -> str:
     ValueError: scope must be one of 'layer', 'global', but got 'row'.
     """
     if not isinstance(value, str) or value not in choices:
-        raise ValueError(f"{name} must be one of {quoted(choices)}, but got {value!r}.")
+        raise ValueError(f"{name} must be one of {quoted(choices, len(choices))}, but got {value!r}.")
     return value
 
 

@@ -85,6 +85,34 @@ def test_out_must_not_be_or_lie_in_a_file(
     assert file.read_text() == "mine"
 
 
+@pytest.mark.parametrize(
+    ("command", "name", "what"),
+    [
+        ("demo", "digits.md", "a table"),
+        ("demo", "linear.png", "a figure"),
+        ("reproduce theory", "theorem1.json", "a table"),
+        ("reproduce linear", "methods.md", "a table"),
+        ("reproduce logistic", "latents.png", "a figure"),
+        ("reproduce uci", "table.md", "a table"),
+        ("reproduce adversarial", "figure2.png", "a figure"),
+    ],
+)
+def test_files_of_others_are_not_replaced(
+    command: str,
+    name: str,
+    what: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    file = tmp_path / name
+    file.write_text("my own notes")
+    assert run(monkeypatch, *command.split(), "--out", str(tmp_path)) == 2
+    expected = f"Error: --out must be a new file or one with {what}, but {file} holds something else.\n"
+    assert capsys.readouterr().err == expected
+    assert [(path.name, path.read_text()) for path in tmp_path.iterdir()] == [(name, "my own notes")]
+
+
 def test_a_folder_that_cannot_be_written_to(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

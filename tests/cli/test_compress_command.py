@@ -6,12 +6,14 @@ import json
 import signal
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
 from spikeslab.cli.app import run
+from spikeslab.cli.compress import _check_new
 from spikeslab.training.folder import RunFolder
 
 RECIPE = """
@@ -66,7 +68,7 @@ def test_the_template_runs_as_it_is(tmp_path, monkeypatch, capsys):
     out = capsys.readouterr().out
     for word in ("dense", "sparse", "average", "val acc. %", "test NLL", "50.00% of the whole network is zero"):
         assert word in " ".join(out.split())
-    assert out.endswith("Next:\n  spikeslab sparsity out/mine\n  spikeslab doctor out/mine\n")
+    assert out.endswith("Next:\n  spikeslab sparsity out/mine --recipe mine.py\n  spikeslab doctor out/mine\n")
     folder = tmp_path / "out" / "mine"
     for name in (
         "model.safetensors",
@@ -351,7 +353,7 @@ def test_a_bad_recipe_is_one_sentence(text, message, folder, capsys):
         (["--floor", "200"], "--sparsity must be at most 0.145078, since 1 layer must keep 200 weights in all, but "
          "got 0.5, which is 193 zeros of 386."),
         (["--set", "lr=0.1"], "--set must not be used for lr, which has an option of its own: --lr."),
-        (["--floor", "1.5"], "--floor must be a number in (0, 1), but got 1.5."),
+        (["--floor", "1.5"], "--floor must be an integer >= 1 or a number in (0, 1), but got 1.5."),
         (["--scope", "row"], "--scope must be one of 'layer', 'global', 'erk', but got 'row'."),
         (["--structure", "channels", "--count", "layers"], "--count must not go with --structure channels, where "
          "--sparsity is the share of the channels, but got layers."),
@@ -370,7 +372,7 @@ def test_a_bad_recipe_is_one_sentence(text, message, folder, capsys):
         (["--set", "omega_sum=1,2"], "--set must give omega_sum one value, but got 2."),
         (["--num-data", "0"], "--num-data must be an integer >= 1, but got 0."),
         (["--method", "magic"], "--method must be one of 'a-sghmc-sa', 'sghmc-sa', 'a-sghmc-em', 'a-sghmc', "
-         "'marginal', 'prior-annealing', 'gmp', 'l1' and 3 more, but got 'magic'."),
+         "'marginal', 'prior-annealing', 'gmp', 'l1', 'l2', 'dpf', 'one-shot', but got 'magic'."),
         (["--weights", "conv*"], "--weights must be globs that each match a parameter, but 'conv*' matched none of "
          "'0.weight', '0.bias', '2.weight', '2.bias', '4.weight', '4.bias'."),
         (["--count", "all"], "--count must be one of 'network', 'layers', but got 'all'."),
@@ -418,3 +420,10 @@ def test_the_help_says_where_defaults_come_from(capsys):
     assert run(["compress", "--help"]) == 0
     text = " ".join(capsys.readouterr().out.replace("│", " ").split())
     assert text.count("if not given, that of the recipe's settings, or else") == 5
+
+
+def test_resuming_where_there_is_nothing_says_so(tmp_path: Path, capsys: Any) -> None:
+    _check_new(tmp_path / "typo", resume=True)
+    assert capsys.readouterr().err == f"There is no run in {tmp_path / 'typo'} yet: a new one begins.\n"
+    _check_new(tmp_path, resume=True)
+    assert capsys.readouterr().err == ""

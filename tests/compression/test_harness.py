@@ -404,7 +404,7 @@ def broken(name: str) -> nn.Module:
          "must keep 1 weight in all, but got 0.9999, which is 256 zeros of 256."),
         ({"epochs": 0}, ValueError, "epochs must be an integer >= 1, but got 0."),
         ({"method": "magic"}, ValueError, "method must be one of 'a-sghmc-sa', 'sghmc-sa', 'a-sghmc-em', 'a-sghmc', "
-         "'marginal', 'prior-annealing', 'gmp', 'l1' and 3 more, but got 'magic'."),
+         "'marginal', 'prior-annealing', 'gmp', 'l1', 'l2', 'dpf', 'one-shot', but got 'magic'."),
         ({"count": "all"}, ValueError, "count must be one of 'network', 'layers', but got 'all'."),
         ({"train": LONE}, TypeError, "train_loader must yield pairs (x, y) of tensors where no loss is given, but got "
          "a single tensor of shape (8, 4)."),
@@ -492,6 +492,7 @@ def test_a_loader_of_a_subset_has_as_many_rows_as_the_subset() -> None:
     subset = DataLoader(rows, batch_size=8, sampler=SubsetRandomSampler(range(40)))
     assert count_rows(subset, None) == 40
     assert count_rows(DataLoader(rows, batch_size=8, shuffle=True), None) == ROWS
+    assert count_rows(DataLoader(rows, batch_sampler=[[0, 1], [2, 3], [3, 0]]), None) == 4
 
 
 def test_the_loss_on_validation_data_is_a_mean_over_rows() -> None:

@@ -8,6 +8,7 @@ from torch import Tensor, nn
 
 from spikeslab.compression import latency
 from spikeslab.compression.latency import Latency, measure_latency
+from spikeslab.errors import SpikeSlabWarning
 
 
 class Slow(nn.Module):
@@ -57,3 +58,12 @@ def test_bad_settings() -> None:
         measure_latency({}, torch.zeros(1, 2), rounds=0)
     with pytest.raises(ValueError, match=r"^batches must be an integer >= 1, but got 0\.$"):
         measure_latency({"a": nn.Identity()}, torch.zeros(1, 2), batches=(0,))
+
+
+def test_a_process_that_hardly_had_a_processor_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = [0.0]
+    monkeypatch.setattr(latency.time, "perf_counter", lambda: clock[0])
+    monkeypatch.setattr(latency.time, "process_time", lambda: 0.1 * clock[0])
+    message = r"^Other programs had the processor for 90% of the time in which these were measured: measure again when"
+    with pytest.warns(SpikeSlabWarning, match=message):
+        measure_latency({"a": Slow(clock, 1.0, [])}, torch.zeros(3, 2), batches=(1,), rounds=1)

@@ -24,6 +24,7 @@ def demo(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, subprocess.Com
     out = tmp_path_factory.mktemp("demo")
     (out / "mine.txt").write_text("keep")
     (out / "linear.md").write_text("of an earlier demo")
+    (out / "linear.json").write_text('{\n  "title": "Linear regression"\n}')
     return out, spikeslab("demo", "--out", str(out), "--steps", "20", "--seed", "2")
 
 

@@ -88,9 +88,9 @@ def test_a_layer_at_its_floor_makes_the_others_pay() -> None:
 def test_floors_are_a_number_or_a_share() -> None:
     assert allocation.floors([70, 30, 3], 0.1) == [7, 3, 1]
     assert allocation.floors([70, 30, 3], 5) == [5, 5, 3]
-    with pytest.raises(ValueError, match=r"^floor must be an integer >= 1, but got 0\.$"):
+    with pytest.raises(ValueError, match=r"^floor must be an integer >= 1 or a number in \(0, 1\), but got 0\.$"):
         allocation.floors([70], 0)
-    with pytest.raises(ValueError, match=r"^floor must be a number in \(0, 1\), but got 1\.5\.$"):
+    with pytest.raises(ValueError, match=r"^floor must be an integer >= 1 or a number in \(0, 1\), but got 1\.5\.$"):
         allocation.floors([70], 1.5)
 
 

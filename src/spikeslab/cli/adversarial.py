@@ -10,7 +10,7 @@ import typer
 from rich.console import Console
 
 from spikeslab.cli.errors import InputError
-from spikeslab.cli.options import CORES, bad_input, check_choices, check_folder, check_option, check_seed
+from spikeslab.cli.options import CORES, bad_input, check_choices, check_option, check_results, check_seed
 from spikeslab.cli.output import print_result, progress_bars
 from spikeslab.errors import check_choice
 
@@ -57,13 +57,13 @@ def adversarial(
         check_runs,
         run_adversarial,
     )
-    from spikeslab.experiments.adversarial_figures import write_adversarial
+    from spikeslab.experiments.adversarial_figures import FIGURES, TABLES, write_adversarial
     from spikeslab.experiments.cells import SettingsError
     from spikeslab.experiments.image_recipes import RECIPES
     from spikeslab.experiments.image_runs import METHODS
     from spikeslab.training import CheckpointError
 
-    check_folder(out)
+    check_results(out, TABLES, FIGURES)
     check_option("--epochs", epochs, minimum=1)
     check_seed(seed)
     check_option("--images", images, minimum=1)

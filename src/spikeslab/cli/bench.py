@@ -16,8 +16,8 @@ from spikeslab.cli.options import (
     bad_input,
     check_choices,
     check_file,
-    check_folder,
     check_option,
+    check_results,
     check_seed,
     check_writable,
 )
@@ -29,7 +29,6 @@ if TYPE_CHECKING:
 
 ALL = "update,step,selection,chains,predict,scaling"
 MARK, WHAT = '{\n "benchmark": ', "results of a benchmark"
-TABLE_MARK, PNG_MARK = '{\n  "title": ', "PNG"
 LARGEST_SEED = 2**32 - 1
 
 
@@ -77,16 +76,9 @@ def bench(
         check_file("--json", json_file, MARK, WHAT)
         check_writable("--json", json_file.parent)
     if out is not None:
-        check_folder(out)
+        tables = [f"{table}-{suffix}" for name in names for table in SUITES[name].tables]
+        check_results(out, tables, [f"{name}-{suffix}" for name in names])
         check_writable("--out", out)
-        for name in names:
-            for table in SUITES[name].tables:
-                numbers = out / f"{table}-{suffix}.json"
-                check_file("--out", numbers, TABLE_MARK, "a table")
-                # A table is known by its numbers: anybody's Markdown begins with a title.
-                mark = "" if numbers.exists() else None
-                check_file("--out", numbers.with_suffix(".md"), mark, "a table")
-            check_file("--out", out / f"{name}-{suffix}.png", PNG_MARK, "a figure")
     rounds = {name: repeats or (QUICK_REPEATS if quick else SUITES[name].repeats) for name in names}
     plans = {name: Plan(rounds[name], threads, seed, quick) for name in names}
     stages = {name: SUITES[name].blocks(plan) * plan.repeats for name, plan in plans.items()}

@@ -172,7 +172,7 @@ def cifar10(
         try:
             data = load_cifar10(data_dir)
         except DataError as error:
-            raise InputError(str(error)) from error
+            raise InputError(str(error).replace("data_dir", "--data-dir", 1)) from error
         if held_out >= len(data.y_train):
             raise InputError(
                 f"--held-out must leave images to train on: fewer than {len(data.y_train)}, but got {held_out}."

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib.resources import files
@@ -37,6 +38,7 @@ NAMES = {
 WORDS = {
     "count='layers'": "--count layers",
     "where weights is None": "where --weights is not given",
+    "where train_loader has": "where train_data() has",
     "target was": "--sparsity was",
     "or weights must name the layers, as in {'conv1.weight': 'bn1'},": (
         "or be compressed in Python, where weights can name its layers,"
@@ -201,6 +203,8 @@ def compress(
 
 def _check_new(folder: Path, resume: bool) -> None:
     if resume:
+        if not folder.exists():
+            print(f"There is no run in {folder} yet: a new one begins.", file=sys.stderr)
         return
     if (folder / "run.json").exists():
         raise InputError(
@@ -324,4 +328,5 @@ def _finish(recipe: Recipe, result: Compressed, folder: Path, command: str, seed
     console = plain_console()
     print_result(console, [table], paths)
     place = shlex.quote(str(folder))
-    console.print(f"Next:\n  spikeslab sparsity {place}\n  spikeslab doctor {place}", soft_wrap=True)
+    origin = shlex.quote(str(recipe.path))  # the copy in the folder may lack what it imports
+    console.print(f"Next:\n  spikeslab sparsity {place} --recipe {origin}\n  spikeslab doctor {place}", soft_wrap=True)

@@ -9,7 +9,7 @@ import typer
 from rich.console import Console
 
 from spikeslab.cli.errors import InputError
-from spikeslab.cli.options import check_folder, check_option, check_seed
+from spikeslab.cli.options import check_option, check_results, check_seed
 from spikeslab.cli.output import print_result, progress_bars
 
 
@@ -29,9 +29,9 @@ def demo(
     Examples: `spikeslab demo` runs it all, `spikeslab demo --out /tmp/demo --seed 1` another draw elsewhere, and
     `spikeslab demo --steps 500` takes a quick look.
     """
-    from spikeslab.experiments.demo import run_demo, stages
+    from spikeslab.experiments.demo import FILES, run_demo, stages
 
-    check_folder(out)
+    check_results(out, FILES, FILES)
     check_seed(seed)
     check_option("--steps", steps, minimum=1)
     console = Console(highlight=False)

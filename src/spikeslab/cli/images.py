@@ -147,7 +147,9 @@ def _reproduce(
                 f"--held-out must leave images to train on: fewer than {len(data.y_train)}, but got {held_out}."
             )
         tables, files = write_plan(plan, run_plan(plan, out, data, foreign), data.y_test, out)
-    except (DataError, CheckpointError, BlockingIOError) as error:
+    except DataError as error:
+        raise InputError(str(error).replace("data_dir", "--data-dir", 1)) from error
+    except (CheckpointError, BlockingIOError) as error:
         raise InputError(str(error)) from error
     except NonFiniteError as error:
         raise InputError(f"{str(error)[:1].upper()}{str(error)[1:]}") from error

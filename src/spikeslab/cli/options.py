@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryFile
@@ -13,6 +13,7 @@ from spikeslab.errors import check_choice, check_count
 
 HEAD = 200
 """Bytes at the beginning of a file that a mark is looked for in."""
+TABLE_MARK, PNG_MARK = '{\n  "title": ', "PNG"
 CORES = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 """Cores that this process may use."""
 
@@ -44,6 +45,18 @@ def check_file(option: str, path: Path, mark: str | None, what: str) -> None:
         head = file.read(HEAD).decode("utf-8", errors="replace")
     if mark is None or mark not in head:
         raise InputError(f"{option} must be a new file or one with {what}, but {path} holds something else.")
+
+
+def check_results(out: Path, tables: Iterable[str], figures: Iterable[str]) -> None:
+    """Raise if ``out`` cannot be a folder, or has files of these names that are no tables and figures."""
+    check_folder(out)
+    for name in tables:
+        numbers = out / f"{name}.json"
+        check_file("--out", numbers, TABLE_MARK, "a table")
+        # A table is known by its numbers: anybody's Markdown begins with a title.
+        check_file("--out", numbers.with_suffix(".md"), "" if numbers.exists() else None, "a table")
+    for name in figures:
+        check_file("--out", out / f"{name}.png", PNG_MARK, "a figure")
 
 
 def check_writable(option: str, folder: Path) -> None:

@@ -13,7 +13,7 @@ from spikeslab.cli.adversarial import adversarial
 from spikeslab.cli.cifar10 import cifar10
 from spikeslab.cli.errors import InputError
 from spikeslab.cli.images import fashion, mnist
-from spikeslab.cli.options import CORES, bad_input, check_choices, check_folder, check_option, check_seed
+from spikeslab.cli.options import CORES, bad_input, check_choices, check_option, check_results, check_seed
 from spikeslab.cli.output import print_result, progress_bars
 from spikeslab.errors import check_choice
 
@@ -66,7 +66,7 @@ def theory(
     from spikeslab.report.figures import save
     from spikeslab.report.tables import Run
 
-    check_folder(out)
+    check_results(out, NAMES, NAMES)
     check_seed(seed)
     check_option("--chains", chains, minimum=100)
     check_option("--steps", steps, minimum=100)
@@ -165,10 +165,10 @@ def uci(
     """
     from spikeslab.experiments.cells import SettingsError
     from spikeslab.experiments.uci import METHODS, PRESETS
-    from spikeslab.experiments.uci_figure import write_uci
+    from spikeslab.experiments.uci_figure import FIGURES, TABLES, write_uci
     from spikeslab.experiments.uci_study import TITLES, Plan, check_data, run_uci
 
-    check_folder(out)
+    check_results(out, TABLES, FIGURES)
     check_seed(seed)
     check_option("--workers", workers, minimum=1)
     if epochs is not None:
@@ -206,9 +206,9 @@ def uci(
 def _run_study(study: Study, out: Path, plan: Plan) -> None:
     from spikeslab.experiments.cells import SettingsError
     from spikeslab.experiments.study import run_study
-    from spikeslab.experiments.study_report import write_study
+    from spikeslab.experiments.study_report import file_names, write_study
 
-    check_folder(out)
+    check_results(out, *file_names(study))
     check_seed(plan.seed)
     check_option("--seeds", plan.seeds, minimum=1)
     check_option("--sgld-seeds", plan.sgld_seeds, minimum=1)

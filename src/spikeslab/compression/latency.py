@@ -8,6 +8,7 @@ other pass is timed by itself and the median counts, which a pass that another p
 from __future__ import annotations
 
 import time
+import warnings
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -17,9 +18,11 @@ import torch
 from torch import Tensor, nn
 
 from spikeslab.compression.example_input import ExampleInput, arguments
-from spikeslab.errors import check_count
+from spikeslab.errors import SpikeSlabWarning, check_count
 from spikeslab.posterior.modes import evaluating
 
+ENOUGH = 0.5
+"""Share of a processor without which times say more about other programs than about the model."""
 SHORTEST = 0.005
 """Seconds for which a variant runs at least in each round, in several passes if it is fast."""
 
@@ -62,7 +65,9 @@ def measure_latency(
         for batch in batches:
             rows = torch.arange(check_count("batches", batch)) % len(arguments(example_input)[0])
             inputs = tuple(tensor[rows] for tensor in arguments(example_input))
+            begun = time.perf_counter(), time.process_time()
             seconds = _in_turn(variants, inputs, rounds)
+            _warn_if_starved(time.perf_counter() - begun[0], time.process_time() - begun[1], inputs[0])
             found += [Latency(name, batch, median(times)) for name, times in seconds.items()]
     return found
 
@@ -88,6 +93,17 @@ def _time(model: nn.Module, inputs: tuple[Tensor, ...]) -> float:
     model(*inputs)
     _wait(inputs)
     return time.perf_counter() - begun
+
+
+def _warn_if_starved(wall: float, used: float, example: Tensor) -> None:
+    """Warn if this process, which does nothing but compute, did not have even one processor for most of the time."""
+    if example.is_cpu and used < ENOUGH * wall:
+        warnings.warn(
+            f"Other programs had the processor for {1.0 - used / wall:.0%} of the time in which these were measured: "
+            "measure again when they are done.",
+            SpikeSlabWarning,
+            stacklevel=4,
+        )
 
 
 def _wait(inputs: tuple[Tensor, ...]) -> None:

@@ -214,6 +214,9 @@ def count_rows(data: object, given: int | None) -> int:
     sampler = getattr(data, "sampler", None)
     if isinstance(sampler, SubsetRandomSampler):
         return len(sampler)  # the rest of the dataset is not trained on
+    batches = getattr(data, "batch_sampler", None)
+    if isinstance(batches, (list, tuple)):
+        return len({index for batch in batches for index in batch})
     try:
         return len(data.dataset)  # type: ignore[attr-defined]
     except (AttributeError, TypeError):

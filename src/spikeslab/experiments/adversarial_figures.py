@@ -150,12 +150,16 @@ def _handles(curves: Sequence[Curve], paper: bool) -> list[Line2D]:
     return handles
 
 
+TABLES, FIGURES = ("accuracy", "curves"), ("figure2", "confidence")
+"""Names of the files."""
+
+
 def write_adversarial(plan: AdversarialPlan, curves: Sequence[Curve], out: Path) -> tuple[list[Table], list[Path]]:
     """Write tables and figures, replacing earlier ones; returns the short table and the paths of all files."""
     table = accuracy_table(curves, plan)
-    files = [out / CELLS, *table.write(out / "accuracy", plan.run)]
-    files += curves_table(curves, plan).write(out / "curves", plan.run)
+    files = [out / CELLS, *table.write(out / TABLES[0], plan.run)]
+    files += curves_table(curves, plan).write(out / TABLES[1], plan.run)
     shown = [examples(plan, dataset) for dataset in plan.datasets]
-    files.append(save(adversarial_figure(curves, shown, paper=plan.attack == "fgsm"), out / "figure2.png"))
-    files.append(save(confidence_figure(curves), out / "confidence.png"))
+    figures = adversarial_figure(curves, shown, paper=plan.attack == "fgsm"), confidence_figure(curves)
+    files += [save(figure, out / f"{name}.png") for figure, name in zip(figures, FIGURES, strict=True)]
     return [table], files

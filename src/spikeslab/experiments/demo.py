@@ -21,6 +21,9 @@ STEPS = 32_000
 
 Progress: TypeAlias = Callable[[str, int], None]
 
+FILES = ("linear", "digits")
+"""Names of the tables and of the figures."""
+
 
 @dataclass(frozen=True)
 class Demo:
@@ -64,10 +67,10 @@ def _run(out: Path, seed: int, steps: int, progress: Progress) -> Demo:
         for method, stage in zip(METHODS, linear_stages, strict=True)
     ]
     linear = linear_table(data, results, steps=steps)
-    files = [*linear.write(out / "linear", run), save(linear_figure(data, results), out / "linear.png")]
+    files = [*linear.write(out / FILES[0], run), save(linear_figure(data, results), out / f"{FILES[0]}.png")]
 
     images, settings = load_digits(), Settings().at_most(steps)
     models = run_digits(images, settings, seed=seed, progress=partial(progress, digits_stage))
     digits = digits_table(images, models, settings)
-    files += [*digits.write(out / "digits", run), save(digits_figure(images, models), out / "digits.png")]
+    files += [*digits.write(out / FILES[1], run), save(digits_figure(images, models), out / f"{FILES[1]}.png")]
     return Demo([linear, digits], files)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from spikeslab.experiments.study import CELLS, Outcome, study_tables
+from spikeslab.experiments.study import CELLS, Outcome, Study, study_tables
 from spikeslab.experiments.study_figures import latents_figure, posterior_figure
 from spikeslab.report.figures import save
 from spikeslab.report.tables import Run, Table
@@ -17,14 +17,20 @@ def command(outcome: Outcome) -> str:
     return f"spikeslab reproduce {outcome.study.name} {options}"
 
 
+def file_names(study: Study) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Names of the tables and of the figures."""
+    paper_table, paper_figure = study.paper
+    return (paper_table, "methods", "differences"), (paper_figure, "latents")
+
+
 def write_study(outcome: Outcome, out: Path) -> tuple[list[Table], list[Path]]:
     """Write all tables and figures, replacing earlier ones; returns the tables and the paths of all files."""
     run = Run(command(outcome), outcome.plan.seed)
-    paper_table, paper_figure = outcome.study.paper
+    table_names, figure_names = file_names(outcome.study)
     tables = study_tables(outcome)
     files = [out / CELLS]
-    for table, name in zip(tables, (paper_table, "methods", "differences"), strict=True):
+    for table, name in zip(tables, table_names, strict=True):
         files += table.write(out / name, run)
-    files.append(save(posterior_figure(outcome), out / f"{paper_figure}.png"))
-    files.append(save(latents_figure(outcome), out / "latents.png"))
+    figures = posterior_figure(outcome), latents_figure(outcome)
+    files += [save(figure, out / f"{name}.png") for figure, name in zip(figures, figure_names, strict=True)]
     return tables, files

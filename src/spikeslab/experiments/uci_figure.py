@@ -51,11 +51,15 @@ def _panel(panel: Axes, results: Results, dataset: str) -> None:
     panel.grid(axis="y", lw=0.4, alpha=0.5)
 
 
+TABLES, FIGURES = ("table", "differences"), ("rmse",)
+"""Names of the files."""
+
+
 def write_uci(results: Results, out: Path) -> tuple[list[Table], list[Path]]:
     """Write tables and figure, replacing earlier ones; returns the tables and the paths of all files."""
     tables = uci_tables(results)
     files = [out / CELLS]
-    for table, name in zip(tables, ("table", "differences"), strict=False):
+    for table, name in zip(tables, TABLES, strict=False):
         files += table.write(out / name, results.plan.run)
-    files.append(save(uci_figure(results), out / "rmse.png"))
+    files += [save(uci_figure(results), out / f"{name}.png") for name in FIGURES]
     return tables, files

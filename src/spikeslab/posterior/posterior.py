@@ -65,7 +65,8 @@ class Posterior:
             (Welling and Teh), for a decreasing lr; the latter needs ``sampler``.
         likelihood: The likelihood of a regression: outputs are then means, and its sigma is kept with each sample.
         link: From the model's outputs to what is averaged; by default a softmax over dimension 1, or the outputs
-            themselves where there is a likelihood.
+            themselves where there is a likelihood. Dimension 1 is that of the classes for ``F.cross_entropy``: where
+            they come last, as in outputs (batch, tokens, classes), give ``lambda x: x.softmax(-1)``.
         sampler: Where given, its steps are counted instead of the calls of :meth:`collect`.
         directory: Where given, samples live in this folder instead of in memory.
         exist_ok: Whether the folder may hold a posterior of this model already, which is then continued.

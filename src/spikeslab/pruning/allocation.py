@@ -19,7 +19,6 @@ import math
 from bisect import bisect_right
 from collections.abc import Sequence
 
-from spikeslab.errors import check_count, check_number
 from spikeslab.functional.thresholds import apportion
 
 
@@ -29,11 +28,12 @@ def floors(sizes: Sequence[int], floor: float) -> list[int]:
     >>> floors([100, 7], 0.1), floors([100, 7], 10)
     ([10, 1], [10, 7])
     """
-    if isinstance(floor, int):
-        return [min(check_count("floor", floor), size) for size in sizes]
+    if isinstance(floor, int) and not isinstance(floor, bool) and floor >= 1:
+        return [min(floor, size) for size in sizes]
+    if not isinstance(floor, float) or not 0.0 < floor < 1.0:
+        raise ValueError(f"floor must be an integer >= 1 or a number in (0, 1), but got {floor!r}.")
     # The share 0.1 of 70 weights is 7, though 0.1 * 70 is a little more in floating point.
-    share = check_number("floor", floor, "(0, 1)")
-    return [max(math.ceil(round(share * size, 9)), 1) for size in sizes]
+    return [max(math.ceil(round(floor * size, 9)), 1) for size in sizes]
 
 
 def per_layer(
