@@ -249,6 +249,16 @@ def test_the_latents(healthy, change, level, beginning):
     assert found.sentence.startswith(beginning)
 
 
+def test_a_recipe_of_compress_is_judged_by_what_it_asks_for(healthy):
+    asked = with_settings(healthy, omega_sum=1.0, sparsity=None, target=0.9, samples=4)
+    facts = changed(asked, lambda r: r.update(omega_sum=0.8, sparsity=0.9))
+    latents = finding(facts, "latents")
+    assert latents.level is NOTE
+    assert latents.change == "The recipe asks for it (omega_sum=1), and prunes well so; to read them as results, set 5."
+    assert finding(facts, "sparsity").sentence == "The sparsity reached its target of 90.0%."
+    assert "sparsity" not in {f.about for f in examine(with_settings(facts, count="channels"))}
+
+
 def test_the_sparsity(healthy):
     short = changed(healthy, lambda r: r.update(sparsity=0.3, sparsity_sparse=0.32))
     found = finding(short, "sparsity")

@@ -81,7 +81,10 @@ def check_samples(facts: RunFacts) -> Finding | None:
         return Finding("samples", Level.PROBLEM, "No sample was taken.", "Set burn_in below the steps of the run.")
     said = f"{counted(total, 'sample')} of {counted(len(facts.samples.chains), 'chain')}"
     if total < FEW:
-        return Finding("samples", Level.PROBLEM, f"There are only {said}.", "Lower thin, or run longer after burn-in.")
+        more = "Lower thin, or run longer after burn-in."
+        if facts.setting("samples") is not None:
+            more = "Ask for more samples, and run for more epochs if there are no steps left for them."
+        return Finding("samples", Level.PROBLEM, f"There are only {said}.", more)
     if total < ENOUGH:
         return Finding(
             "samples",

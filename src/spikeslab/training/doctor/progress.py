@@ -109,11 +109,20 @@ def check_latents(facts: RunFacts) -> Finding | None:
         return Finding("latents", Level.OK, "The latents of the prior do not adapt (omega is 0), as Fixed() asks.")
     if len(omega) and omega.values[-1] < NEARLY:
         total = float(omega.values[-1])
+        said = (
+            f"The latents have gone {-math.expm1(-total):.0%} of the way from where they started (the sum of omega is "
+            f"{total:.3g}), so rho, sigma and delta still depend on their initial values."
+        )
+        asked = facts.setting("omega_sum")
+        if asked is not None:
+            advice = (
+                f"The recipe asks for it (omega_sum={asked:g}), and prunes well so; to read them as results, set 5."
+            )
+            return Finding("latents", Level.NOTE, said, advice)
         return Finding(
             "latents",
             Level.PROBLEM if total < HARDLY else Level.NOTE,
-            f"The latents have gone {-math.expm1(-total):.0%} of the way from where they started (the sum of omega is "
-            f"{total:.3g}), so rho, sigma and delta still depend on their initial values.",
+            said,
             "To read them as results, raise the scale of omega, or lower its offset, until the sum over the run is "
             "above 3, or run longer. To prune, about 1, the default of compress, is often better.",
         )
@@ -141,7 +150,9 @@ def _change(end: Series) -> float:
 
 def check_sparsity(facts: RunFacts) -> Finding | None:
     """Whether the sparsity that was asked for was reached."""
-    target = facts.setting("sparsity", "target_sparsity")
+    target = facts.setting("sparsity", "target_sparsity", "target")
+    if facts.setting("count") == "channels":  # a share of channels, and what is logged are weights
+        return None
     reached = [series.values[-1] for key in ("sparsity", "sparsity_sparse") if len(series := facts.series(key))]
     if isinstance(target, bool) or not isinstance(target, int | float) or not reached:
         return None
