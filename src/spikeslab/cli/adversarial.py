@@ -46,8 +46,10 @@ def adversarial(
     Accuracy and confidence while every pixel may move by up to ζ = 0 to 0.5. Posterior averages are attacked twice:
     along the gradient of one sample, as in the paper, and along that of the average, which is the honest attack.
 
-    Examples: `spikeslab reproduce adversarial --data-dir data --out out/adversarial`, and
-    `spikeslab reproduce adversarial --datasets mnist --images 200 --samples 5` takes a quick look.
+    For example:
+
+    - `spikeslab reproduce adversarial --data-dir data --out out/adversarial`
+    - a quick look: `spikeslab reproduce adversarial --datasets mnist --images 200 --samples 5`
     """
     from spikeslab.experiments.adversarial import (
         ATTACKS,

@@ -52,9 +52,11 @@ def bench(
     scikit-learn and numpyro that are installed (`pip install 'spikeslab[bench]'`); one that is not is named.
     benchmarks/README.md says how to read the numbers.
 
-    Examples: `spikeslab bench --suite update` is the cost of an update beside torch's SGD,
-    `spikeslab bench --suite step,scaling --threads 2 --out results/bench` writes tables and a figure, and
-    `spikeslab bench --quick --json bench.json` takes a quick look at everything.
+    For example:
+
+    - the cost of an update beside torch's SGD: `spikeslab bench --suite update`
+    - with tables and a figure: `spikeslab bench --suite step,scaling --threads 2 --out results/bench`
+    - a quick look at everything: `spikeslab bench --quick --json bench.json`
     """
     from spikeslab.experiments.bench import SUITES, Plan
     from spikeslab.experiments.bench.suites import QUICK_REPEATS

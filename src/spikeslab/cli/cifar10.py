@@ -126,10 +126,13 @@ def cifar10(
     minutes on two cores; a run that is stopped or killed goes on with --resume and ends in the same numbers. The
     tables and figures are of all runs in --out that are done.
 
-    Examples: `spikeslab reproduce cifar10 --dense resnet20.safetensors --sparsities 0.9 --epochs 30 --seeds 2`,
-    `spikeslab reproduce cifar10 --dense resnet20.safetensors --preset compressed --epochs 30 --best-epoch`,
-    `spikeslab reproduce cifar10 --dense resnet20.safetensors --sparsities 0.9 --methods gmp,l2:0.002,l2:0.005 --epochs
-    10 --held-out 5000` ranks settings, and `spikeslab reproduce cifar10 --pretrain --preset paper` is the paper's run.
+    For example:
+
+    - `spikeslab reproduce cifar10 --dense resnet20.safetensors --sparsities 0.9 --epochs 30 --seeds 2`
+    - `spikeslab reproduce cifar10 --dense resnet20.safetensors --preset compressed --epochs 30 --best-epoch`
+    - settings ranked on held-out images: `spikeslab reproduce cifar10 --dense resnet20.safetensors --sparsities 0.9
+      --methods gmp,l2:0.002,l2:0.005 --epochs 10 --held-out 5000`
+    - the paper's run: `spikeslab reproduce cifar10 --pretrain --preset paper`
     """
     from spikeslab.compression.harness import STRUCTURES
     from spikeslab.datasets import DataError

@@ -142,9 +142,12 @@ def compress(
     (posterior/), report.json, the table (result.md and result.json), report.html, a copy of the recipe, and
     checkpoints: a run that was stopped, however it was, goes on with --resume.
 
-    Examples: `spikeslab init recipe.py` writes a recipe, `spikeslab compress recipe.py --out out/first` runs it,
-    `spikeslab compress recipe.py --sparsity 0.95 --method gmp --out out/gmp` is a baseline, and `spikeslab compress
-    recipe.py --set distillation=0.2 --out out/taught` learns from the dense network too.
+    For example:
+
+    - a recipe to begin with: `spikeslab init recipe.py`
+    - its run: `spikeslab compress recipe.py --out out/first`
+    - a baseline: `spikeslab compress recipe.py --sparsity 0.95 --method gmp --out out/gmp`
+    - the dense network as a teacher: `spikeslab compress recipe.py --set distillation=0.2 --out out/taught`
     """
     folder = Path("out") / recipe.stem if out is None else out
     check_folder(folder)

@@ -26,8 +26,11 @@ def demo(
     digits, pruned to 90 % while SGHMC-SA samples it. Tables (Markdown and JSON) and figures (PNG) go to --out, where
     those of an earlier demo are replaced and all other files stay.
 
-    Examples: `spikeslab demo` runs it all, `spikeslab demo --out /tmp/demo --seed 1` another draw elsewhere, and
-    `spikeslab demo --steps 500` takes a quick look.
+    For example:
+
+    - all of it: `spikeslab demo`
+    - another draw, elsewhere: `spikeslab demo --out /tmp/demo --seed 1`
+    - a quick look: `spikeslab demo --steps 500`
     """
     from spikeslab.experiments.demo import FILES, run_demo, stages
 

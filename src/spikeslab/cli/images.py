@@ -67,8 +67,10 @@ def mnist(
     training images are held out. An epoch takes about 40 seconds on two cores, all eight runs of 30 epochs about three
     hours; a run that is stopped or killed goes on with --resume and, on as many threads, ends in the same numbers.
 
-    Examples: `spikeslab reproduce mnist --data-dir data --out out/mnist`, and
-    `spikeslab reproduce mnist --methods sghmc-sa --recipes tuned --epochs 3 --out out/look` takes a quick look.
+    For example:
+
+    - `spikeslab reproduce mnist --data-dir data --out out/mnist`
+    - a quick look: `spikeslab reproduce mnist --methods sghmc-sa --recipes tuned --epochs 3 --out out/look`
     """
     _reproduce("mnist", out, methods, recipes, epochs, seed, seeds, augment, held_out, precision, resume, data_dir)
 

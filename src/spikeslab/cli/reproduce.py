@@ -105,8 +105,10 @@ def linear(
     default SpikeSlabRegressor, the lasso, best-subset selection (with `pip install abess`) and an oracle. Takes under
     ten minutes on two cores. A run that was interrupted, or is repeated with more data sets, goes on where it stopped.
 
-    Examples: `spikeslab reproduce linear --seeds 1 --steps 500000` is the run of the paper, and
-    `spikeslab reproduce linear --seeds 3 --steps 2000` takes a quick look.
+    For example:
+
+    - the run of the paper: `spikeslab reproduce linear --seeds 1 --steps 500000`
+    - a quick look: `spikeslab reproduce linear --seeds 3 --steps 2000`
     """
     from spikeslab.experiments.linear_study import LINEAR
     from spikeslab.experiments.study import Plan
@@ -130,8 +132,10 @@ def logistic(
     probabilities. Takes under ten minutes on two cores. A run that was interrupted, or is repeated with more data sets,
     goes on where it stopped.
 
-    Examples: `spikeslab reproduce logistic --seeds 1 --steps 500000` is the run of the paper, and
-    `spikeslab reproduce logistic --seeds 3 --steps 2000` takes a quick look.
+    For example:
+
+    - the run of the paper: `spikeslab reproduce logistic --seeds 1 --steps 500000`
+    - a quick look: `spikeslab reproduce logistic --seeds 3 --steps 2000`
     """
     from spikeslab.experiments.logistic_study import LOGISTIC
     from spikeslab.experiments.study import Plan
@@ -160,8 +164,10 @@ def uci(
     process, so the whole table takes minutes. `energy` is the cooling load, as in the paper. A run that was interrupted
     goes on where it stopped.
 
-    Examples: `spikeslab reproduce uci --preset paper --out out/uci-paper` is the run of the paper, and
-    `spikeslab reproduce uci --datasets yacht --methods SGHMC,A-SGHMC-SA --epochs 50` takes a quick look.
+    For example:
+
+    - the run of the paper: `spikeslab reproduce uci --preset paper --out out/uci-paper`
+    - a quick look: `spikeslab reproduce uci --datasets yacht --methods SGHMC,A-SGHMC-SA --epochs 50`
     """
     from spikeslab.experiments.cells import SettingsError
     from spikeslab.experiments.uci import METHODS, PRESETS

@@ -65,9 +65,11 @@ def select(
     summary.csv, inclusion.png, traces.png, report.html, and the model for `spikeslab predict`; those of an earlier
     select are replaced, all other files stay.
 
-    Examples: `spikeslab select genes.csv --target response` does it all, `spikeslab select genes.csv --target response
-    --fdr 0.1 --out out/fdr` selects at a false discovery rate, `spikeslab select people.tsv.gz --target employed
-    --family binomial --one-hot --drop name` has columns of text.
+    For example:
+
+    - all of it: `spikeslab select genes.csv --target response`
+    - at a false discovery rate: `spikeslab select genes.csv --target response --fdr 0.1 --out out/fdr`
+    - with columns of text: `spikeslab select people.tsv.gz --target employed --family binomial --one-hot --drop name`
     """
     from spikeslab.cli.selection import Rule
     from spikeslab.datasets.design import make_design
