@@ -18,7 +18,6 @@ from spikeslab.cli.options import (
     check_file,
     check_option,
     check_results,
-    check_seed,
     check_writable,
 )
 from spikeslab.cli.output import plain_console, print_result, progress_bars, write_file
@@ -70,7 +69,7 @@ def bench(
         raise InputError(f"--threads must be an integer up to the number of cores, {CORES}, but got {threads}.")
     if repeats is not None:
         check_option("--repeats", repeats, minimum=1)
-    check_seed(seed)
+    check_option("--seed", seed, minimum=0)
     if seed > LARGEST_SEED:
         raise InputError(f"--seed must be an integer up to {LARGEST_SEED}, but got {seed}.")
     suffix = f"{threads}-quick" if quick else f"{threads}"

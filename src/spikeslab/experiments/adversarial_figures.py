@@ -23,6 +23,8 @@ from spikeslab.report.tables import Table
 
 EXAMPLES = 3
 LEGEND: dict[str, Any] = {"ncols": 7, "columnspacing": 1.2, "handlelength": 1.6, "handletextpad": 0.5}
+TABLES, FIGURES = ("accuracy", "curves"), ("figure2", "confidence")
+"""Names of the files."""
 
 
 @dataclass(frozen=True)
@@ -148,10 +150,6 @@ def _handles(curves: Sequence[Curve], paper: bool) -> list[Line2D]:
     if paper:
         handles.append(Line2D([], [], color=GREY, ls="", marker="o", mfc="none", ms=4, label="paper"))
     return handles
-
-
-TABLES, FIGURES = ("accuracy", "curves"), ("figure2", "confidence")
-"""Names of the files."""
 
 
 def write_adversarial(plan: AdversarialPlan, curves: Sequence[Curve], out: Path) -> tuple[list[Table], list[Path]]:

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from spikeslab.experiments.cifar10_paper import SPARSITIES, TABLE3, paper_accuracy, title
+from spikeslab.experiments.cifar10_recipes import PAPER_EPOCHS
 from spikeslab.experiments.cifar10_tables import AVERAGE, SINGLE, Row
 from spikeslab.report.tables import Cell, Column, Table
 
-PAPER_EPOCHS = "1000"
 BEST = "best test epoch"
 
 
@@ -25,7 +25,7 @@ def table3(rows: Sequence[Row]) -> Table:
     lines: list[dict[str, Cell]] = []
     for method in TABLE3:
         paper: dict[float, Cell] = {sparsity: paper_accuracy(method, sparsity) for sparsity in SPARSITIES}
-        lines.append(_line(title(method), "the paper", PAPER_EPOCHS, BEST, paper))
+        lines.append(_line(title(method), "the paper", f"{PAPER_EPOCHS}", BEST, paper))
         own = [row for row in rows if row.method == method]
         for label in dict.fromkeys(row.label for row in own):
             lines += _recipe(title(method), label, [row for row in own if row.label == label])

@@ -13,6 +13,8 @@ from spikeslab.report.figures import BLUE, GREY, ORANGE, WIDTH, save, style
 from spikeslab.report.tables import Estimate, Table
 
 SERIES = (("paper, last sample", GREY, -0.22), ("last sample", ORANGE, 0.0), ("posterior average", BLUE, 0.22))
+TABLES, FIGURES = ("table", "differences"), ("rmse",)
+"""Names of the files."""
 
 
 def uci_figure(results: Results) -> Figure:
@@ -49,10 +51,6 @@ def _panel(panel: Axes, results: Results, dataset: str) -> None:
     panel.set_title(TITLES[dataset] + (f" (≤ {gone} diverged)" if gone else ""))
     panel.set_xlabel("RMSE")
     panel.grid(axis="y", lw=0.4, alpha=0.5)
-
-
-TABLES, FIGURES = ("table", "differences"), ("rmse",)
-"""Names of the files."""
 
 
 def write_uci(results: Results, out: Path) -> tuple[list[Table], list[Path]]:

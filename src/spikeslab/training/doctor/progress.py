@@ -114,7 +114,7 @@ def check_latents(facts: RunFacts) -> Finding | None:
             f"{total:.3g}), so rho, sigma and delta still depend on their initial values."
         )
         asked = facts.setting("omega_sum")
-        if asked is not None:
+        if isinstance(asked, int | float):
             advice = (
                 f"The recipe asks for it (omega_sum={asked:g}), and prunes well so; to read them as results, set 5."
             )
