@@ -152,11 +152,25 @@ def test_works_inside_scikit_learn(rng):
     assert selector.get_support(indices=True).tolist() == [2, 5]
     pipe = make_pipeline(SelectFromModel(model, importance_getter="pip_", threshold=0.5), LinearRegression())
     assert pipe.fit(X, y).score(X, y) > 0.9
+    pipe = make_pipeline(model, LinearRegression()).fit(X, y)
+    assert pipe[:-1].get_feature_names_out().tolist() == ["x2", "x5"]
+    assert pipe[-1].n_features_in_ == 2
     search = GridSearchCV(model, {"slab_scale": [0.2, 0.5]}, cv=2).fit(X, y)
     assert search.best_score_ > 0.8
     assert clone(model).get_params() == model.get_params()
     fitted = model.fit(X, y)
     assert pickle.loads(pickle.dumps(fitted)).predict(X) == pytest.approx(fitted.predict(X))
+
+
+def test_transform_keeps_the_selected_columns_under_their_names(rng):
+    X, y, _ = _data(rng)
+    table = pd.DataFrame(X, columns=[f"gene {j}" for j in range(X.shape[1])])
+    model = _quick().set_output(transform="pandas").fit(table, y)
+    assert model.transform(table).equals(table[["gene 2", "gene 5"]])
+    nothing = _quick().fit(X, rng.standard_normal(X.shape[0]))
+    assert not nothing.get_support().any()
+    with pytest.warns(UserWarning, match="No features were selected"):
+        assert nothing.transform(X).shape == (X.shape[0], 0)
 
 
 @pytest.mark.parametrize("method", ["sgld-sa", "sgld-em", "sgld"])

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, ParamSpec, Self, TypeVar
 import numpy as np
 from sklearn.base import BaseEstimator
 from sklearn.exceptions import ConvergenceWarning
+from sklearn.feature_selection import SelectorMixin
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from spikeslab.errors import check_choice, check_count, check_number
@@ -62,8 +63,11 @@ def all_or_nothing(fit: Callable[P, T]) -> Callable[P, T]:
     return wrapped
 
 
-class SpikeSlabBase(BaseEstimator):  # type: ignore[misc]
-    """Shared part of `SpikeSlabRegressor` and `SpikeSlabClassifier`; not an estimator by itself."""
+class SpikeSlabBase(SelectorMixin, BaseEstimator):  # type: ignore[misc]
+    """Shared part of `SpikeSlabRegressor` and `SpikeSlabClassifier`; not an estimator by itself.
+
+    In a pipeline it is a selector too: `transform` keeps the columns of `get_support()`.
+    """
 
     _methods: ClassVar[tuple[str, ...]] = ("auto", "gibbs", "sgld-sa", "sgld-em", "sgld")
     _default_slab: ClassVar[tuple[float, float]]
@@ -217,6 +221,10 @@ class SpikeSlabBase(BaseEstimator):  # type: ignore[misc]
             check_number("fdr", fdr, "(0, 1)")
         mask = select_variables(self.pip_, threshold, fdr)
         return np.flatnonzero(mask) if indices else mask
+
+    def _get_support_mask(self) -> NDArray[np.bool_]:
+        check_is_fitted(self)
+        return select_variables(self.pip_)
 
     def coef_interval(self, level: float = 0.95) -> Floats:
         """Equal-tailed credible intervals of the coefficients, zero included where a variable may be out.
