@@ -11,7 +11,7 @@ from spikeslab.selection import named_weights
 
 
 def test_globs_pick_parameters_by_name_in_the_models_order(model) -> None:
-    assert list(ss.select_weights(model, "2.*", "0.weight")) == ["0.weight", "2.weight", "2.bias"]
+    assert list(ss.select_weights(model, "2.*", "0.weight")) == ["0.weight", "2.weight"]
     assert ss.select_weights(model, "0.weight")["0.weight"] is model[0].weight
 
 
@@ -43,7 +43,15 @@ def test_a_shared_parameter_is_selected_once() -> None:
     model = nn.Sequential(nn.Linear(3, 3), nn.Linear(3, 3))
     model[1].weight = model[0].weight
     assert list(ss.select_weights(model, "*.weight")) == ["0.weight"]
+    assert list(ss.select_weights(model, "1.weight")) == ["0.weight"]
     assert list(named_weights([model[0].weight, model[1].weight])) == ["weights[0]"]
+
+
+def test_a_glob_takes_vectors_only_where_it_matches_nothing_else() -> None:
+    model = nn.Sequential(nn.Conv2d(1, 4, 3), nn.BatchNorm2d(4), nn.Flatten(), nn.Linear(4, 2))
+    assert list(ss.select_weights(model, "*")) == ["0.weight", "3.weight"]
+    assert list(ss.select_weights(model, "*.weight", "3.bias")) == ["0.weight", "3.weight", "3.bias"]
+    assert list(ss.select_weights(model, "1.*")) == ["1.weight", "1.bias"]
 
 
 def test_empty_tensors_are_left_out_of_the_sparse_weights() -> None:

@@ -30,11 +30,13 @@ def unwrapped(model: nn.Module) -> nn.Module:
 def select_weights(model: nn.Module, *globs: str) -> dict[str, nn.Parameter]:
     """Pick the parameters of ``model`` whose names match any of the ``globs``, in the model's order.
 
-    A parameter that several modules share is listed once, under its first name. A compiled model has the names it had.
+    A glob takes matrices and filters; vectors, which are biases and the scales of normalisations, only where it matches
+    nothing else. A parameter that several modules share matches under each of its names and is listed once, under the
+    first. A compiled model has the names it had.
 
-    >>> model = nn.Sequential(nn.Linear(4, 3), nn.ReLU(), nn.Linear(3, 2))
-    >>> list(select_weights(model, "*.weight"))
-    ['0.weight', '2.weight']
+    >>> model = nn.Sequential(nn.Linear(4, 3), nn.BatchNorm1d(3), nn.ReLU(), nn.Linear(3, 2))
+    >>> list(select_weights(model, "*.weight")), list(select_weights(model, "1.*"))
+    (['0.weight', '3.weight'], ['1.weight', '1.bias'])
 
     Args:
         model: Any module.
@@ -45,11 +47,23 @@ def select_weights(model: nn.Module, *globs: str) -> dict[str, nn.Parameter]:
     """
     if not globs:
         raise ValueError("globs must be at least one pattern such as '*.weight', but got none.")
-    parameters = dict(uncompiled(model).named_parameters())
-    idle = [glob for glob in globs if not any(fnmatchcase(name, glob) for name in parameters)]
+    selected, idle = matching(uncompiled(model), globs)
     if idle:
-        raise ValueError(f"globs must each match a parameter, but {quoted(idle)} matched none of {quoted(parameters)}.")
-    return {name: parameter for name, parameter in parameters.items() if any(fnmatchcase(name, glob) for glob in globs)}
+        names = quoted(name for name, _ in uncompiled(model).named_parameters())
+        raise ValueError(f"globs must each match a parameter, but {quoted(idle)} matched none of {names}.")
+    return selected
+
+
+def matching(model: nn.Module, globs: Iterable[str]) -> tuple[dict[str, nn.Parameter], list[str]]:
+    """The parameters that the ``globs`` take, and the globs that match none."""
+    parameters = dict(model.named_parameters(remove_duplicate=False))
+    taken: set[int] = set()
+    idle: list[str] = []
+    for glob in globs:
+        found = [parameter for name, parameter in parameters.items() if fnmatchcase(name, glob)]
+        taken.update(id(p) for p in [p for p in found if p.ndim > 1] or found)
+        idle += [] if found else [glob]
+    return {name: p for name, p in model.named_parameters() if id(p) in taken}, idle
 
 
 def named_weights(weights: Weights) -> dict[str, Tensor]:

@@ -125,6 +125,7 @@ def test_init_overwrites_nothing(folder, capsys):
 def test_options_reach_the_run(folder, capsys):
     options = ["--method", "l2", "--epochs", "2", "--sparsity", "0.25", "--count", "layers", "--weights", "[02].weight"]
     options += ["--lr", "0.02", "--temperature", "0.5", "--samples", "2", "--seed", "7", "--num-data", "99"]
+    options += ["--threads", str(torch.get_num_threads())]
     options += ["--set", "softening=2", "--set", "drops=0.5:0.8"]
     assert run(["compress", "recipe.py", "--out", "run", *options]) == 0
     report = json.loads((folder / "run" / "report.json").read_text())
@@ -138,6 +139,35 @@ def test_options_reach_the_run(folder, capsys):
     assert record["command"].startswith("spikeslab compress recipe.py --sparsity 0.25 --epochs 2 --method l2 --seed 7")
     assert record["command"].endswith("--weights '[02].weight' --set softening=2 --set drops=0.5:0.8")
     assert "Compressing: step 8 of 8" in capsys.readouterr().err
+
+
+ATTENTION = """
+class Attending(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.first = nn.Linear(4, 8)
+        self.attention = nn.MultiheadAttention(8, 2)
+        self.last = nn.Linear(8, 2)
+
+    def forward(self, x):
+        h = self.first(x)
+        return self.last(self.attention(h, h, h)[0])
+
+def model():
+    return Attending()
+"""
+
+
+@pytest.mark.usefixtures("without_report")
+def test_a_warning_of_the_library_is_a_sentence_with_the_name_of_the_option(folder, capsys):
+    (folder / "recipe.py").write_text(RECIPE + ATTENTION)
+    options = ["--epochs", "1", "--sparsity", "0.1", "--samples", "1"]
+    assert run(["compress", "recipe.py", "--out", "run", *options]) == 0
+    lines = capsys.readouterr().err.splitlines()
+    assert [line for line in lines if "arning" in line] == [
+        "Warning: --weights is not given, which leaves 'attention.in_proj_weight' dense, 55% of the parameters, as no "
+        "weight of a Conv or Linear layer: name all weights that shall be sparse."
+    ]
 
 
 @pytest.mark.usefixtures("without_report")
@@ -370,6 +400,7 @@ def test_a_bad_recipe_is_one_sentence(text, message, folder, capsys):
         (["--samples", "0"], "--samples must be an integer >= 1, but got 0."),
         (["--set", "momentum=1"], "--set momentum must be a number in [0, 1), but got 1."),
         (["--set", "omega_sum=1,2"], "--set must give omega_sum one value, but got 2."),
+        (["--threads", "0"], "--threads must be an integer >= 1, but got 0."),
         (["--num-data", "0"], "--num-data must be an integer >= 1, but got 0."),
         (["--method", "magic"], "--method must be one of 'a-sghmc-sa', 'sghmc-sa', 'a-sghmc-em', 'a-sghmc', "
          "'marginal', 'prior-annealing', 'gmp', 'l1', 'l2', 'dpf', 'one-shot', but got 'magic'."),

@@ -7,6 +7,7 @@ from small import network
 from torch import nn
 
 from spikeslab.compression.layers import weight_names
+from spikeslab.errors import SpikeSlabWarning
 from spikeslab.models import resnet20
 
 
@@ -21,8 +22,8 @@ def test_all_convolutions_and_linear_layers_but_the_first_and_the_last() -> None
 
 def test_globs_names_and_parameters() -> None:
     model = network()
-    assert weight_names(model, "*weight") == ["0.weight", "1.weight", "3.weight", "5.weight"]
-    assert weight_names(model, ["5.weight", "0.*"]) == ["0.weight", "0.bias", "5.weight"]
+    assert weight_names(model, "*weight") == ["0.weight", "3.weight", "5.weight"]
+    assert weight_names(model, ["5.weight", "1.*"]) == ["1.weight", "1.bias", "5.weight"]
     assert weight_names(model, [model[5].weight, model[3].weight]) == ["3.weight", "5.weight"]
 
 
@@ -44,3 +45,21 @@ def test_frozen_layers_are_passed_over_or_refused() -> None:
 def test_parameters_of_another_model_are_refused() -> None:
     with pytest.raises(ValueError, match=r"^weights must be globs or parameters of the model, but some are neither\.$"):
         weight_names(network(), [network()[3].weight])
+
+
+class Attending(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.first = nn.Linear(3, 8)
+        self.attention = nn.MultiheadAttention(8, 2)
+        self.last = nn.Linear(8, 2)
+
+
+def test_matrices_that_the_default_leaves_dense_are_named() -> None:
+    with pytest.warns(SpikeSlabWarning) as caught:
+        assert weight_names(Attending()) == ["attention.out_proj.weight"]
+    assert [str(warning.message) for warning in caught] == [
+        "weights is None, which leaves 'attention.in_proj_weight' dense, 57% of the parameters, as no weight of a Conv "
+        "or Linear layer: name all weights that shall be sparse."
+    ]
+    assert weight_names(Attending(), "attention*") == ["attention.in_proj_weight", "attention.out_proj.weight"]

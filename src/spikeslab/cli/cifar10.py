@@ -12,7 +12,7 @@ import typer
 from rich.console import Console
 
 from spikeslab.cli.errors import InputError
-from spikeslab.cli.options import bad_input, check_file, check_folder, check_option, check_seed
+from spikeslab.cli.options import bad_input, check_file, check_folder, check_option, check_seed, use_threads
 from spikeslab.cli.output import print_result
 from spikeslab.cli.running import running
 from spikeslab.errors import NonFiniteError, check_choice, quoted
@@ -161,10 +161,7 @@ def cifar10(
     start = f"--pretrain --pretrain-epochs {pretrain_epochs}" if dense is None else f"--dense {dense.name}"
     command = plan.command(start) + ("" if threads is None else f" --threads {threads}")
     network = None if dense is None else _read_dense(dense)
-    if threads is not None:
-        import torch
-
-        torch.set_num_threads(threads)
+    use_threads(threads)
     failed: list[str] = []
 
     def note(run: CifarRun, error: NonFiniteError) -> None:

@@ -14,8 +14,8 @@ import typer
 
 from spikeslab.cli.dense import load_dense
 from spikeslab.cli.errors import InputError
-from spikeslab.cli.options import check_folder
-from spikeslab.cli.output import plain_console, print_result
+from spikeslab.cli.options import check_folder, use_threads
+from spikeslab.cli.output import plain_console, print_result, said
 from spikeslab.cli.running import running
 
 if TYPE_CHECKING:
@@ -38,6 +38,7 @@ NAMES = {
 WORDS = {
     "count='layers'": "--count layers",
     "where weights is None": "where --weights is not given",
+    "is None, which leaves": "is not given, which leaves",
     "where train_loader has": "where train_data() has",
     "target was": "--sparsity was",
     "or weights must name the layers, as in {'conv1.weight': 'bn1'},": (
@@ -133,6 +134,7 @@ def compress(
         Path | None, typer.Option(help="Weights of the dense network, a safetensors file, to load into model().")
     ] = None,
     seed: Annotated[int, typer.Option(help="Seed of the noise and of the order of the data.")] = 0,
+    threads: Annotated[int | None, typer.Option(help="Threads; torch's choice if not given.")] = None,
     resume: Annotated[bool, typer.Option("--resume", help="Continue the run in --out.")] = False,
 ) -> None:
     """Compress a network of your own: prune it while it is sampled, and compare it with the dense one.
@@ -170,13 +172,14 @@ def compress(
         given = {"lr": lr, "temperature": temperature, "samples": samples, "scope": scope, "floor": _number(floor)}
         changes = given | _changes(settings or [])
         Settings().changed(**changes)
+    use_threads(threads)
     read = read_recipe(recipe)
     if dense is not None:
         load_dense(read.model, dense, "model()")
     own: dict[str, Any] = {"count": count, "structure": None if structure == "weights" else structure}
-    own |= {"num-data": num_data, "dense": dense, "out": out}
+    own |= {"num-data": num_data, "dense": dense, "threads": threads, "out": out}
     command = _command(recipe, sparsity, epochs, method, weights, seed, given | own, settings or [])
-    with _bad_input(recipe):
+    with _bad_input(recipe), said(_renamed):
         compression = Compression(
             read.model,
             read.train_data,
@@ -199,7 +202,7 @@ def compress(
         )
         if read.test_data is not None:  # nobody shall learn after all epochs that it cannot be judged
             Evaluation(compression.task, [first_batch(TEST, read.test_data)], TEST).of_model(read.model)
-    with running(folder), _bad_data(recipe):
+    with running(folder), _bad_data(recipe), said(_renamed):
         result = compression.run()
         _finish(read, result, folder, command, seed)
 
@@ -258,8 +261,8 @@ def _renamed(message: str) -> str:
     name, space, rest = message.partition(" ")
     option = f"--{name.replace('_', '-')}" if name in OPTIONS else NAMES.get(name, name)
     option = f"{settings.SET} {name}" if option in settings.NAMES else option
-    for word, said in WORDS.items():
-        rest = rest.replace(word, said)
+    for word, other in WORDS.items():
+        rest = rest.replace(word, other)
     return f"{option}{space}{rest}"
 
 

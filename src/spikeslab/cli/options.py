@@ -84,6 +84,15 @@ def check_seed(seed: int) -> None:
         raise InputError(f"--seed must be an integer below 2**63, but got {seed}.")
 
 
+def use_threads(threads: int | None) -> None:
+    """Keep torch to as many threads as ``--threads`` says; ``None`` leaves it torch's choice."""
+    if threads is not None:
+        check_option("--threads", threads, minimum=1)
+        import torch
+
+        torch.set_num_threads(threads)
+
+
 def check_choices(option: str, value: str, choices: Collection[str]) -> tuple[str, ...]:
     """Return the parts of a list with commas if each is one of ``choices``; what is named twice counts once."""
     return tuple(dict.fromkeys(check_choice(option, part.strip(), choices) for part in value.split(",")))

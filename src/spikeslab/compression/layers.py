@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterable, Mapping, Sequence
-from fnmatch import fnmatchcase
 from typing import TypeAlias
 
 from torch import Tensor, nn
+from torch.nn.parameter import is_lazy
 
-from spikeslab.errors import quoted
+from spikeslab.errors import SpikeSlabWarning, quoted
 from spikeslab.pruning import free_channel_layers
 from spikeslab.pruning.channels import channel_layers
+from spikeslab.selection import matching
 
 LAYERS = (nn.Linear, nn.modules.conv._ConvNd)
+OTHERS = 0.1
+"""Share of the parameters from which on matrices of no layer are worth a warning."""
 
 Chosen: TypeAlias = str | Sequence[str] | Iterable[Tensor] | Mapping[str, str | None] | None
 
@@ -26,9 +30,10 @@ def weight_names(model: nn.Module, weights: Chosen = None) -> list[str]:
 
     Args:
         model: Any module.
-        weights: Globs over parameter names, one or several, or parameters of ``model``. ``None`` takes the weights of
-            all convolutions and linear layers but those of the first and the last such layer, in the order in which
-            the model registers its modules.
+        weights: Globs over parameter names, one or several, that each take matrices and filters, or vectors where they
+            match nothing else; or parameters of ``model``. ``None`` takes the weights of all convolutions and linear
+            layers but those of the first and the last such layer, in the order in which the model registers its
+            modules, and warns if that leaves out other matrices that are a tenth of the model or more.
 
     Raises:
         ValueError: If there is nothing to prune, or a glob matches nothing.
@@ -37,11 +42,11 @@ def weight_names(model: nn.Module, weights: Chosen = None) -> list[str]:
     if weights is None:
         names = _inner_weights(model)
     elif isinstance(weights, str):
-        names = _matching(parameters, [weights])
+        names = _matching(model, [weights])
     else:
         items: list[object] = list(weights)
         globs = [item for item in items if isinstance(item, str)]
-        names = _matching(parameters, globs) if len(globs) == len(items) else _of_tensors(parameters, items)
+        names = _matching(model, globs) if len(globs) == len(items) else _of_tensors(parameters, items)
     frozen = [name for name in names if not parameters[name].requires_grad]
     if frozen:
         raise ValueError(f"weights must be trained, but {quoted(frozen)} has requires_grad=False.")
@@ -117,17 +122,33 @@ def _inner_weights(model: nn.Module) -> list[str]:
             f"weights is None, but got {quoted(names) if names else 'none at all'}: name the weights that shall be "
             "sparse."
         )
+    _warn_of_others(model)
     return [parameters[key] for key in inner]
 
 
-def _matching(parameters: dict[str, nn.Parameter], globs: list[str]) -> list[str]:
-    idle = [glob for glob in globs if not any(fnmatchcase(name, glob) for name in parameters)]
+def _warn_of_others(model: nn.Module) -> None:
+    """A projection of an attention or a recurrent weight belongs to no layer of its own, and is easily forgotten."""
+    known = {id(p) for module in model.modules() if isinstance(module, LAYERS) for p in module.parameters()}
+    parameters = {name: p for name, p in model.named_parameters() if not is_lazy(p)}
+    others = {name: p.numel() for name, p in parameters.items() if p.ndim > 1 and id(p) not in known}
+    share = sum(others.values()) / sum(p.numel() for p in parameters.values())
+    if share >= OTHERS:
+        warnings.warn(
+            f"weights is None, which leaves {quoted(others)} dense, {share:.0%} of the parameters, as no weight of a "
+            "Conv or Linear layer: name all weights that shall be sparse.",
+            SpikeSlabWarning,
+            stacklevel=2,
+        )
+
+
+def _matching(model: nn.Module, globs: list[str]) -> list[str]:
+    selected, idle = matching(model, globs)
     if idle or not globs:
         raise ValueError(
             f"weights must be globs that each match a parameter, but {quoted(idle) or 'no glob'} matched none of "
-            f"{quoted(parameters)}."
+            f"{quoted(name for name, _ in model.named_parameters())}."
         )
-    return [name for name in parameters if any(fnmatchcase(name, glob) for glob in globs)]
+    return list(selected)
 
 
 def _of_tensors(parameters: dict[str, nn.Parameter], items: list[object]) -> list[str]:
