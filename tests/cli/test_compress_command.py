@@ -174,7 +174,10 @@ def test_a_warning_of_the_library_is_a_sentence_with_the_name_of_the_option(fold
 def test_channels_on_the_command_line(folder, capsys):
     options = ["--structure", "channels", "--epochs", "4", "--sparsity", "0.5", "--scope", "erk", "--floor", "2"]
     assert run(["compress", "recipe.py", "--out", "run", *options]) == 0
-    out = " ".join(capsys.readouterr().out.split())
+    captured = capsys.readouterr()
+    assert "dead channels 50.0%" in captured.err
+    assert "sparsity" not in captured.err
+    out = " ".join(captured.out.split())
     assert "16 of 32 channels of 2 layers are gone." in out
     report = json.loads((folder / "run" / "report.json").read_text())
     assert (report["structure"], report["count"]) == ("channels", "channels")

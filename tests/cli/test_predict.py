@@ -149,7 +149,8 @@ def test_new_tables_that_do_not_fit(regression, new, tmp_path, capsys):
     refused(
         capsys,
         "new.csv must have no missing values, but of its 20 rows they are missing in 'a' (3): "
-        "fill them in, or leave out those rows or columns.",
+        "fill them in, or leave out those rows or columns; empty cells and words such as NA, NaN, None and null are "
+        "missing values.",
         regression,
         new,
         *out,
@@ -161,8 +162,8 @@ def test_new_tables_that_do_not_fit(regression, new, tmp_path, capsys):
 
 def test_folders_without_a_model_of_select(new, tmp_path, capsys):
     out = ("--out", tmp_path / "p.csv")
-    missing = tmp_path / "no" / "model.json"
-    refused(capsys, f"{missing} cannot be read: No such file or directory.", tmp_path / "no", new, *out)
+    missing = f"{tmp_path / 'no'} must be a folder with model.json and model.safetensors, but has no model.json."
+    refused(capsys, missing, tmp_path / "no", new, *out)
     X = np.random.default_rng(0).standard_normal((20, 2))
     save_model(SpikeSlabRegressor(n_iter=20, random_state=0).fit(X, X[:, 0]), tmp_path / "plain")
     message = f"{tmp_path / 'plain'} holds a model that does not come from spikeslab select."

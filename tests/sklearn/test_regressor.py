@@ -237,6 +237,7 @@ def test_figure_and_arviz(rng):
         ({"warmup": -1}, "warmup must be an integer >= 0, but got -1."),
         ({"slab_scale": 0.0}, "slab_scale must be a number > 0, but got 0.0."),
         ({"inclusion_prior": 3}, "inclusion_prior must be a pair (a, b) of a Beta law, but got 3."),
+        ({"random_state": -1}, "random_state must be an integer >= 0, but got -1."),
         ({"n_jobs": 0}, "n_jobs must be None or an integer other than 0, but got 0."),
         ({"inclusion_prior": (0, 1)}, "inclusion_prior[0] must be a number > 0, but got 0."),
     ],

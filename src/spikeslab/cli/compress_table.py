@@ -67,8 +67,8 @@ def comparison(
     note = (
         f"{network['sparsity']:.2%} of the whole network is zero, and {layers['sparsity']:.2%} of "
         f"{counted(len(result.report['layers']), 'sparse layer')}. The average is that of "
-        f"{samples} samples with the same zeros, and needs them all. Files are those of `save_sparse`, lossless or "
-        "with values rounded to fp16 or int8; that of the dense network is a safetensors file."
+        f"{counted(samples, 'sample')} with the same zeros, and needs them all. Files are those of `save_sparse`, "
+        "lossless or with values rounded to fp16 or int8; that of the dense network is a safetensors file."
     )
     notes = [note, *([_channels(result.report)] if "channels" in result.report else [])]
     return Table("Dense and compressed", [Column("model", "Network"), *columns, *rest], rows, notes=notes)

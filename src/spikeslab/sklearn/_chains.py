@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
+from spikeslab.errors import check_count
 from spikeslab.sklearn._draws import Buffer, ChainDraws
 
 if TYPE_CHECKING:
@@ -85,6 +86,8 @@ def spawn(random_state: int | np.random.RandomState | Generator | None, n: int) 
         return random_state.spawn(n)
     if isinstance(random_state, np.random.RandomState):
         random_state = int(random_state.randint(np.iinfo(np.int32).max))
+    elif random_state is not None:
+        check_count("random_state", random_state, minimum=0)
     return [np.random.default_rng(seed) for seed in np.random.SeedSequence(random_state).spawn(n)]
 
 

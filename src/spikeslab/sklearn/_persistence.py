@@ -134,6 +134,8 @@ def _record(folder: Path) -> dict[str, Any]:
     path = folder / RECORD
     try:
         record = json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError as error:
+        raise ModelError(f"{folder} must be a folder with {RECORD} and {ARRAYS}, but has no {RECORD}.") from error
     except OSError as error:
         raise ModelError(f"{path} cannot be read: {error.strerror or error}.") from error
     except (ValueError, RecursionError) as error:

@@ -148,9 +148,12 @@ class Prune(Callback):
             self.pruner.freeze()
 
     def metrics(self) -> dict[str, Any]:
-        """Shares of zeros, over the sparse layers and over the network."""
+        """Shares of zeros, over the sparse layers and over the network, and of dead channels where these go."""
         sparsity = self.pruner.sparsity()
         found = {"sparsity_sparse": sparsity.sparse, "sparsity": sparsity.network}
+        if isinstance(self.pruner, ChannelPruner):
+            living, channels = sum(self.pruner.living().values()), sum(map(len, self.pruner.weights.values()))
+            found["dead_channels"] = 1.0 - living / channels
         return {name: value for name, value in found.items() if value is not None}
 
     def state_dict(self) -> dict[str, State]:

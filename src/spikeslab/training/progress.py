@@ -84,10 +84,12 @@ class ShowProgress(Callback):
             found |= callback.metrics()
         accuracy = found.get("evaluation", {}).get("accuracy")
         sparsity = found.get("sparsity", found.get("sparsity_sparse"))
+        dead = found.get("dead_channels")
         numbers = {
             "loss": None if self._loss is None else f"{self._loss:.4f}",
             "accuracy": None if accuracy is None else f"{accuracy:.2%}",
-            "sparsity": None if sparsity is None else f"{sparsity:.1%}",
+            "dead channels": None if dead is None else f"{dead:.1%}",
+            "sparsity": None if sparsity is None or dead is not None else f"{sparsity:.1%}",
             "T": f"{run.sampler.param_groups[0].get('temperature', 0.0):.3g}",
         }
         return {name: value for name, value in numbers.items() if value is not None}
