@@ -7,11 +7,10 @@ The README's numbers are those of the results, always: a test compares them.
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-MANY = 3
-"""Semicolons between commands from which on they stay in the file of the table."""
 BEGIN, END = "<!-- results:begin -->", "<!-- results:end -->"
 # Each table, and how many of its rows stand in the README.
 TABLES = {
@@ -33,15 +32,14 @@ def results(root: Path = ROOT) -> str:
     """All tables, each a level below the section they stand in, with a link to its folder."""
     parts = []
     for name, rows in TABLES.items():
-        text = (root / "results" / f"{name}.md").read_text(encoding="utf-8")
-        body, _, made = text.rpartition("Made by ")
-        command = made.rpartition("; the raw numbers")[0]
+        stem = root / "results" / name
+        body = stem.with_suffix(".md").read_text(encoding="utf-8").rpartition("Made by")[0]
+        commands = json.loads(stem.with_suffix(".json").read_text(encoding="utf-8"))["run"]["command"].splitlines()
         table = [line for line in body.splitlines() if line.startswith("|")]
         for line in table[2 + rows :]:
             body = body.replace(f"{line}\n", "")
-        if command.count(";") >= MANY:
-            command = f"{command.count(';') + 1} [commands](results/{name}.md)"
-        parts.append(f"#{body.strip()}\n\nMade by {command}: [raw numbers](results/{name}.json).")
+        made = f"`{commands[0]}`" if len(commands) == 1 else f"{len(commands)} [commands](results/{name}.md)"
+        parts.append(f"#{body.strip()}\n\nMade by {made}: [raw numbers](results/{name}.json).")
     return "\n\n".join(parts)
 
 

@@ -51,6 +51,13 @@ def test_files_hold_the_raw_numbers_and_where_they_come_from(table: Table, tmp_p
     assert (tmp_path / "other.txt").read_text() == "mine"
 
 
+def test_several_commands_are_a_block_of_lines(table: Table, tmp_path: Path) -> None:
+    commands = "spikeslab demo --seed 3\nspikeslab demo --seed 4"
+    table.write(tmp_path / "errors", Run(commands, seed=3))
+    made = f"\nMade by\n\n```bash\n{commands}\n```\n\nThe raw numbers are in `errors.json`.\n"
+    assert (tmp_path / "errors.md").read_text().endswith(made)
+
+
 def test_terminal(table: Table) -> None:
     console = Console(width=80, file=io.StringIO())
     console.print(table.rich())

@@ -177,7 +177,7 @@ def _made(rows: Sequence[Row]) -> Run:
     """How rows came about: all of their commands, one after the other as in a shell."""
     results = [result for row in rows for result in row.results]
     commands = dict.fromkeys(result["command"] for result in results)
-    return Run("; ".join(commands), min(result["seed"] for result in results))
+    return Run("\n".join(commands), min(result["seed"] for result in results))
 
 
 def _courses(rows: Sequence[Row]) -> dict[float, list[Course]]:

@@ -68,7 +68,7 @@ class Run:
     """How the numbers came about.
 
     Attributes:
-        command: What to type to get them again.
+        command: What to type to get them again; several commands are lines.
         seed: Seed of the run.
     """
 
@@ -149,7 +149,9 @@ class Table:
 
     def write(self, stem: Path, run: Run) -> list[Path]:
         """Write ``stem.md`` and ``stem.json``, replacing what was there; returns both paths."""
-        made = f"Made by `{run.command}`; the raw numbers are in `{stem.name}.json`.\n"
+        block = "\n" in run.command
+        command = f"\n\n```bash\n{run.command}\n```\n\nThe" if block else f" `{run.command}`; the"
+        made = f"Made by{command} raw numbers are in `{stem.name}.json`.\n"
         texts = {stem.with_suffix(".md"): f"{self.markdown()}\n{made}", stem.with_suffix(".json"): self.json(run)}
         for path, text in texts.items():
             write_atomically(path, text.encode())
