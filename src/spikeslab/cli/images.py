@@ -44,7 +44,10 @@ Resume = Annotated[
 ]
 DataDir = Annotated[
     Path | None,
-    typer.Option(help="Folder with the publisher's files; by default SPIKESLAB_DATA, or else they are downloaded."),
+    typer.Option(
+        help="Folder with the publishers' files, both of MNIST and of Fashion-MNIST, of which one has the foreign "
+        "images for the other; by default SPIKESLAB_DATA, or else they are downloaded."
+    ),
 ]
 
 
