@@ -71,7 +71,7 @@ def test_four_classes(rng):
 
 
 def test_rare_class_sparse_input_and_selection(rng):
-    X = sparse.random_array((400, 60), density=0.2, rng=rng, format="csr")
+    X = sparse.csr_array(rng.random((400, 60)) * (rng.random((400, 60)) < 0.2))
     odds = 8.0 * X[:, [4]].toarray()[:, 0] - 4.0
     y = rng.random(400) < 1 / (1 + np.exp(-odds))
     assert y.mean() < 0.15
