@@ -7,6 +7,7 @@ A marker names its table: ``<!-- result: selection/sbc -->`` begins it and ``<!-
 
 from __future__ import annotations
 
+import json
 import re
 from pathlib import Path
 
@@ -18,9 +19,9 @@ MARKED = re.compile(r"<!-- result: (\S+) -->\n.*?<!-- end -->", re.DOTALL)
 def shown(name: str, root: Path = ROOT) -> str:
     """A table without its heading, with a link to its raw numbers."""
     text = (root / "results" / f"{name}.md").read_text(encoding="utf-8")
-    _, _, body = text.partition("\n")
-    body, _, made = body.rpartition("Made by ")
-    return f"{body.strip()}\n\nMade by {made.partition(';')[0]}: [raw numbers](../results/{name}.json)."
+    command = json.loads((root / "results" / f"{name}.json").read_text(encoding="utf-8"))["run"]["command"]
+    body = text.partition("\n")[2].rpartition("Made by")[0]
+    return f"{body.strip()}\n\nMade by `{command}`: [raw numbers](../results/{name}.json)."
 
 
 def page(text: str) -> str:

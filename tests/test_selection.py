@@ -52,6 +52,10 @@ def test_a_glob_takes_vectors_only_where_it_matches_nothing_else() -> None:
     assert list(ss.select_weights(model, "*")) == ["0.weight", "3.weight"]
     assert list(ss.select_weights(model, "*.weight", "3.bias")) == ["0.weight", "3.weight", "3.bias"]
     assert list(ss.select_weights(model, "1.*")) == ["1.weight", "1.bias"]
+    image = nn.Sequential(nn.Conv2d(1, 4, 3), nn.LayerNorm([4, 6, 6]), nn.GroupNorm(2, 4))
+    assert list(ss.select_weights(image, "*")) == ["0.weight"], "a scale may have the shape of an image"
+    lazy = nn.Sequential(nn.LazyLinear(8), nn.BatchNorm1d(8), nn.Linear(8, 2))
+    assert list(ss.select_weights(lazy, "*.weight")) == ["0.weight", "2.weight"]
 
 
 def test_empty_tensors_are_left_out_of_the_sparse_weights() -> None:

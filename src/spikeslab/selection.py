@@ -7,8 +7,11 @@ from fnmatch import fnmatchcase
 from typing import TypeAlias
 
 from torch import Tensor, nn
+from torch.nn.parameter import is_lazy
 
 from spikeslab.errors import quoted
+
+NORMALISATIONS = (nn.modules.batchnorm._NormBase, nn.LayerNorm, nn.GroupNorm, nn.RMSNorm)
 
 Weights: TypeAlias = Mapping[str, Tensor] | Iterable[Tensor] | Iterable[tuple[str, Tensor]]
 
@@ -30,9 +33,9 @@ def unwrapped(model: nn.Module) -> nn.Module:
 def select_weights(model: nn.Module, *globs: str) -> dict[str, nn.Parameter]:
     """Pick the parameters of ``model`` whose names match any of the ``globs``, in the model's order.
 
-    A glob takes matrices and filters; vectors, which are biases and the scales of normalisations, only where it matches
-    nothing else. A parameter that several modules share matches under each of its names and is listed once, under the
-    first. A compiled model has the names it had.
+    A glob takes matrices and filters; biases and what belongs to normalisations only where it matches nothing else. A
+    parameter that several modules share matches under each of its names and is listed once, under the first. A compiled
+    model has the names it had.
 
     >>> model = nn.Sequential(nn.Linear(4, 3), nn.BatchNorm1d(3), nn.ReLU(), nn.Linear(3, 2))
     >>> list(select_weights(model, "*.weight")), list(select_weights(model, "1.*"))
@@ -57,13 +60,21 @@ def select_weights(model: nn.Module, *globs: str) -> dict[str, nn.Parameter]:
 def matching(model: nn.Module, globs: Iterable[str]) -> tuple[dict[str, nn.Parameter], list[str]]:
     """The parameters that the ``globs`` take, and the globs that match none."""
     parameters = dict(model.named_parameters(remove_duplicate=False))
+    matrices = {id(parameter) for parameter in matrices_of(model).values()}
     taken: set[int] = set()
     idle: list[str] = []
     for glob in globs:
-        found = [parameter for name, parameter in parameters.items() if fnmatchcase(name, glob)]
-        taken.update(id(p) for p in [p for p in found if p.ndim > 1] or found)
+        found = {id(parameter) for name, parameter in parameters.items() if fnmatchcase(name, glob)}
+        taken |= found & matrices or found
         idle += [] if found else [glob]
     return {name: p for name, p in model.named_parameters() if id(p) in taken}, idle
+
+
+def matrices_of(model: nn.Module) -> dict[str, nn.Parameter]:
+    """All parameters but biases and what belongs to normalisations: matrices, filters and what will become one."""
+    scales = {id(p) for module in model.modules() if isinstance(module, NORMALISATIONS) for p in module.parameters()}
+    # A lazy parameter has no shape yet, and one dimension to torch.
+    return {name: p for name, p in model.named_parameters() if id(p) not in scales and (is_lazy(p) or p.ndim > 1)}
 
 
 def named_weights(weights: Weights) -> dict[str, Tensor]:

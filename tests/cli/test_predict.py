@@ -150,8 +150,8 @@ def test_new_tables_that_do_not_fit(regression, new, tmp_path, capsys):
     refused(
         capsys,
         "new.csv must have no missing values, but of its 20 rows they are missing in 'a' (3): "
-        "fill them in, or leave out those rows or columns; empty cells and words such as NA, NaN, None and null are "
-        "missing values.",
+        "fill them in, or leave out those rows or columns; empty cells are missing values, and so are "
+        "words such as NA, NaN, None and null in a text file.",
         regression,
         new,
         *out,

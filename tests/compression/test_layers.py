@@ -63,3 +63,10 @@ def test_matrices_that_the_default_leaves_dense_are_named() -> None:
         "or Linear layer: name all weights that shall be sparse."
     ]
     assert weight_names(Attending(), "attention*") == ["attention.in_proj_weight", "attention.out_proj.weight"]
+
+
+def test_what_is_frozen_or_normalises_or_has_no_shape_yet_is_no_forgotten_matrix() -> None:
+    layers = [nn.Linear(8, 8) for _ in range(3)]
+    frozen = nn.Embedding(100, 8).requires_grad_(False)
+    assert weight_names(nn.Sequential(frozen, nn.LayerNorm([30, 8]), *layers)) == ["3.weight"]
+    assert weight_names(nn.Sequential(*(nn.LazyLinear(8, bias=False) for _ in range(3)))) == ["1.weight"]

@@ -208,8 +208,8 @@ def test_one_hot():
             {"a": [1, None, None, 2], "b": [None, 1, 2, 3]},
             {},
             "t.csv must have no missing values, but of its 4 rows they are missing in 'a' (2), 'b' (1): "
-            "fill them in, or leave out those rows or columns; empty cells and words such as NA, NaN, None and null "
-            "are missing values.",
+            "fill them in, or leave out those rows or columns; empty cells are missing values, and so are "
+            "words such as NA, NaN, None and null in a text file.",
         ),
         (
             {"a": list("aabb"), "b": [1, 2, 3, 4]},

@@ -137,6 +137,8 @@ def test_curves_of_detection_and_their_areas():
         assert np.array_equal(line.get_ydata(), curves.true_positive.numpy())
         assert np.array_equal(other.get_xdata(), curves.recall.numpy())
         assert np.array_equal(other.get_ydata(), curves.precision.numpy())
+        area = torch.trapezoid(torch.as_tensor(line.get_ydata()), torch.as_tensor(line.get_xdata()))
+        assert float(area) == pytest.approx(found.auroc, abs=1e-6)
         assert label == f"{name}: AUROC {found.auroc:.3f}, AUPR {found.aupr:.3f}, FPR95 {found.fpr95:.3f}"
 
 

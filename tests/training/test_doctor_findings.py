@@ -256,7 +256,10 @@ def test_a_recipe_of_compress_is_judged_by_what_it_asks_for(healthy):
     assert latents.level is NOTE
     assert latents.change == "The recipe asks for it (omega_sum=1), and prunes well so; to read them as results, set 5."
     assert finding(facts, "sparsity").sentence == "The sparsity reached its target of 90.0%."
-    assert "sparsity" not in {f.about for f in examine(with_settings(facts, count="channels"))}
+    channels = with_settings(facts, count="channels")
+    assert "sparsity" not in {f.about for f in examine(channels)}, "weights say nothing about a share of channels"
+    dead = finding(changed(channels, lambda r: r.update(dead_channels=0.9)), "sparsity")
+    assert dead.sentence == "The share of dead channels reached its target of 90.0%."
 
 
 def test_the_sparsity(healthy):

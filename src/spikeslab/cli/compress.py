@@ -88,8 +88,8 @@ def compress(
     weights: Annotated[
         list[str] | None,
         typer.Option(
-            help="Glob over the names of sparse weights; may be given several times. By default all but the "
-            "first and the last layer's."
+            help="Glob over the names of sparse weights, which leaves out biases and normalisations; may be given "
+            "several times. By default all but the first and the last layer's."
         ),
     ] = None,
     count: Annotated[

@@ -12,7 +12,7 @@ from torch.nn.parameter import is_lazy
 from spikeslab.errors import SpikeSlabWarning, quoted
 from spikeslab.pruning import free_channel_layers
 from spikeslab.pruning.channels import channel_layers
-from spikeslab.selection import matching
+from spikeslab.selection import matching, matrices_of
 
 LAYERS = (nn.Linear, nn.modules.conv._ConvNd)
 OTHERS = 0.1
@@ -30,10 +30,10 @@ def weight_names(model: nn.Module, weights: Chosen = None) -> list[str]:
 
     Args:
         model: Any module.
-        weights: Globs over parameter names, one or several, that each take matrices and filters, or vectors where they
-            match nothing else; or parameters of ``model``. ``None`` takes the weights of all convolutions and linear
+        weights: Globs over parameter names, one or several, as in :func:`~spikeslab.select_weights`, or parameters of
+            ``model``. ``None`` takes the weights of all convolutions and linear
             layers but those of the first and the last such layer, in the order in which the model registers its
-            modules, and warns if that leaves out other matrices that are a tenth of the model or more.
+            modules, and warns if that leaves out other trained matrices of more than a tenth of the model.
 
     Raises:
         ValueError: If there is nothing to prune, or a glob matches nothing.
@@ -129,15 +129,15 @@ def _inner_weights(model: nn.Module) -> list[str]:
 def _warn_of_others(model: nn.Module) -> None:
     """A projection of an attention or a recurrent weight belongs to no layer of its own, and is easily forgotten."""
     known = {id(p) for module in model.modules() if isinstance(module, LAYERS) for p in module.parameters()}
-    parameters = {name: p for name, p in model.named_parameters() if not is_lazy(p)}
-    others = {name: p.numel() for name, p in parameters.items() if p.ndim > 1 and id(p) not in known}
-    share = sum(others.values()) / sum(p.numel() for p in parameters.values())
-    if share >= OTHERS:
+    matrices = {name: p for name, p in matrices_of(model).items() if p.requires_grad and not is_lazy(p)}
+    others = {name: p.numel() for name, p in matrices.items() if id(p) not in known}
+    total = sum(p.numel() for p in model.parameters() if not is_lazy(p))
+    if sum(others.values()) > OTHERS * total:
         warnings.warn(
-            f"weights is None, which leaves {quoted(others)} dense, {share:.0%} of the parameters, as no weight of a "
-            "Conv or Linear layer: name all weights that shall be sparse.",
+            f"weights is None, which leaves {quoted(others)} dense, {sum(others.values()) / total:.0%} of the "
+            "parameters, as no weight of a Conv or Linear layer: name all weights that shall be sparse.",
             SpikeSlabWarning,
-            stacklevel=2,
+            stacklevel=6,  # whoever calls compress
         )
 
 

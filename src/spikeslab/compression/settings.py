@@ -68,7 +68,7 @@ class Settings:
         kappa: Initial pair of kappas; ``None`` takes them from ``rho``.
         omega_sum: Sum of the step sizes of stochastic approximation over the run: 1 goes 63 % of the way to the fixed
             point, the paper's 0.75 half of it, and 5 reaches it, where the prior shrinks also what is kept. Where
-            ``condition`` ends it early, the sum is what was reached until then: about 0.8 of 1, or 54 %.
+            ``condition`` ends it early, the sum is what was reached until then: about 0.8 of 1, or 56 %.
         condition: Whether spike and slab end where zeros become final: given the zeros, the weights that are left have
             the slab alone as their prior.
         strength: Of the fixed penalties ``l1`` and ``l2``, in units of the mean loss; ``None`` takes the method's.

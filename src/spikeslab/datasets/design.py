@@ -231,8 +231,8 @@ def _refuse_missing(source: str, frame: pd.DataFrame) -> None:
         listed = [f"{name!r} ({count:,})" for name, count in counts.items()]
         raise TableError(
             f"{source} must have no missing values, but of its {len(frame):,} rows they are missing in "
-            f"{_shortened(listed)}: fill them in, or leave out those rows or columns; empty cells and words such as "
-            "NA, NaN, None and null are missing values."
+            f"{_shortened(listed)}: fill them in, or leave out those rows or columns; empty cells are missing values, "
+            "and so are words such as NA, NaN, None and null in a text file."
         )
 
 

@@ -222,9 +222,8 @@ class SpikeSlabBase(SelectorMixin, BaseEstimator):  # type: ignore[misc]
         mask = select_variables(self.pip_, threshold, fdr)
         return np.flatnonzero(mask) if indices else mask
 
-    def _get_support_mask(self) -> NDArray[np.bool_]:
-        check_is_fitted(self)
-        return select_variables(self.pip_)
+    def _get_support_mask(self) -> NDArray[Any]:
+        return self.get_support()
 
     def coef_interval(self, level: float = 0.95) -> Floats:
         """Equal-tailed credible intervals of the coefficients, zero included where a variable may be out.

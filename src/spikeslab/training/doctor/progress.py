@@ -18,6 +18,7 @@ NEARLY, HARDLY = 3.0, 0.9
 """Sums of omega after which 95 % and 59 % of the way to a target that stands still are done."""
 SHORT = 0.005
 """By how much the sparsity may miss its target."""
+SPARSITIES = ("sparsity", "sparsity_sparse")
 CLIPPING = ("clip", "clip_norm", "clip_grad_norm", "grad_clip", "gradient_clip", "max_grad_norm")
 
 
@@ -151,20 +152,20 @@ def _change(end: Series) -> float:
 def check_sparsity(facts: RunFacts) -> Finding | None:
     """Whether the sparsity that was asked for was reached."""
     target = facts.setting("sparsity", "target_sparsity", "target")
-    if facts.setting("count") == "channels":  # a share of channels, and what is logged are weights
-        return None
-    reached = [series.values[-1] for key in ("sparsity", "sparsity_sparse") if len(series := facts.series(key))]
+    channels = facts.setting("count") == "channels"
+    what, keys = ("share of dead channels", ("dead_channels",)) if channels else ("sparsity", SPARSITIES)
+    reached = [series.values[-1] for key in keys if len(series := facts.series(key))]
     if isinstance(target, bool) or not isinstance(target, int | float) or not reached:
         return None
     best = float(max(reached))
     if best >= target - SHORT:
-        return Finding("sparsity", Level.OK, f"The sparsity reached its target of {target:.1%}.")
+        return Finding("sparsity", Level.OK, f"The {what} reached its target of {target:.1%}.")
     if facts.run["status"] != "finished":
-        return Finding("sparsity", Level.NOTE, f"The sparsity is {best:.1%} on its way to {target:.1%}.")
+        return Finding("sparsity", Level.NOTE, f"The {what} is {best:.1%} on its way to {target:.1%}.")
     return Finding(
         "sparsity",
         Level.PROBLEM,
-        f"The sparsity ended at {best:.1%}, short of its target of {target:.1%}.",
+        f"The {what} ended at {best:.1%}, short of its target of {target:.1%}.",
         "Give the schedule of the sparsity a total below the steps of the run: exponential_sparsity reaches its "
         "target only with total=.",
     )
