@@ -643,7 +643,7 @@ def test_the_command_writes_tables_and_figures_of_all_runs(
         f"--epochs 1 --seed 0 --seeds 1 --batch-size 8{varied} --threads 1"
         for methods, varied in (("gmp", " --set lr=0.01,0.02"), ("l2:0.6", ""))
     ]
-    assert sorted(table["run"]["command"].split("; ")) == typed
+    assert sorted(table["run"]["command"].splitlines()) == typed
     record = json.loads((out / "gmp-0.9-sound-batch=8-lr=0.01-1epochs-seed0" / "run.json").read_text())
     assert record["command"] == typed[0]
     names = ("accuracy.md", "details.md", "files.md", "paper.md", "accuracy.png", "course-0.9.png")
