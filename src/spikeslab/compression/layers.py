@@ -16,7 +16,7 @@ from spikeslab.selection import matching, matrices_of
 
 LAYERS = (nn.Linear, nn.modules.conv._ConvNd)
 OTHERS = 0.1
-"""Share of the parameters from which on matrices of no layer are worth a warning."""
+"""Share of the parameters above which matrices of no layer are worth a warning."""
 
 Chosen: TypeAlias = str | Sequence[str] | Iterable[Tensor] | Mapping[str, str | None] | None
 
@@ -31,9 +31,9 @@ def weight_names(model: nn.Module, weights: Chosen = None) -> list[str]:
     Args:
         model: Any module.
         weights: Globs over parameter names, one or several, as in :func:`~spikeslab.select_weights`, or parameters of
-            ``model``. ``None`` takes the weights of all convolutions and linear
-            layers but those of the first and the last such layer, in the order in which the model registers its
-            modules, and warns if that leaves out other trained matrices of more than a tenth of the model.
+            ``model``. ``None`` takes the weights of all convolutions and linear layers but those of the first and the
+            last such layer, in the order in which the model registers its modules, and warns if that leaves out other
+            trained matrices of more than a tenth of the model.
 
     Raises:
         ValueError: If there is nothing to prune, or a glob matches nothing.
