@@ -20,7 +20,8 @@ import torch
 from torch import nn
 
 from spikeslab.compression import compact, fold_batch_norm
-from spikeslab.models import CNN, resnet20
+from spikeslab.paper.cifar10 import resnet20
+from spikeslab.paper.images import CNN
 from spikeslab.report.tables import Column, Run, Table
 
 

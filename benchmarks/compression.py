@@ -14,9 +14,9 @@ from pathlib import Path
 import torch
 
 from spikeslab.compression import METHODS, Settings, compress
-from spikeslab.datasets import load_digits
-from spikeslab.experiments.digits import Settings as Digits
-from spikeslab.experiments.digits import train_dense
+from spikeslab.paper.demo import load_digits
+from spikeslab.paper.demo.digits import Settings as Digits
+from spikeslab.paper.demo.digits import train_dense
 from spikeslab.report.tables import Column, Run, Table
 from spikeslab.training import Callback, TensorBatches
 

@@ -24,8 +24,8 @@ import torch
 import torch.nn.functional as F
 
 import spikeslab as ss
-from spikeslab.datasets.augmentation import NORMALIZE, Augment
-from spikeslab.models import CNN
+from spikeslab.paper.images import CNN
+from spikeslab.paper.images.augmentation import NORMALIZE, Augment
 from spikeslab.report.tables import Column, Run, Table
 from spikeslab.training import TensorBatches, Training
 

@@ -14,10 +14,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from spikeslab.experiments.image_predictions import HELD, Part, kinds_of
-from spikeslab.experiments.image_recipes import Recipe, make_recipe
-from spikeslab.experiments.image_runs import ImageRun, load_images, predict_parts, train
 from spikeslab.files import write_atomically
+from spikeslab.paper.images.predictions import HELD, Part, kinds_of
+from spikeslab.paper.images.presets import Recipe, make_recipe
+from spikeslab.paper.images.runs import ImageRun, load_images, predict_parts, train
 from spikeslab.report.tables import Column, Run, Table
 from spikeslab.training import describe_classifier
 from spikeslab.training.precision import FLOAT32, PRECISIONS

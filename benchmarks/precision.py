@@ -20,10 +20,10 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 import spikeslab as ss
+from spikeslab.bench.timing import HOW, Plan, Times, measure
 from spikeslab.compression.distillation import softened_divergence
 from spikeslab.errors import counted
-from spikeslab.experiments.bench.timing import HOW, Plan, Times, measure
-from spikeslab.models import resnet20
+from spikeslab.paper.cifar10 import resnet20
 from spikeslab.report.tables import Column, Run, Table
 from spikeslab.training import Training
 

@@ -17,10 +17,10 @@ import torch
 from torch import Tensor, nn
 
 import spikeslab as ss
+from spikeslab.parallel import replica_exchange
+from spikeslab.parallel.replica_exchange import ReplicaExchange
+from spikeslab.parallel.swaps import log_acceptance
 from spikeslab.report.tables import Column, Estimate, Run, Table
-from spikeslab.training import replica_exchange
-from spikeslab.training.replica_exchange import ReplicaExchange
-from spikeslab.training.swaps import log_acceptance
 
 WEIGHTS, MEANS, STDS = (0.3, 0.7), (-4.0, 4.0), (0.6, 0.8)
 LADDER = (1.0, 4.0, 16.0)

@@ -12,14 +12,14 @@ from matplotlib.figure import Figure
 from scipy.stats import chisquare, kstest
 from sklearn.exceptions import ConvergenceWarning
 
-from spikeslab.experiments.cells import Cell, CellFile, Record, run_cells
-from spikeslab.experiments.own_prior import (
+from spikeslab.bench.calibration import (
     CASES,
     correlated_rows,
     draw_truth,
     gram_data,
     sbc_ranks,
 )
+from spikeslab.paper.cells import Cell, CellFile, Record, run_cells
 from spikeslab.report.figures import BLUE, GREY, SKY, VERMILION, WIDTH, style, without_y_axis
 from spikeslab.report.tables import Column, Estimate, Table
 from spikeslab.sklearn import SpikeSlabRegressor

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 from matplotlib.figure import Figure
 
-from spikeslab.experiments.own_prior import gram_data, standardised
+from spikeslab.bench.calibration import gram_data, standardised
 from spikeslab.report.figures import BLUE, GREEN, GREY, ORANGE, VERMILION, WIDTH, style
 from spikeslab.report.tables import Column, Table
 from spikeslab.sklearn import SGLDSettings

@@ -15,7 +15,7 @@ from safetensors.torch import load_file
 
 import spikeslab as ss
 from spikeslab.compression.layer_counts import DENSE, file_sizes
-from spikeslab.models import resnet20
+from spikeslab.paper.cifar10 import resnet20
 from spikeslab.report.tables import Column, Run, Table
 
 

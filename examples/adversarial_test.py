@@ -18,9 +18,9 @@ from torch import Tensor
 
 import spikeslab as ss
 from spikeslab.attacks import fgsm, of_model, of_posterior, pgd
-from spikeslab.datasets import load_fashion, load_mnist, load_upscaled_digits
 from spikeslab.errors import check_count
-from spikeslab.models import CNN
+from spikeslab.paper.demo import load_upscaled_digits
+from spikeslab.paper.images import CNN, load_fashion, load_mnist
 from spikeslab.report import plots
 from spikeslab.report.figures import COLOURS, WIDTH, style
 from spikeslab.report.tables import Column, Table

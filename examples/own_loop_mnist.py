@@ -12,10 +12,10 @@ import torch.nn.functional as F
 from torch.utils.data import DataLoader, TensorDataset
 
 import spikeslab as ss
-from spikeslab.datasets import load_mnist, load_upscaled_digits
 from spikeslab.errors import check_count
 from spikeslab.metrics import accuracy, expected_calibration_error, negative_log_likelihood
-from spikeslab.models import CNN
+from spikeslab.paper.demo import load_upscaled_digits
+from spikeslab.paper.images import CNN, load_mnist
 
 
 def main() -> None:

@@ -13,11 +13,10 @@ import torch.nn.functional as F
 from torch import distributed as dist
 
 import spikeslab as ss
-from spikeslab.datasets import load_digits
 from spikeslab.errors import check_count
-from spikeslab.models import DigitsCNN
-from spikeslab.training.distributed import Ranks
-from spikeslab.training.gather import gather_chains
+from spikeslab.paper.demo import DigitsCNN, load_digits
+from spikeslab.parallel.distributed import Ranks
+from spikeslab.parallel.gather import gather_chains
 
 
 def main() -> None:

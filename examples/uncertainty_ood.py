@@ -14,10 +14,10 @@ import torch
 from torch import Tensor
 
 import spikeslab as ss
-from spikeslab.datasets import load_fashion, load_mnist, load_upscaled_digits
 from spikeslab.errors import check_count
 from spikeslab.metrics import accuracy, detection, entropy, mutual_information
-from spikeslab.models import CNN
+from spikeslab.paper.demo import load_upscaled_digits
+from spikeslab.paper.images import CNN, load_fashion, load_mnist
 from spikeslab.report import plots
 from spikeslab.report.tables import Column, Table
 from spikeslab.training import Collect, TensorBatches, Training

@@ -14,8 +14,8 @@ import torch
 from torch import Tensor, nn
 
 import spikeslab as ss
-from spikeslab.datasets import UCIData
-from spikeslab.experiments import uci
+from spikeslab.paper.uci import UCIData
+from spikeslab.paper.uci import sampling as uci
 from spikeslab.sklearn import SGLDSettings, SpikeSlabClassifier, SpikeSlabRegressor
 from spikeslab.training import Callback, TensorBatches
 

@@ -17,9 +17,9 @@ import torch
 from torch import Tensor, nn
 
 from spikeslab.compression import Settings
-from spikeslab.datasets import Augment, load_cifar10
-from spikeslab.datasets.images import Images
-from spikeslab.models import resnet20
+from spikeslab.paper.cifar10 import resnet20
+from spikeslab.paper.images import Augment, load_cifar10
+from spikeslab.paper.images.data import Images
 from spikeslab.training import TensorBatches
 
 HELD_OUT = 5000

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from spikeslab.datasets import load_fashion
+from spikeslab.paper.images import load_fashion
 from spikeslab.training import TensorBatches
 
 MEAN, DEVIATION = 0.2860, 0.3530

@@ -16,8 +16,7 @@ from functools import cache
 import torch
 from torch import Tensor, nn
 
-from spikeslab.datasets import load_mnist
-from spikeslab.models import CNN
+from spikeslab.paper.images import CNN, load_mnist
 from spikeslab.training import TensorBatches
 
 HELD_OUT = 5000

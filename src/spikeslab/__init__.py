@@ -44,7 +44,7 @@ from spikeslab.schedules import (
     polynomial,
     waves,
 )
-from spikeslab.selection import select_weights
+from spikeslab.weights import select_weights
 
 if TYPE_CHECKING:
     from spikeslab.compression import (

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-import spikeslab.experiments.demo
+import spikeslab.paper.demo.demo
 from spikeslab import __version__
 from spikeslab.cli import main
 
@@ -120,7 +120,7 @@ def test_a_folder_that_cannot_be_written_to(
     def refuse(*_: object, **__: object) -> None:
         raise PermissionError(13, "Permission denied")
 
-    monkeypatch.setattr(spikeslab.experiments.demo, "run_demo", refuse)
+    monkeypatch.setattr(spikeslab.paper.demo.demo, "run_demo", refuse)
     assert run(monkeypatch, "demo", "--out", str(tmp_path)) == 2
     expected = f"Error: --out must be a folder that can be written to, but {tmp_path}: Permission denied.\n"
     assert capsys.readouterr().err == expected
@@ -130,7 +130,7 @@ def test_ctrl_c(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.
     def interrupt(*_: object, **__: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(spikeslab.experiments.demo, "run_demo", interrupt)
+    monkeypatch.setattr(spikeslab.paper.demo.demo, "run_demo", interrupt)
     assert run(monkeypatch, "demo", "--out", str(tmp_path)) == 130
     assert capsys.readouterr().err.strip() == "Interrupted."
 
@@ -142,7 +142,7 @@ def test_ctrl_c(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.
         ("rich", ("spikeslab.cli.app", "spikeslab.cli.demo")),
         (
             "matplotlib",
-            ("spikeslab.experiments.demo", "spikeslab.experiments.linear_figure", "spikeslab.report.figures"),
+            ("spikeslab.paper.demo.demo", "spikeslab.paper.linear.figure", "spikeslab.report.figures"),
         ),
     ],
 )

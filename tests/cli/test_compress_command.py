@@ -14,7 +14,6 @@ from safetensors.torch import load_file, save_file
 
 from spikeslab.cli.app import run
 from spikeslab.cli.compress import _check_new
-from spikeslab.training.folder import RunFolder
 
 RECIPE = """
 import torch
@@ -47,7 +46,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 @pytest.fixture
 def without_report(monkeypatch: pytest.MonkeyPatch) -> None:
     """The page takes seconds."""
-    monkeypatch.setattr(RunFolder, "_write_report", lambda self: None)
+    monkeypatch.setattr("spikeslab.compression.harness.write_report", None)
 
 
 def files(folder: Path) -> dict[str, bytes]:

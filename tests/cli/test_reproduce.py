@@ -6,8 +6,8 @@ from functools import partial
 import pytest
 
 from spikeslab.cli.app import run
-from spikeslab.datasets import simulate_linear
-from spikeslab.experiments import linear_study
+from spikeslab.paper.linear import simulate_linear
+from spikeslab.paper.linear import study as linear_study
 
 
 def test_theory_writes_tables_and_figures(tmp_path, capsys):

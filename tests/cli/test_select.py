@@ -12,8 +12,8 @@ import pytest
 
 from spikeslab.cli.app import run
 from spikeslab.cli.select import FILES
-from spikeslab.cli.selection import Rule
 from spikeslab.sklearn import SpikeSlabClassifier, load_model, read_metadata
+from spikeslab.tabular.selection import Rule
 
 QUICK = ["--iterations", "60"]
 

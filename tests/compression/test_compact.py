@@ -16,7 +16,8 @@ from torch.nn.utils import prune
 
 from spikeslab.compression import Compacted, LayerSize, compact
 from spikeslab.errors import SpikeSlabWarning
-from spikeslab.models import CNN, resnet20
+from spikeslab.paper.cifar10 import resnet20
+from spikeslab.paper.images import CNN
 
 
 @torch.no_grad()

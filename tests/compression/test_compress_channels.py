@@ -175,7 +175,7 @@ def test_bad_input_is_one_sentence(arguments: dict, message: str) -> None:
 
 def test_half_of_the_channels_of_a_digits_network_go_for_real() -> None:
     pytest.importorskip("sklearn")
-    from spikeslab.datasets import load_digits
+    from spikeslab.paper.demo import load_digits
 
     digits = load_digits()
     train = TensorBatches(digits.x_train.flatten(1), digits.y_train, batch_size=64)

@@ -27,7 +27,7 @@ from spikeslab.compression.evaluation import Evaluation
 from spikeslab.compression.layers import weight_names
 from spikeslab.compression.result import check_finite
 from spikeslab.compression.tasks import count_rows, find_task
-from spikeslab.datasets import load_digits
+from spikeslab.paper.demo import load_digits
 from spikeslab.training import Callback, CheckpointError, Collect, Every, TensorBatches, Training
 
 

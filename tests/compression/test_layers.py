@@ -8,7 +8,7 @@ from torch import nn
 
 from spikeslab.compression.layers import weight_names
 from spikeslab.errors import SpikeSlabWarning
-from spikeslab.models import resnet20
+from spikeslab.paper.cifar10 import resnet20
 
 
 def test_all_convolutions_and_linear_layers_but_the_first_and_the_last() -> None:

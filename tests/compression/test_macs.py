@@ -10,8 +10,8 @@ from torch import Tensor, nn
 
 from spikeslab.compression.layer_counts import count_layers
 from spikeslab.compression.macs import arguments, count_positions
-from spikeslab.models.cnn import CNN
-from spikeslab.models.resnet import resnet20
+from spikeslab.paper.cifar10.network import resnet20
+from spikeslab.paper.images.networks import CNN
 
 
 def macs(model: nn.Module, example: Tensor) -> int:

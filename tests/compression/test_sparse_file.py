@@ -16,7 +16,7 @@ from torch.nn.utils import prune
 import spikeslab as ss
 from spikeslab.compression import load_sparse, load_sparse_into, save_sparse
 from spikeslab.compression.sparse_format import VALUES, decode, encode
-from spikeslab.models.resnet import resnet20
+from spikeslab.paper.cifar10.network import resnet20
 
 DTYPES = [torch.float32, torch.float64, torch.float16, torch.bfloat16, torch.int64, torch.uint8, torch.bool]
 

@@ -14,7 +14,7 @@ from torch.nn.utils import prune
 import spikeslab as ss
 from spikeslab.compression import SparsityReport, compact, save_sparse
 from spikeslab.compression.latency import Latency
-from spikeslab.models.resnet import ResNet
+from spikeslab.paper.cifar10.network import ResNet
 from spikeslab.report.figures import png
 
 

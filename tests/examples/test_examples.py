@@ -15,9 +15,8 @@ import torch
 
 import spikeslab
 from spikeslab import datasets, models
-from spikeslab.datasets.digits import load_upscaled_digits
-from spikeslab.datasets.images import DIGITS, Images
-from spikeslab.training import RunFolder
+from spikeslab.paper.demo.data import load_upscaled_digits
+from spikeslab.paper.images.data import DIGITS, Images
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 SOURCE = Path(spikeslab.__file__).parents[1]
@@ -130,14 +129,14 @@ def test_adversarial(tmp_path: Path) -> None:
 
 
 def test_a_perceptron_on_a_table_is_compressed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(RunFolder, "_write_report", lambda self: None)
+    monkeypatch.setattr("spikeslab.compression.harness.write_report", None)
     found = compress("tabular_mlp.py", tmp_path / "out")
     assert found["dense"]["test_accuracy"] > 90.0
     assert found["sparse"]["nonzeros"] == found["dense"]["nonzeros"] - round(0.9 * found["dense"]["nonzeros"])
 
 
 def test_lenet_is_compressed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(RunFolder, "_write_report", lambda self: None)
+    monkeypatch.setattr("spikeslab.compression.harness.write_report", None)
     monkeypatch.setattr(datasets, "load_fashion", load_upscaled_digits)
     found = compress("fashion_lenet.py", tmp_path / "out")
     assert found["dense"]["nonzeros"] == 61_706
@@ -145,7 +144,7 @@ def test_lenet_is_compressed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
 
 
 def test_channels_of_the_cnn_go(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(RunFolder, "_write_report", lambda self: None)
+    monkeypatch.setattr("spikeslab.compression.harness.write_report", None)
     monkeypatch.setattr(datasets, "load_mnist", load_upscaled_digits)
     layers = ("--weights", "conv*.weight", "--weights", "fc1.weight")
     found = compress("mnist_cnn.py", tmp_path / "out", "--structure", "channels", "--sparsity", "0.5", *layers)
@@ -160,7 +159,7 @@ def test_channels_of_resnet20_go(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
         y = torch.randint(10, (280,), generator=source)
         return Images(x[:260], y[:260], x[260:], y[260:], DIGITS)
 
-    monkeypatch.setattr(RunFolder, "_write_report", lambda self: None)
+    monkeypatch.setattr("spikeslab.compression.harness.write_report", None)
     monkeypatch.setattr(datasets, "load_cifar10", few_images)
     found = compress("cifar10_resnet20.py", tmp_path / "out", "--structure", "channels", "--sparsity", "0.5")
     assert found["dense"]["nonzeros"] == 272_474

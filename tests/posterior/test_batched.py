@@ -5,7 +5,7 @@ import torch
 from torch import nn
 
 import spikeslab as ss
-from spikeslab.models import MLP
+from spikeslab.paper.uci import MLP
 from spikeslab.posterior import batched
 from spikeslab.posterior.samples import DiskSamples
 

@@ -10,9 +10,9 @@ from torch import nn
 
 import spikeslab as ss
 from spikeslab.likelihoods import StackedGaussianLikelihood
+from spikeslab.parallel.stacked import StackedModel
 from spikeslab.priors import StackedSpikeSlab
 from spikeslab.schedules import summed
-from spikeslab.training.stacked import StackedModel
 
 SCHEDULE = ss.polynomial(1.0, power=0.75, offset=20)
 both_paths = pytest.mark.parametrize("fused", [pytest.param(True, id="fused"), pytest.param(False, id="foreach")])

@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 import spikeslab as ss
-from spikeslab.models import resnet20
+from spikeslab.paper.cifar10 import resnet20
 from spikeslab.priors import GroupSpikeSlab
 from spikeslab.pruning import ChannelPruner, channel_gates
 

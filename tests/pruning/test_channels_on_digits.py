@@ -7,14 +7,14 @@ import torch
 from torch import nn
 
 import spikeslab as ss
-from spikeslab.models import DigitsCNN
+from spikeslab.paper.demo import DigitsCNN
 from spikeslab.priors import GroupSpikeSlab
 from spikeslab.pruning import ChannelPruner, channel_gates
 
 
 def test_half_of_the_channels_go_and_the_digits_are_still_read() -> None:
     pytest.importorskip("sklearn")
-    from spikeslab.datasets import load_digits
+    from spikeslab.paper.demo import load_digits
 
     data = load_digits()
     torch.manual_seed(0)

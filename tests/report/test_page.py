@@ -13,8 +13,8 @@ from matplotlib.figure import Figure
 
 from spikeslab.report.figures import png
 from spikeslab.report.page import Code, Facts, Grid, Page, Picture, Section, Text
-from spikeslab.report.selection_figures import inclusion_figure, traces_figure
 from spikeslab.report.tables import Column, Table
+from spikeslab.tabular.figures import inclusion_figure, traces_figure
 
 NAUGHTY = "<script>alert('&')</script>"
 

@@ -14,6 +14,8 @@ from torch import nn
 from torch.utils.data import DataLoader, IterableDataset, TensorDataset
 
 import spikeslab as ss
+from spikeslab.diagnostics import write_report
+from spikeslab.parallel import StackedModel
 from spikeslab.training import (
     CheckpointError,
     Checkpoints,
@@ -25,7 +27,6 @@ from spikeslab.training import (
     RunFolder,
     ScheduleLR,
     ShowProgress,
-    StackedModel,
     TensorBatches,
     Training,
     cross_entropy,
@@ -115,7 +116,7 @@ def test_channels_last_weights_continue_bit_for_bit(tmp_path: Path) -> None:
 def kill_and_resume(folder: Path, finished: dict, moments: list[float]) -> list[int]:
     """Kill a run ``moment`` seconds after its first checkpoint, or before it; let it end; return where that was."""
     context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["spikeslab.training", "spikeslab.samplers.philox_noise"])
+    context.set_forkserver_preload(["spikeslab.training", "spikeslab.kernels.philox_noise"])
     steps = []
     for index, moment in enumerate(moments):
         place = folder / str(index)
@@ -535,7 +536,6 @@ def test_more_bad_arguments_are_refused(tmp_path: Path) -> None:
         vector.run(steps=1)
 
 
-@pytest.mark.usefixtures("with_report")
 def test_stacked_chains_are_logged_and_reported(tmp_path: Path) -> None:
     models = [nn.Linear(6, 1) for _ in range(3)]
     stacked = StackedModel(models)
@@ -549,7 +549,7 @@ def test_stacked_chains_are_logged_and_reported(tmp_path: Path) -> None:
         return likelihood(prediction, torch.zeros_like(prediction))
 
     run = Training(stacked, sampler, TensorBatches(x, batch_size=8), loss)
-    run.run(epochs=3, folder=tmp_path)
+    run.run(epochs=3, folder=RunFolder(tmp_path, report=write_report))
     assert (tmp_path / "report.html").exists()
     record = json.loads((tmp_path / "metrics.jsonl").read_text().splitlines()[-1])
     assert record["sigma"] > 0

@@ -51,7 +51,8 @@ def adversarial(
     - `spikeslab reproduce adversarial --data-dir data --out out/adversarial`
     - a quick look: `spikeslab reproduce adversarial --datasets mnist --images 200 --samples 5`
     """
-    from spikeslab.experiments.adversarial import (
+    from spikeslab.paper.adversarial.figures import FIGURES, TABLES, write_adversarial
+    from spikeslab.paper.adversarial.runs import (
         ATTACKS,
         CELLS,
         DATASETS,
@@ -59,10 +60,9 @@ def adversarial(
         check_runs,
         run_adversarial,
     )
-    from spikeslab.experiments.adversarial_figures import FIGURES, TABLES, write_adversarial
-    from spikeslab.experiments.cells import SettingsError
-    from spikeslab.experiments.image_recipes import RECIPES
-    from spikeslab.experiments.image_runs import METHODS
+    from spikeslab.paper.cells import SettingsError
+    from spikeslab.paper.images.presets import RECIPES
+    from spikeslab.paper.images.runs import METHODS
     from spikeslab.training import CheckpointError
 
     check_results(out, TABLES, FIGURES)

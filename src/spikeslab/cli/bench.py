@@ -23,7 +23,7 @@ from spikeslab.cli.options import (
 from spikeslab.cli.output import plain_console, print_result, progress_bars, write_file
 
 if TYPE_CHECKING:
-    from spikeslab.experiments.bench import Findings, Plan
+    from spikeslab.bench import Findings, Plan
     from spikeslab.report.tables import Run
 
 ALL = "update,step,selection,chains,predict,scaling"
@@ -57,9 +57,9 @@ def bench(
     - with tables and a figure: `spikeslab bench --suite step,scaling --threads 2 --out results/bench`
     - a quick look at everything: `spikeslab bench --quick --json bench.json`
     """
-    from spikeslab.experiments.bench import SUITES, Plan
-    from spikeslab.experiments.bench.suites import QUICK_REPEATS
-    from spikeslab.experiments.bench.timing import use_threads
+    from spikeslab.bench import SUITES, Plan
+    from spikeslab.bench.suites import QUICK_REPEATS
+    from spikeslab.bench.timing import use_threads
     from spikeslab.report.tables import Run
 
     with bad_input():

@@ -18,10 +18,10 @@ from spikeslab.cli.running import running
 from spikeslab.errors import NonFiniteError, check_choice, quoted
 
 if TYPE_CHECKING:
-    from spikeslab.datasets.images import Images
-    from spikeslab.experiments.cifar10_data import Dense
-    from spikeslab.experiments.cifar10_runs import CifarRun
-    from spikeslab.experiments.cifar10_study import CifarPlan
+    from spikeslab.paper.cifar10.data import Dense
+    from spikeslab.paper.cifar10.runs import CifarRun
+    from spikeslab.paper.cifar10.study import CifarPlan
+    from spikeslab.paper.images.data import Images
 
 MOST = 0.98
 """The share of zeros that the sparse layers can give to the whole network."""
@@ -136,9 +136,9 @@ def cifar10(
     - the paper's run: `spikeslab reproduce cifar10 --pretrain --preset paper`
     """
     from spikeslab.compression.harness import STRUCTURES
-    from spikeslab.datasets import DataError
-    from spikeslab.datasets.images import load_cifar10
-    from spikeslab.experiments.cifar10_study import run_plan, write_figures, write_tables
+    from spikeslab.paper.cifar10.study import run_plan, write_figures, write_tables
+    from spikeslab.paper.images.data import load_cifar10
+    from spikeslab.paper.published import DataError
 
     check_folder(out)
     _check_tables(out)
@@ -211,8 +211,8 @@ def _plan(
     settings: list[str],
 ) -> CifarPlan:
     from spikeslab.cli.settings import read_settings
-    from spikeslab.experiments.cifar10_recipes import PRESETS, check_method
-    from spikeslab.experiments.cifar10_study import CifarPlan
+    from spikeslab.paper.cifar10.presets import PRESETS, check_method
+    from spikeslab.paper.cifar10.study import CifarPlan
 
     recipe = PRESETS[check_choice("--preset", preset, PRESETS)]
     names = recipe.methods if methods is None else [part.strip() for part in methods.split(",")]
@@ -243,7 +243,7 @@ def _share(text: str) -> float:
 def _check_runs(plan: CifarPlan) -> None:
     """Raise if a run is impossible, before any work is done; seeds do not matter for that."""
     from spikeslab.cli.settings import NAMES, SET
-    from spikeslab.experiments.cifar10_runs import check_run
+    from spikeslab.paper.cifar10.runs import check_run
 
     for run in replace(plan, seeds=plan.seeds[:1]).runs():
         try:
@@ -259,7 +259,7 @@ def _check_runs(plan: CifarPlan) -> None:
 
 def _check_tables(out: Path) -> None:
     """Raise if ``out`` has files of the names of tables and figures that are not of this command."""
-    from spikeslab.experiments.cifar10_study import ACCURACY, COURSE, DETAILS, FILES, PAPER, STEMS, TABLE3
+    from spikeslab.paper.cifar10.study import ACCURACY, COURSE, DETAILS, FILES, PAPER, STEMS, TABLE3
 
     for stem in STEMS.values():
         for name in (ACCURACY, DETAILS, FILES, PAPER, TABLE3):
@@ -272,8 +272,8 @@ def _check_tables(out: Path) -> None:
 
 def _read_dense(path: Path) -> Dense:
     from spikeslab.cli.dense import load_dense
-    from spikeslab.experiments.cifar10_data import Dense, empty_network
     from spikeslab.files import digest
+    from spikeslab.paper.cifar10.data import Dense, empty_network
 
     model = empty_network().eval()
     load_dense(model, path, "ResNet20")
@@ -283,7 +283,7 @@ def _read_dense(path: Path) -> Dense:
 def _pretrained(
     data: Images, out: Path, epochs: int, batch_size: int | None, seed: int, held_out: int, command: str
 ) -> Dense:
-    from spikeslab.experiments.cifar10_data import PRETRAIN_BATCH, pretrain
+    from spikeslab.paper.cifar10.data import PRETRAIN_BATCH, pretrain
 
     size: Any = batch_size or PRETRAIN_BATCH
     return pretrain(data, out, epochs=epochs, batch_size=size, seed=seed, held_out=held_out, command=command)

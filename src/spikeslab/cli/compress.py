@@ -319,8 +319,8 @@ def _command(
 def _finish(recipe: Recipe, result: Compressed, folder: Path, command: str, seed: int) -> None:
     from spikeslab.cli.compress_table import comparison
     from spikeslab.compression.evaluation import Evaluation
+    from spikeslab.diagnostics import REPORT
     from spikeslab.report.tables import Run
-    from spikeslab.training.report import REPORT
 
     parts, stored = {"val": result.evaluation}, {"val": result.evaluate_stored(recipe.val_data, VAL)}
     if recipe.test_data is not None:

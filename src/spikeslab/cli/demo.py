@@ -32,7 +32,7 @@ def demo(
     - another draw, elsewhere: `spikeslab demo --out /tmp/demo --seed 1`
     - a quick look: `spikeslab demo --steps 500`
     """
-    from spikeslab.experiments.demo import FILES, run_demo, stages
+    from spikeslab.paper.demo.demo import FILES, run_demo, stages
 
     check_results(out, FILES, FILES)
     check_seed(seed)

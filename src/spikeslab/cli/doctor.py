@@ -14,8 +14,8 @@ from spikeslab.cli.options import bad_input, check_file
 from spikeslab.cli.output import plain_console, write_file
 
 if TYPE_CHECKING:
-    from spikeslab.training.doctor import Finding
-    from spikeslab.training.run_facts import RunFacts
+    from spikeslab.diagnostics.doctor import Finding
+    from spikeslab.diagnostics.run_facts import RunFacts
 
 DIAGNOSIS, PAGE = '{\n "diagnosis of": ', '<meta name="generator" content="spikeslab">'
 """What tells files of these commands from others, near their beginning."""
@@ -36,8 +36,8 @@ def doctor(
 
     Example: `spikeslab doctor out/run --json findings.json`
     """
-    from spikeslab.training.doctor import examine, findings_table, verdict
-    from spikeslab.training.run_reader import read_run
+    from spikeslab.diagnostics.doctor import examine, findings_table, verdict
+    from spikeslab.diagnostics.run_reader import read_run
 
     if json_file is not None:
         check_file("--json", json_file, DIAGNOSIS, "a diagnosis")
@@ -63,7 +63,8 @@ def report(
 
     Example: `spikeslab report out/run`
     """
-    from spikeslab.training.report import REPORT, run_page
+    from spikeslab.diagnostics import REPORT
+    from spikeslab.diagnostics.report import run_page
 
     path = run / REPORT if out is None else out
     if out is not None:
@@ -75,7 +76,7 @@ def report(
 
 
 def _json(run: Path, facts: RunFacts, findings: list[Finding]) -> str:
-    from spikeslab.training.doctor import verdict
+    from spikeslab.diagnostics.doctor import verdict
 
     def finite(item: dict[str, Any]) -> dict[str, Any]:
         return {k: None if isinstance(v, float) and not math.isfinite(v) else v for k, v in item.items()}

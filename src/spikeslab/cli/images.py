@@ -112,11 +112,11 @@ def _reproduce(
     resume: bool,
     data_dir: Path | None,
 ) -> None:
-    from spikeslab.datasets import DataError
     from spikeslab.errors import NonFiniteError, check_choice
-    from spikeslab.experiments.image_recipes import RECIPES
-    from spikeslab.experiments.image_runs import METHODS, load_images
-    from spikeslab.experiments.image_study import ImagePlan, run_plan, write_plan
+    from spikeslab.paper.images.presets import RECIPES
+    from spikeslab.paper.images.runs import METHODS, load_images
+    from spikeslab.paper.images.study import ImagePlan, run_plan, write_plan
+    from spikeslab.paper.published import DataError
     from spikeslab.training import CheckpointError
     from spikeslab.training.precision import PRECISIONS
 

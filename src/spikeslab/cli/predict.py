@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     import pandas as pd
     from numpy.typing import NDArray
 
-    from spikeslab.datasets.table import Table
     from spikeslab.sklearn import SpikeSlabClassifier, SpikeSlabRegressor
+    from spikeslab.tabular.table import Table
 
 HEADERS = ("row,mean,std,lower,upper", "row,class,p_")
 """How a file of predictions begins; no other file is replaced."""
@@ -38,8 +38,8 @@ def predict(
 
     Example: `spikeslab predict out/genes new.csv --out predictions.csv`
     """
-    from spikeslab.datasets.table import read_table
     from spikeslab.sklearn import SpikeSlabClassifier, load_model, read_metadata
+    from spikeslab.tabular.table import read_table
 
     _check_out(out, data)
     with bad_input():
@@ -83,7 +83,7 @@ def _check_out(out: Path, data: Path) -> None:
 
 def _table_of(model: Path, estimator: SpikeSlabRegressor | SpikeSlabClassifier, metadata: dict[str, Any]) -> Any:
     """The encoding of the table that the model was fitted to, and the name of its target."""
-    from spikeslab.datasets.design import Encoding
+    from spikeslab.tabular.design import Encoding
 
     try:
         encoding, target = Encoding.from_state(metadata["variables"]), metadata["target"]
@@ -121,9 +121,9 @@ def _print_score(
     """Print how well the predictions fit the target, over the rows where it can be compared."""
     import numpy as np
 
-    from spikeslab.cli.selection import scores
-    from spikeslab.datasets.target import values
     from spikeslab.sklearn import SpikeSlabClassifier
+    from spikeslab.tabular.selection import scores
+    from spikeslab.tabular.target import values
 
     present = table.frame[target].notna().to_numpy()
     y: NDArray[Any] = values(table.frame[target][present]) if present.any() else np.empty(0)

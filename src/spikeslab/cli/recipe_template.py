@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, TensorDataset
 
-from spikeslab.datasets import load_digits
+from spikeslab.paper.demo.data import load_digits
 
 
 def model() -> nn.Module:

@@ -18,7 +18,7 @@ from spikeslab.cli.output import print_result, progress_bars
 from spikeslab.errors import check_choice
 
 if TYPE_CHECKING:
-    from spikeslab.experiments.study import Plan, Study
+    from spikeslab.paper.selection.study import Plan, Study
 
 NAMES = ("theorem1", "corollary1")
 UCI_DATASETS = ("boston", "yacht", "energy", "energy-heating", "wine", "concrete")
@@ -61,8 +61,8 @@ def theory(
 
     Example: `spikeslab reproduce theory --chains 4000 --steps 5000` takes a quick look.
     """
-    from spikeslab.experiments.theory import OneWeight, corollary1, corollary1_steps, theorem1
-    from spikeslab.experiments.theory_figure import corollary1_figure, theorem1_figure, theory_tables
+    from spikeslab.paper.theory.figure import corollary1_figure, theorem1_figure, theory_tables
+    from spikeslab.paper.theory.theory import OneWeight, corollary1, corollary1_steps, theorem1
     from spikeslab.report.figures import save
     from spikeslab.report.tables import Run
 
@@ -110,8 +110,8 @@ def linear(
     - the run of the paper: `spikeslab reproduce linear --seeds 1 --steps 500000`
     - a quick look: `spikeslab reproduce linear --seeds 3 --steps 2000`
     """
-    from spikeslab.experiments.linear_study import LINEAR
-    from spikeslab.experiments.study import Plan
+    from spikeslab.paper.linear.study import LINEAR
+    from spikeslab.paper.selection.study import Plan
 
     _run_study(LINEAR, out, Plan(seed, seeds, min(seeds, sgld_seeds), steps, workers))
 
@@ -137,8 +137,8 @@ def logistic(
     - the run of the paper: `spikeslab reproduce logistic --seeds 1 --steps 500000`
     - a quick look: `spikeslab reproduce logistic --seeds 3 --steps 2000`
     """
-    from spikeslab.experiments.logistic_study import LOGISTIC
-    from spikeslab.experiments.study import Plan
+    from spikeslab.paper.logistic.study import LOGISTIC
+    from spikeslab.paper.selection.study import Plan
 
     _run_study(LOGISTIC, out, Plan(seed, seeds, min(seeds, sgld_seeds), steps, workers))
 
@@ -169,10 +169,10 @@ def uci(
     - the run of the paper: `spikeslab reproduce uci --preset paper --out out/uci-paper`
     - a quick look: `spikeslab reproduce uci --datasets yacht --methods SGHMC,A-SGHMC-SA --epochs 50`
     """
-    from spikeslab.experiments.cells import SettingsError
-    from spikeslab.experiments.uci import METHODS, PRESETS
-    from spikeslab.experiments.uci_figure import FIGURES, TABLES, write_uci
-    from spikeslab.experiments.uci_study import TITLES, Plan, check_data, run_uci
+    from spikeslab.paper.cells import SettingsError
+    from spikeslab.paper.uci.figure import FIGURES, TABLES, write_uci
+    from spikeslab.paper.uci.sampling import METHODS, PRESETS
+    from spikeslab.paper.uci.study import TITLES, Plan, check_data, run_uci
 
     check_results(out, TABLES, FIGURES)
     check_seed(seed)
@@ -210,9 +210,9 @@ def uci(
 
 
 def _run_study(study: Study, out: Path, plan: Plan) -> None:
-    from spikeslab.experiments.cells import SettingsError
-    from spikeslab.experiments.study import run_study
-    from spikeslab.experiments.study_report import file_names, write_study
+    from spikeslab.paper.cells import SettingsError
+    from spikeslab.paper.selection.report import file_names, write_study
+    from spikeslab.paper.selection.study import run_study
 
     check_results(out, *file_names(study))
     check_seed(plan.seed)

@@ -18,11 +18,11 @@ from spikeslab.files import write_atomically
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from spikeslab.cli.selection import Rule
-    from spikeslab.datasets.design import Design
-    from spikeslab.datasets.table import Table
-    from spikeslab.datasets.target import Target
     from spikeslab.sklearn import SpikeSlabClassifier, SpikeSlabRegressor
+    from spikeslab.tabular.design import Design
+    from spikeslab.tabular.selection import Rule
+    from spikeslab.tabular.table import Table
+    from spikeslab.tabular.target import Target
 
 FILES = ("summary.csv", "inclusion.png", "traces.png", "report.html", "model.safetensors", "model.json")
 SHOWN = 30  # rows of the table on the screen
@@ -71,10 +71,10 @@ def select(
     - at a false discovery rate: `spikeslab select genes.csv --target response --fdr 0.1 --out out/fdr`
     - with columns of text: `spikeslab select people.tsv.gz --target employed --family binomial --one-hot --drop name`
     """
-    from spikeslab.cli.selection import Rule
-    from spikeslab.datasets.design import make_design
-    from spikeslab.datasets.table import KINDS, read_table
-    from spikeslab.datasets.target import FAMILIES, read_target
+    from spikeslab.tabular.design import make_design
+    from spikeslab.tabular.selection import Rule
+    from spikeslab.tabular.table import KINDS, read_table
+    from spikeslab.tabular.target import FAMILIES, read_target
 
     kind = next((kind for kind in KINDS if data.name.lower().endswith(kind)), "")
     folder = Path("out") / data.name[: len(data.name) - len(kind)] if out is None else out
@@ -132,7 +132,7 @@ def _estimator(
 
 
 def _print_data(console: Console, table: Table, target: Target, design: Design) -> None:
-    from spikeslab.cli.selection_page import describe_dropped, describe_family
+    from spikeslab.tabular.page import describe_dropped, describe_family
 
     rows, columns = design.X.shape
     count = len(design.encoding.variables)
@@ -196,9 +196,9 @@ def _finish(
 ) -> None:
     """Print what was found, and write the files."""
     from spikeslab.cli.output import print_result
-    from spikeslab.cli.selection import Selection
-    from spikeslab.cli.selection_page import figures, selection_page
     from spikeslab.sklearn import save_model
+    from spikeslab.tabular.page import figures, selection_page
+    from spikeslab.tabular.selection import Selection
 
     selection = Selection(estimator, design, target, rule, level)
     inclusion, traces = figures(selection)

@@ -7,7 +7,6 @@
 from spikeslab.compression.compact import Compacted, compact
 from spikeslab.compression.compact_report import CompactReport, LayerSize
 from spikeslab.compression.finalize import finalize
-from spikeslab.compression.fold import fold_batch_norm
 from spikeslab.compression.harness import Compression, compress
 from spikeslab.compression.methods import METHODS
 from spikeslab.compression.onnx import ExportError, export_onnx
@@ -17,6 +16,7 @@ from spikeslab.compression.settings import Settings
 from spikeslab.compression.sparse_file import load_sparse, load_sparse_into, save_sparse
 from spikeslab.compression.sparsity_report import SparsityReport
 from spikeslab.compression.tasks import BatchError
+from spikeslab.graph.fold import fold_batch_norm
 
 __all__ = [
     "METHODS",

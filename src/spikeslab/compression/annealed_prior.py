@@ -23,7 +23,7 @@ from torch import Tensor
 
 from spikeslab.priors import Diagnostics, Marginal, SpikeSlabGaussian
 from spikeslab.schedules import ScheduleLike
-from spikeslab.selection import Weights
+from spikeslab.weights import Weights
 
 
 class AnnealedPrior(SpikeSlabGaussian):

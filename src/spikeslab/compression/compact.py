@@ -13,15 +13,16 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, fx, nn
 
-from spikeslab.compression.branches import remove_constant_branches
-from spikeslab.compression.channel_graph import ChannelGraph, Layer, PerChannel
 from spikeslab.compression.compact_report import CompactReport, LayerSize, layer_sizes
-from spikeslab.compression.example_input import ExampleInput
-from spikeslab.compression.fold import fold_traced
-from spikeslab.compression.liveness import Liveness
-from spikeslab.compression.narrowable import bias_of, kernel_sums, pads_with_zeros, set_weights
-from spikeslab.compression.shift import Shift
-from spikeslab.compression.tracing import (
+from spikeslab.errors import SpikeSlabWarning
+from spikeslab.graph.branches import remove_constant_branches
+from spikeslab.graph.channel_graph import ChannelGraph, Layer, PerChannel
+from spikeslab.graph.example_input import ExampleInput
+from spikeslab.graph.fold import fold_traced
+from spikeslab.graph.liveness import Liveness
+from spikeslab.graph.narrowable import bias_of, kernel_sums, pads_with_zeros, set_weights
+from spikeslab.graph.shift import Shift
+from spikeslab.graph.tracing import (
     Traced,
     UntraceableError,
     agree,
@@ -30,7 +31,6 @@ from spikeslab.compression.tracing import (
     probe,
     trace,
 )
-from spikeslab.errors import SpikeSlabWarning
 
 
 @dataclass(frozen=True)

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 import torch
 from torch import nn
 
-from spikeslab.compression.example_input import ExampleInput
 from spikeslab.compression.macs import count_positions
-from spikeslab.compression.narrowable import CONVS
+from spikeslab.graph.example_input import ExampleInput
+from spikeslab.graph.narrowable import CONVS
 from spikeslab.report.tables import Cell, Column, Table
 
 

@@ -22,7 +22,7 @@ from spikeslab.errors import check_count
 from spikeslab.functional.thresholds import smallest_overall, smallest_per_tensor
 from spikeslab.pruning import Pruner
 from spikeslab.schedules import ScheduleLike
-from spikeslab.selection import Weights
+from spikeslab.weights import Weights
 
 
 class FeedbackPruner(Pruner):

@@ -13,7 +13,7 @@ from torch.nn.utils import parametrize, prune, remove_spectral_norm, remove_weig
 from torch.nn.utils.spectral_norm import SpectralNorm
 from torch.nn.utils.weight_norm import WeightNorm
 
-from spikeslab.selection import unwrapped
+from spikeslab.weights import unwrapped
 
 HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
 BAKED = (prune.BasePruningMethod, SpectralNorm, WeightNorm)

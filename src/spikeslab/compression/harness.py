@@ -31,16 +31,17 @@ from spikeslab.compression.result import (
 )
 from spikeslab.compression.settings import Settings, Timeline
 from spikeslab.compression.tasks import OTHER, BatchError, count_batches, count_rows, find_task, first_batch, pair
+from spikeslab.diagnostics import write_report
+from spikeslab.diagnostics.run_reader import POSTERIOR
 from spikeslab.errors import check_choice, check_count, check_number, quoted
 from spikeslab.posterior import Posterior
-from spikeslab.selection import unwrapped
 from spikeslab.training import Callback, Collect, Evaluate, Every, RunFolder, ShowProgress, TensorBatches, Training
 from spikeslab.training.folder import CHECKPOINTS, RECORD
 from spikeslab.training.lock import NAME as LOCK
 from spikeslab.training.loop import Loss
 from spikeslab.training.precision import computing
 from spikeslab.training.randomness import preserved_randomness, seed_everything
-from spikeslab.training.run_reader import POSTERIOR
+from spikeslab.weights import unwrapped
 
 TRAIN, VALIDATION = "train_loader", "val_loader"
 COUNTS = ("network", "layers")
@@ -70,6 +71,7 @@ def compress(
     folder: str | os.PathLike[str] | None = None,
     resume: bool = False,
     progress: bool = True,
+    report: bool = True,
     callbacks: Sequence[Callback] = (),
 ) -> Compressed:
     """Make a trained network sparse, and sample it; the model that is given stays as it is.
@@ -108,6 +110,7 @@ def compress(
         folder: Where given, the run lives in this folder, with checkpoints, log, report and results.
         resume: Whether to continue the run that is in the folder.
         progress: Whether to show a bar or, without a terminal, lines.
+        report: Whether a run in a folder ends in ``report.html``; it needs the extra ``report`` and a few seconds.
         callbacks: What else happens after each step.
 
     Raises:
@@ -132,6 +135,7 @@ def compress(
         folder=folder,
         resume=resume,
         progress=progress,
+        report=report,
         callbacks=callbacks,
     ).run()
 
@@ -156,6 +160,7 @@ class Compression:
         folder: As for :func:`compress`.
         resume: As for :func:`compress`.
         progress: As for :func:`compress`.
+        report: As for :func:`compress`.
         callbacks: As for :func:`compress`.
         checkpoint_every: How often the state is saved; every five minutes by default.
         command: Command that makes the run, for the record.
@@ -181,6 +186,7 @@ class Compression:
         folder: str | os.PathLike[str] | None = None,
         resume: bool = False,
         progress: bool = True,
+        report: bool = True,
         callbacks: Sequence[Callback] = (),
         checkpoint_every: Every | None = None,
         command: str | None = None,
@@ -232,6 +238,7 @@ class Compression:
                 seed=self.seed,
                 command=command,
                 checkpoint_every=checkpoint_every,
+                report=write_report if report else None,
             )
             self._place.check()
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from spikeslab.states import State
 from spikeslab.training import Callback, Training
-from spikeslab.training.state_tree import State
 
 
 class History(Callback):

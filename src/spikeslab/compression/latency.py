@@ -17,8 +17,8 @@ from statistics import median
 import torch
 from torch import Tensor, nn
 
-from spikeslab.compression.example_input import ExampleInput, arguments
 from spikeslab.errors import SpikeSlabWarning, check_count
+from spikeslab.graph.example_input import ExampleInput, arguments
 from spikeslab.posterior.modes import evaluating
 
 ENOUGH = 0.5

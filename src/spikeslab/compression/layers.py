@@ -12,7 +12,7 @@ from torch.nn.parameter import is_lazy
 from spikeslab.errors import SpikeSlabWarning, quoted
 from spikeslab.pruning import free_channel_layers
 from spikeslab.pruning.channels import channel_layers
-from spikeslab.selection import matching, matrices_of
+from spikeslab.weights import matching, matrices_of
 
 LAYERS = (nn.Linear, nn.modules.conv._ConvNd)
 OTHERS = 0.1

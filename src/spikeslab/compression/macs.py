@@ -18,7 +18,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.modules.conv import _ConvNd, _ConvTransposeNd
 
-from spikeslab.compression.example_input import ExampleInput, arguments
+from spikeslab.graph.example_input import ExampleInput, arguments
 from spikeslab.posterior.modes import evaluating
 
 

@@ -15,9 +15,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from spikeslab.compression.example_input import ExampleInput, arguments
 from spikeslab.compression.finalize import finalize
 from spikeslab.files import write_atomically
+from spikeslab.graph.example_input import ExampleInput, arguments
 
 NEEDS = ("onnx", "onnxscript", "onnxruntime")
 INSTALL = "pip install 'spikeslab[onnx]'"

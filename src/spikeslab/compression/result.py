@@ -18,13 +18,13 @@ from spikeslab.compression.evaluation import Evaluation, numbers
 from spikeslab.compression.sparse_file import save_sparse
 from spikeslab.compression.stored import evaluate_stored, state_tensors, tensor_dict
 from spikeslab.compression.tasks import Task
+from spikeslab.diagnostics.run_reader import POSTERIOR
 from spikeslab.errors import NonFiniteError, SpikeSlabWarning
 from spikeslab.files import write_atomically
 from spikeslab.functional.groups import norms
 from spikeslab.posterior import Posterior
 from spikeslab.pruning import measure_sparsity
 from spikeslab.training.log import finite
-from spikeslab.training.run_reader import POSTERIOR
 
 MODEL, SPARSE, REPORT = "model.safetensors", "sparse.safetensors", "report.json"
 

@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor, nn
 
-from spikeslab.compression.example_input import ExampleInput
 from spikeslab.compression.finalize import finalize
 from spikeslab.compression.latency import Latency, measure_latency
 from spikeslab.compression.layer_counts import (
@@ -29,6 +28,7 @@ from spikeslab.compression.macs import count_positions
 from spikeslab.compression.onnx import OnnxNetwork
 from spikeslab.compression.sparsity_words import file_table, known_sum, latency_table, layer_table, words
 from spikeslab.compression.variants import network_variants
+from spikeslab.graph.example_input import ExampleInput
 from spikeslab.report.tables import Table
 
 if TYPE_CHECKING:

@@ -5,12 +5,12 @@ from __future__ import annotations
 from torch import nn
 
 from spikeslab.compression.compact import compact
-from spikeslab.compression.example_input import ExampleInput
 from spikeslab.compression.finalize import finalize
-from spikeslab.compression.fold import fold_batch_norm
 from spikeslab.compression.layer_counts import COMPACTED, DENSE
-from spikeslab.compression.narrowable import BATCH_NORMS
 from spikeslab.compression.onnx import OnnxNetwork
+from spikeslab.graph.example_input import ExampleInput
+from spikeslab.graph.fold import fold_batch_norm
+from spikeslab.graph.narrowable import BATCH_NORMS
 
 FOLDED, FINALISED = "BN folded", "finalised"
 ONNX = "{} in onnxruntime"

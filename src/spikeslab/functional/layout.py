@@ -5,6 +5,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+FULL_PRECISION = (torch.float32, torch.float64)
+
 
 def is_dense(tensor: Tensor) -> bool:
     """Whether the elements fill one stretch of memory, in any order of the dimensions.

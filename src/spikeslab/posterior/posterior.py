@@ -24,7 +24,7 @@ from spikeslab.posterior.prediction import Average, Prediction, floating, identi
 from spikeslab.posterior.samples import DiskSamples, MemorySamples, Samples, Tensors, named_tensors, snapshot
 from spikeslab.priors.spike_slab import SpikeSlab
 from spikeslab.samplers.base import Sampler
-from spikeslab.selection import uncompiled
+from spikeslab.weights import uncompiled
 
 NEEDS_SAMPLER = "sampler must be given where weights='epsilon', but got None."
 

@@ -12,8 +12,9 @@ from torch import Tensor
 
 from spikeslab.errors import check_number
 from spikeslab.functional.mixture import Affine, add_elastic_net_gradient_, elastic_net_sums
-from spikeslab.priors.base import FusedTerms, Prior
-from spikeslab.selection import Weights
+from spikeslab.kernels.protocol import FusedTerms
+from spikeslab.priors.base import Prior
+from spikeslab.weights import Weights
 
 NOTHING = Affine(0.0, 0.0)
 

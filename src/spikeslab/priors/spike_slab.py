@@ -34,12 +34,13 @@ from spikeslab.errors import SpikeSlabWarning, check_count, check_number
 from spikeslab.functional import mixture
 from spikeslab.functional.layout import aligned
 from spikeslab.functional.mixture import GAUSSIAN, LAPLACE, Affine, Component
+from spikeslab.kernels.protocol import FusedTerms, Latents, LatentSums
 from spikeslab.priors.adaptation import SA, Adaptation, Fixed, Marginal
-from spikeslab.priors.base import FusedTerms, Latents, LatentSums, Prior
+from spikeslab.priors.base import Prior
 from spikeslab.priors.diagnostics import Diagnostics
 from spikeslab.priors.scale import Scale
 from spikeslab.schedules import polynomial
-from spikeslab.selection import Weights
+from spikeslab.weights import Weights
 
 
 class SpikeSlab(Prior):

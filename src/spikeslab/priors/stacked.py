@@ -24,7 +24,7 @@ from spikeslab.priors.adaptation import Marginal
 from spikeslab.priors.base import Prior
 from spikeslab.priors.scale import SMALLEST, Scale
 from spikeslab.priors.spike_slab import SpikeSlab
-from spikeslab.selection import Weights
+from spikeslab.weights import Weights
 
 
 class StackedSpikeSlab(Prior):

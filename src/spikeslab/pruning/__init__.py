@@ -4,9 +4,9 @@ In ``"projected"`` mode, the paper's, what is zero still has a gradient and nois
 mode it stays zero.
 """
 
+from spikeslab.graph.free_channels import free_channel_layers
 from spikeslab.pruning.channel_pruner import ChannelPruner
 from spikeslab.pruning.channels import channel_gates
-from spikeslab.pruning.free_channels import free_channel_layers
 from spikeslab.pruning.pruner import Pruner
 from spikeslab.pruning.rho_pruner import RhoPruner
 from spikeslab.pruning.sparsity import Sparsity, measure_sparsity

@@ -8,7 +8,7 @@ from typing import NamedTuple
 from torch import Tensor, nn
 
 from spikeslab.errors import quoted
-from spikeslab.pruning.free_channels import free_channel_layers, is_normalised_by
+from spikeslab.graph.free_channels import free_channel_layers, is_normalised_by
 
 
 class ChannelLayer(NamedTuple):

@@ -10,7 +10,7 @@ from spikeslab.pruning.scheduled import ScheduledPruner
 from spikeslab.pruning.sparsity import Sparsity, measure_sparsity
 from spikeslab.samplers.base import Sampler
 from spikeslab.schedules import ScheduleLike
-from spikeslab.selection import Weights, named_weights
+from spikeslab.weights import Weights, named_weights
 
 
 class Pruner(ScheduledPruner):

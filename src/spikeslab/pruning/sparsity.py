@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from torch import Tensor, nn
 
-from spikeslab.selection import Weights, named_weights
+from spikeslab.weights import Weights, named_weights
 
 
 @dataclass(frozen=True)

@@ -13,10 +13,10 @@ from torch.optim import Optimizer
 
 from spikeslab.errors import NonFiniteError, check_count, check_number, quoted
 from spikeslab.functional.layout import aligned, is_dense
+from spikeslab.kernels.fused_update import FusedUpdate, load_kernels
+from spikeslab.kernels.noise import Noise, TorchNoise
+from spikeslab.kernels.plan import Move
 from spikeslab.priors.base import Prior
-from spikeslab.samplers.fused_plan import Move
-from spikeslab.samplers.fused_update import FusedUpdate, load_kernels
-from spikeslab.samplers.noise import Noise, TorchNoise
 from spikeslab.schedules import ScheduleLike
 
 Params: TypeAlias = Iterable[Tensor] | Iterable[dict[str, Any]] | Iterable[tuple[str, Tensor]]
@@ -69,7 +69,7 @@ class Sampler(Optimizer):
         self.noise: Noise = TorchNoise(seed)
         self._fused: FusedUpdate | None = None
         if kernels is not None:
-            from spikeslab.samplers.philox_noise import PhiloxNoise  # needs numba, as the kernels do
+            from spikeslab.kernels.philox_noise import PhiloxNoise  # needs numba, as the kernels do
 
             self.noise = PhiloxNoise(seed)
             self._fused = FusedUpdate(kernels, prior) if self._can_fuse else None

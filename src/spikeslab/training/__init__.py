@@ -3,19 +3,13 @@
 from spikeslab.training.batches import DataOrder, TensorBatches
 from spikeslab.training.callbacks import Callback, Collect, Evaluate, Every, Prune, ScheduleLR
 from spikeslab.training.checkpoints import Checkpoint, CheckpointError, Checkpoints
-from spikeslab.training.distributed import Ranks
 from spikeslab.training.evaluation import ClassifierEvaluation, describe_classifier
 from spikeslab.training.folder import RunFolder
-from spikeslab.training.gather import gather_chains
 from spikeslab.training.interruption import Interrupted
 from spikeslab.training.log import MetricsLog
 from spikeslab.training.loop import Training, cross_entropy
 from spikeslab.training.posterior_evaluation import PosteriorEvaluation
 from spikeslab.training.progress import ShowProgress
-from spikeslab.training.replica_exchange import ReplicaExchange
-from spikeslab.training.stacked import StackedModel
-from spikeslab.training.swaps import temperature_ladder
-from spikeslab.training.thermometer import Thermometer
 
 __all__ = [
     "Callback",
@@ -31,17 +25,11 @@ __all__ = [
     "MetricsLog",
     "PosteriorEvaluation",
     "Prune",
-    "Ranks",
-    "ReplicaExchange",
     "RunFolder",
     "ScheduleLR",
     "ShowProgress",
-    "StackedModel",
     "TensorBatches",
-    "Thermometer",
     "Training",
     "cross_entropy",
     "describe_classifier",
-    "gather_chains",
-    "temperature_ladder",
 ]

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from spikeslab.errors import check_count
-from spikeslab.samplers.noise import mix64
+from spikeslab.kernels.noise import mix64
 from spikeslab.training.randomness import randomness, restore_randomness
 
 MASK64 = (1 << 64) - 1

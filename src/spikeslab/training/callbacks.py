@@ -15,7 +15,7 @@ from torch.optim.lr_scheduler import LRScheduler, ReduceLROnPlateau
 from spikeslab.errors import check_count, check_number
 from spikeslab.posterior import Posterior
 from spikeslab.pruning import ChannelPruner, Pruner, RhoPruner
-from spikeslab.training.state_tree import State
+from spikeslab.states import State
 
 if TYPE_CHECKING:
     from spikeslab.training.loop import Training

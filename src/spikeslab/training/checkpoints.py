@@ -31,7 +31,7 @@ from safetensors.torch import load_file, save_file
 
 from spikeslab.errors import check_count
 from spikeslab.files import digest, flush
-from spikeslab.training.state_tree import Parts, State, join, split
+from spikeslab.states import Parts, State, join, split
 
 FORMAT, VERSION = "spikeslab-checkpoint", 1
 STATE, TENSORS, FILES, SUMS = "state.json", "tensors.safetensors", "files", "SHA256SUMS"

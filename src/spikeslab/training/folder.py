@@ -15,7 +15,7 @@ import json
 import os
 import platform
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from importlib.metadata import version
 from pathlib import Path
@@ -57,7 +57,8 @@ class RunFolder:
         log_every: How often a record is written.
         keep: Checkpoints that are kept.
         tensorboard: Whether to write TensorBoard's files too.
-        report: Whether a run that finishes ends in ``report.html``; it needs the extra ``report`` and a few seconds.
+        report: Function from the folder to its report, called when the run finishes, such as
+            :func:`spikeslab.diagnostics.write_report`; ``None`` writes no report.
     """
 
     def __init__(
@@ -73,7 +74,7 @@ class RunFolder:
         log_every: Every | None = None,
         keep: int = 2,
         tensorboard: bool = False,
-        report: bool = True,
+        report: Callable[[Path], object] | None = None,
     ) -> None:
         if not isinstance(resume, int) or resume < 0:
             raise ValueError(f"resume must be True, False or the step of a checkpoint, but got {resume!r}.")
@@ -121,8 +122,8 @@ class RunFolder:
             finally:
                 self._write_evaluation(run)
             self._record(run, total_steps, "finished")
-            if self.report:
-                self._write_report()
+            if self.report is not None:
+                self._write_report(self.report)
 
     def check(self) -> None:
         """Raise if the folder holds a run that this one may not continue; nothing is written.
@@ -208,12 +209,10 @@ class RunFolder:
             if callback.name == EVALUATED and isinstance(callback, Evaluate) and callback.last:
                 write_atomically(self.path / EVALUATION, json.dumps(finite(callback.last), indent=1).encode())
 
-    def _write_report(self) -> None:
-        """Make the report; whatever hinders that, the run itself has finished."""
+    def _write_report(self, write: Callable[[Path], object]) -> None:
+        """Write the report; a failure is a warning, since the run itself has finished."""
         try:
-            from spikeslab.training.report import write_report
-
-            write_report(self.path)
+            write(self.path)
         except ModuleNotFoundError:  # the extra is not installed
             return
         except Exception as error:

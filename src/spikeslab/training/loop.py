@@ -20,16 +20,16 @@ from torch.optim import Optimizer
 
 from spikeslab.devices import beside
 from spikeslab.errors import NonFiniteError, check_choice, check_count, quoted
+from spikeslab.parallel.distributed import Ranks
 from spikeslab.samplers.base import Sampler
+from spikeslab.states import State, Stateful
 from spikeslab.training.batches import DataOrder, TensorBatches
 from spikeslab.training.callbacks import Callback
-from spikeslab.training.distributed import Ranks
 from spikeslab.training.folder import RunFolder
 from spikeslab.training.interruption import Interrupted, Interruption
 from spikeslab.training.nonfinite import first_nonfinite
 from spikeslab.training.precision import FLOAT32, PRECISIONS, computing
 from spikeslab.training.randomness import randomness, restore_randomness
-from spikeslab.training.state_tree import State, Stateful
 
 Loss: TypeAlias = Callable[[nn.Module, Any], Tensor]
 

@@ -1,0 +1,238 @@
+"""The update against the number of parameters and against threads, and the memory it needs."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.optim import SGD, Adam, Optimizer
+
+from spikeslab.bench.optimizers import LR, SGD_NAME, PlainSGLD, spike_slab
+from spikeslab.bench.timing import HOW, UNFUSED, Findings, Plan, Times, measure, use_threads
+from spikeslab.errors import counted
+from spikeslab.paper.packages import is_installed
+from spikeslab.report.tables import Cell, Column, Table
+from spikeslab.samplers import SGHMC, SGLD
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+SIZES = tuple(10**power for power in range(4, 9))
+LINEAR_FROM = 10**5  # below, what a step does once for a tensor counts
+QUICK_MOST = 10**6
+BYTES = 48  # for one parameter in all candidates: weight, gradient, what they keep, and what is in flight
+THREADED = (681_500, 10**7)  # the paper's CNN for MNIST, and what no cache holds
+
+
+def blocks(plan: Plan) -> int:
+    """Measurements: one for each size, and one for each size with threads."""
+    return len(_sizes(plan.quick)) + len(_threaded_sizes(plan.quick))
+
+
+def run(plan: Plan) -> Findings:
+    """Tables of cost against parameters, of threads and of memory, with a figure of the first two."""
+    sizes, threads = _sizes(plan.quick), _thread_counts()
+    by_size = {size: measure(_steps(size, plan.seed), plan, seconds=0.02) for size in sizes}
+    by_thread = {
+        size: measure(_threaded(size, threads, plan.seed), plan, seconds=0.02) for size in _threaded_sizes(plan.quick)
+    }
+    use_threads(plan.threads)
+    names = list(by_size[sizes[0]].seconds)
+    tables = {
+        "scaling": _cost_table(by_size, names, plan),
+        "threads": _thread_table(by_thread, threads, plan),
+        "memory": memory_table(plan.seed),
+    }
+    return Findings(tables, _figure(by_size, by_thread, threads) if is_installed("matplotlib") else None)
+
+
+def slope(by_size: dict[int, Times], name: str) -> float | None:
+    """Least-squares slope of log time against log parameters, from the size on where overhead is gone."""
+    sizes = [size for size in by_size if size >= LINEAR_FROM]
+    if len(sizes) < 2:
+        return None
+    return float(np.polyfit(np.log(sizes), np.log([by_size[size].least(name) for size in sizes]), 1)[0])
+
+
+def state_floats(optimizer: Optimizer, size: int) -> float:
+    """Floating-point numbers that an optimizer keeps for each of ``size`` weights between two steps."""
+
+    def count(part: Any) -> int:
+        if isinstance(part, Tensor):
+            return part.numel() if part.is_floating_point() and part.numel() >= size else 0
+        if isinstance(part, dict):
+            return sum(map(count, part.values()))
+        return sum(map(count, part)) if isinstance(part, (list, tuple)) else 0
+
+    return count(optimizer.state_dict()) / size
+
+
+def memory_table(seed: int, size: int = 10_000) -> Table:
+    """What each optimizer keeps for a sparse weight, counted in its state after a few steps."""
+    rows: list[dict[str, Cell]] = []
+    for name, build in _builders(seed).items():
+        param = _parameter(size)
+        optimizer = build(param)
+        for _ in range(2):
+            optimizer.step()
+        rows.append({"what": name, "floats": state_floats(optimizer, size)})
+    columns = [Column("what", ""), Column("floats", "float tensors per weight", ".0f")]
+    notes = [f"Counted in the state_dict after two steps, for {size:,} weights with a prior where there is one."]
+    return Table("Memory of an optimizer, in tensors of the size of the weights", columns, rows, notes)
+
+
+def _sizes(quick: bool) -> list[int]:
+    most = QUICK_MOST if quick else available_memory() // BYTES
+    return [size for size in SIZES if size <= max(most, SIZES[0])]
+
+
+def _threaded_sizes(quick: bool) -> list[int]:
+    return [size for size in THREADED if size <= max(_sizes(quick))] or [max(_sizes(quick))]
+
+
+def available_memory() -> int:
+    """Bytes that are free, as far as the system says."""
+    meminfo = Path("/proc/meminfo")
+    if meminfo.exists():
+        for line in meminfo.read_text(encoding="ascii").splitlines():
+            if line.startswith("MemAvailable:"):
+                return 1024 * int(line.split()[1])
+    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 2
+
+
+def _thread_counts() -> list[int]:
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return [count for count in (1, 2, 4, 8, 16, 32, 64) if count <= cores]
+
+
+def _parameter(size: int) -> nn.Parameter:
+    param = nn.Parameter(torch.full((size // 100, 100), 0.01))
+    param.grad = torch.full_like(param, 1e-3)
+    return param
+
+
+def _builders(seed: int) -> dict[str, Callable[[nn.Parameter], Optimizer]]:
+    return {
+        SGD_NAME: lambda param: SGD([param], lr=LR, momentum=0.9, foreach=True),
+        "torch Adam": lambda param: Adam([param], lr=LR, foreach=True),
+        "plain SGLD, foreach": lambda param: PlainSGLD([param], LR, 60_000),
+        "SGLD": lambda param: SGLD([param], lr=LR, num_data=60_000, seed=seed),
+        "SGHMC-SA": lambda param: SGHMC(
+            [param], lr=LR, num_data=60_000, prior=spike_slab({"weight": param}), seed=seed
+        ),
+    }
+
+
+def _steps(size: int, seed: int) -> dict[str, Callable[[], object]]:
+    param = _parameter(size)  # one for all: with this lr it stays what it is
+    return {name: build(param).step for name, build in _builders(seed).items()}
+
+
+def _threaded(size: int, threads: list[int], seed: int) -> dict[str, Callable[[], object]]:
+    def step(optimizer: Optimizer, count: int) -> None:
+        use_threads(count)
+        optimizer.step()
+
+    param = _parameter(size)
+    built = {name: build(param) for name, build in _builders(seed).items()}
+    return {f"{name} @{count}": partial(step, built[name], count) for name in built for count in threads}
+
+
+def _cost_table(by_size: dict[int, Times], names: list[str], plan: Plan) -> Table:
+    columns = [
+        Column("what", ""),
+        *(Column(f"{size}", f"{size:,}", ".2f") for size in by_size),
+        Column("slope", "slope", ".3f"),
+    ]
+    rows: list[dict[str, Cell]] = [
+        {
+            "what": name,
+            **{f"{size}": times.ratio(name, SGD_NAME) for size, times in by_size.items()},
+            "slope": slope(by_size, name),
+        }
+        for name in names
+    ]
+    left_out = [f"{size:,}" for size in SIZES if size not in by_size]
+    notes = [
+        f"Time of an update of one tensor in units of torch's SGD at the same size; slope: of log time against log "
+        f"parameters from {LINEAR_FROM:,} on, 1 where cost is linear. {HOW} Least times of {plan.repeats} rounds.",
+    ]
+    if left_out:
+        why = "this is a quick look" if plan.quick else "memory was short"
+        notes.append(f"Left out, since {why}: {' and '.join(left_out)} parameters.")
+    if not is_installed("matplotlib"):
+        notes.append("matplotlib was not installed where this ran: there is no figure.")
+    if not is_installed("numba"):
+        notes.append(UNFUSED)
+    title = f"Time of an update against the number of parameters, {plan.words}"
+    return Table(title, columns, rows, notes, _raw(by_size))
+
+
+def _raw(by_size: dict[int, Times]) -> dict[str, Any]:
+    return {"microseconds": {f"{size} parameters": times.microseconds() for size, times in by_size.items()}}
+
+
+def _thread_table(by_size: dict[int, Times], threads: list[int], plan: Plan) -> Table:
+    rows: list[dict[str, Cell]] = [
+        {
+            "parameters": size,
+            "what": name,
+            **{f"{count}": times.ratio(f"{name} @1", f"{name} @{count}") for count in threads},
+            "median": times.median_ratio(f"{name} @1", f"{name} @{threads[-1]}"),
+        }
+        for size, times in by_size.items()
+        for name in dict.fromkeys(key.rpartition(" @")[0] for key in times.seconds)
+    ]
+    columns = [
+        Column("parameters", "parameters", ","),
+        Column("what", ""),
+        *(Column(f"{count}", counted(count, "thread"), ".2f") for count in threads),
+        Column("median", f"median at {threads[-1]}", ".2f"),
+    ]
+    notes = [f"How many times faster than itself on one thread. {HOW} Least times of {plan.repeats} rounds."]
+    return Table("Speed of an update against threads", columns, rows, notes, _raw(by_size))
+
+
+def _figure(by_size: dict[int, Times], by_thread: dict[int, Times], threads: list[int]) -> Figure:
+    from matplotlib.figure import Figure
+
+    from spikeslab.report.figures import BLUE, GREEN, GREY, ORANGE, VERMILION, WIDTH, style
+
+    names = list(next(iter(by_size.values())).seconds)
+    colours = dict(zip(names, (GREY, ORANGE, VERMILION, GREEN, BLUE), strict=True))
+    unit = next(iter(by_size.values())).least(SGD_NAME)
+    threaded, of_threads = list(by_thread.items())[-1]
+    with style():
+        figure = Figure(figsize=(WIDTH, 3.6), layout="constrained")
+        cost, speed = figure.subplots(1, 2, width_ratios=(1.25, 1.0))
+        for name, colour in colours.items():
+            own = slope(by_size, name)
+            label = name if own is None else f"{name}: slope {own:.2f}"
+            cost.loglog(
+                list(by_size), [t.least(name) / unit for t in by_size.values()], "o-", color=colour, label=label
+            )
+            gains = [of_threads.ratio(f"{name} @1", f"{name} @{count}") for count in threads]
+            speed.plot(threads, gains, "o-", color=colour)
+        cost.set(xlabel="parameters", ylabel=f"time, torch's SGD at {min(by_size):,} = 1")
+        cost.set_title("An update against the number of parameters")
+        cost.legend(loc="upper left")
+        speed.plot(threads, threads, ":", color=GREY)
+        speed.annotate(
+            "ideal",
+            (threads[-1], threads[-1]),
+            (-14, 0),
+            textcoords="offset points",
+            ha="right",
+            va="center",
+            color=GREY,
+        )
+        speed.set(xlabel="threads", ylabel="times faster than on one thread", xticks=threads)
+        speed.set_ylim(bottom=0.0)
+        speed.set_title(f"Threads, {threaded:,} parameters")
+    return figure

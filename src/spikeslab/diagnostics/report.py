@@ -1,0 +1,270 @@
+"""``report.html`` of a run: made from its folder alone, self-contained."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from spikeslab.diagnostics import REPORT
+from spikeslab.diagnostics.doctor import Level, examine, verdict
+from spikeslab.diagnostics.report_figures import (
+    LAYERS,
+    LINES,
+    curves_figure,
+    histograms_figure,
+    is_constant,
+    latents_figure,
+)
+from spikeslab.diagnostics.run_facts import RunFacts, Snapshot, mapping
+from spikeslab.diagnostics.run_reader import POSTERIOR, read_run
+from spikeslab.errors import counted
+from spikeslab.metrics import Reliability
+from spikeslab.posterior.convergence import SOME_WEIGHTS
+from spikeslab.posterior.samples import Tensors
+from spikeslab.report.figures import png
+from spikeslab.report.page import Block, Code, Facts, Grid, Page, Picture, Section, Text
+from spikeslab.report.plots import reliability_figure
+from spikeslab.report.tables import Column, Table
+from spikeslab.training.duration import duration
+from spikeslab.training.folder import CHECKPOINTS
+
+ROWS = 60
+"""Layers in the table of the sparsity."""
+
+
+def run_page(folder: Path) -> Page:
+    """The report of a run.
+
+    Raises:
+        ValueError: If the folder is not that of a run, or a file in it is damaged.
+    """
+    facts = read_run(folder)
+    sections = [
+        Section("How it went", _findings(facts)),
+        Section("Curves", _curves(facts)),
+        Section("Latents of the prior", _latents(facts)),
+        Section("Sparsity", _sparsity(facts.snapshot)),
+        Section("Weights", _weights(facts.snapshot)),
+        Section("Calibration", _calibration(facts.evaluation)),
+        Section("Did the chains converge?", _convergence(facts)),
+        Section("Settings", [Facts(_settings(facts))]),
+        Section("What was saved", [Grid(_files(folder))]),
+        Section("Made by", [*_command(facts), Facts(_texts(facts.run["versions"]))]),
+    ]
+    return Page(f"Run: {folder.resolve().name}", _lead(facts), [section for section in sections if section.blocks])
+
+
+def _lead(facts: RunFacts) -> str:
+    run = facts.run
+    did = {
+        "finished": f"Finished {counted(run['steps'], 'step')}",
+        "failed": f"Failed at step {run['steps']:,} of {run['total_steps']:,}",
+        "interrupted": f"Interrupted at step {run['steps']:,} of {run['total_steps']:,}",
+    }.get(run["status"], f"At step {run['steps']:,} of {run['total_steps']:,}")
+    results = [
+        f"{name} {_share(value) if name in ('accuracy', 'ECE') else format(value, '.3g')}"
+        for name, key in (("accuracy", "accuracy"), ("NLL", "nll"), ("ECE", "ece"), ("RMSE", "rmse"))
+        if (value := _final(facts, key)) is not None
+    ]
+    sparsity = facts.series("sparsity")
+    results += [f"{sparsity.values[-1]:.1%} of the weights zero"] if len(sparsity) else []
+    results += [counted(sum(facts.samples.chains), "sample")] if facts.samples is not None else []
+    found = f": {', '.join(results)}" if results else ""
+    return f"{did} in {duration(run['seconds'])}{found}. {verdict(examine(facts))}"
+
+
+def _final(facts: RunFacts, key: str) -> float | None:
+    """The value of the final evaluation, or else of the last one along the way."""
+    if isinstance(facts.evaluation.get(key), int | float):
+        return float(facts.evaluation[key])
+    series = facts.series("evaluation", key)
+    return float(series.values[-1]) if len(series) else None
+
+
+def _share(value: float) -> str:
+    return f"{value:.1%}"
+
+
+def _findings(facts: RunFacts) -> list[Block]:
+    findings = examine(facts)
+    blocks: list[Block] = [
+        Text(" ".join(filter(None, [finding.sentence, finding.change])), "warning")
+        for finding in findings
+        if finding.level is Level.PROBLEM
+    ]
+    rest = [finding for finding in findings if finding.level is not Level.PROBLEM]
+    return [*blocks, Facts({f.about.capitalize(): " ".join(filter(None, [f.sentence, f.change])) for f in rest})]
+
+
+def _curves(facts: RunFacts) -> list[Block]:
+    figure = curves_figure(facts)
+    if figure is None:
+        return []
+    caption = f"Along the steps of the run, as metrics.jsonl has them.{_constants(facts, 'lr', 'temperature')}"
+    if facts.layers("kinetic_temperature"):
+        caption += " The kinetic temperature is that of the momenta: at its right value it lies on the one that is set."
+    return [Picture(png(figure), caption, "Curves of the loss and of what else the run reported.")]
+
+
+def _constants(facts: RunFacts, *names: str) -> str:
+    """A sentence on the numbers that have no curve because they never changed."""
+    series = {name: facts.series(name) for name in names}
+    same = [f"{name} {s.values[0]:.3g}" for name, s in series.items() if len(s) and is_constant(s)]
+    return f" Constant: {', '.join(same)}." if same else ""
+
+
+def _latents(facts: RunFacts) -> list[Block]:
+    figure = latents_figure(facts)
+    layers = len(facts.layers("delta"))
+    more = f" Of {layers} layers the {LINES} whose delta moved most are shown." if layers > LINES else ""
+    rho = _histograms(
+        {} if facts.snapshot is None else facts.snapshot.rho,
+        "rho",
+        (0.0, 1.0),
+        "Probability of every sparse weight to be in the slab, at the last checkpoint.",
+    )
+    constant = _constants(facts, "sigma").strip()
+    if figure is None:
+        return [*([Text(constant)] if constant else []), *rho]
+    caption = f"They should be level well before the first sample is taken.{more} {constant}"
+    return [Picture(png(figure), caption, "Traces of sigma and delta."), *rho]
+
+
+def _histograms(tensors: Tensors, label: str, limits: tuple[float, float] | None, caption: str) -> list[Block]:
+    """Histograms of the largest layers."""
+    filled = {name: tensor for name, tensor in tensors.items() if tensor.numel()}
+    if not filled:
+        return []
+    largest = sorted(filled, key=lambda name: -filled[name].numel())[:LAYERS]
+    shown = {name: tensor for name, tensor in filled.items() if name in largest}
+    left = len(filled) - len(shown)
+    more = f" {counted(left, 'smaller layer')} {'is' if left == 1 else 'are'} left out." if left else ""
+    figure = histograms_figure(shown, label, limits)
+    return [Picture(png(figure), caption + more, f"Histograms of {label} of {counted(len(shown), 'layer')}.")]
+
+
+def _weights(snapshot: Snapshot | None) -> list[Block]:
+    if snapshot is None:
+        return []
+    alive = {name: weight[weight != 0] for name, weight in snapshot.weights.items() if weight.ndim > 1}
+    caption = (
+        f"Weights at {snapshot.origin}, without those that are exactly zero; the largest one in a thousand of a layer "
+        "stands at the ends."
+    )
+    return _histograms(alive, "weight", None, caption)
+
+
+def _sparsity(snapshot: Snapshot | None) -> list[Block]:
+    if snapshot is None or not snapshot.weights:
+        return []
+
+    def row(name: str, tensors: list[torch.Tensor], kind: str) -> dict[str, str | int | float]:
+        total = sum(tensor.numel() for tensor in tensors)
+        zeros = total - sum(int(tensor.count_nonzero()) for tensor in tensors)
+        return {"name": name, "kind": kind, "total": total, "zeros": zeros, "share": 100.0 * zeros / max(total, 1)}
+
+    names = [*snapshot.sparse, *(name for name in snapshot.weights if name not in set(snapshot.sparse))]
+    rows = [
+        row(name, [snapshot.weights[name]], "sparse" if name in snapshot.sparse else "dense") for name in names[:ROWS]
+    ]
+    sums = [row("whole network", list(snapshot.weights.values()), "all")]
+    if snapshot.sparse:
+        sums.insert(0, row("all sparse layers", [snapshot.weights[name] for name in snapshot.sparse], "sparse"))
+    notes = [f"{len(names) - ROWS} more layers are left out."] if len(names) > ROWS else []
+    columns = [
+        Column("name", "Layer"),
+        Column("share", "zeros %", ".1f"),
+        Column("zeros", "zeros", ","),
+        Column("total", "weights", ","),
+        Column("kind", "Kind"),
+    ]
+    return [Grid(Table(f"Zeros by layer at {snapshot.origin}", columns, [*sums, *rows], notes))]
+
+
+def _calibration(evaluation: Mapping[str, Any]) -> list[Block]:
+    curve = mapping(evaluation.get("reliability"))
+    if not {"confidence", "accuracy", "count"} <= set(curve):
+        return []
+    bins = (
+        torch.tensor([math.nan if x is None else float(x) for x in curve[key]], dtype=torch.float64)
+        for key in ("confidence", "accuracy", "count")
+    )
+    ece = f"ECE is {_share(evaluation['ece'])}: the" if evaluation.get("ece") is not None else "The ECE is the"
+    rows = f" {counted(evaluation['rows'], 'row')}." if isinstance(evaluation.get("rows"), int) else ""
+    caption = f"{ece} mean distance of the points from the diagonal, weighted by their rows.{rows}"
+    figure = reliability_figure({"at the last evaluation": Reliability(*bins)})
+    return [Picture(png(figure), caption, "Accuracy against confidence, in bins.")]
+
+
+def _convergence(facts: RunFacts) -> list[Block]:
+    if not facts.convergence:
+        return []
+    columns = [
+        Column("name", "Quantity"),
+        Column("rhat", "worst R-hat", ".3f"),
+        Column("chance", "by chance below", ".3f"),
+        Column("bulk", "least bulk ESS", ",.0f"),
+        Column("tail", "least tail ESS", ",.0f"),
+        Column("count", "compared", ","),
+        Column("draws", "draws"),
+    ]
+    rows = [
+        {
+            "name": item.name,
+            "rhat": _finite(item.rhat),
+            "chance": _finite(item.chance),
+            "bulk": _finite(item.ess_bulk),
+            "tail": _finite(item.ess_tail),
+            "count": item.count,
+            "draws": f"{item.chains} × {item.draws:,}",
+        }
+        for item in facts.convergence
+    ]
+    notes = [
+        "R-hat compares chains, or the two halves of a single one: 1 means that they have the same distribution, above "
+        "1.1 that they do not. Few draws of many quantities have a larger one by chance: independent draws stay below "
+        "the number beside it in 99 of 100 cases. The effective sample size (ESS) is the number of independent draws "
+        "worth as much, for means (bulk) and for 5 % and 95 % quantiles (tail)."
+    ]
+    if any(item.name == SOME_WEIGHTS for item in facts.convergence):
+        notes.append("Single weights of two chains need not agree: hidden units can swap their places.")
+    return [Grid(Table("R-hat and effective sample size", columns, rows, notes))]
+
+
+def _finite(value: float) -> float | None:
+    return value if math.isfinite(value) else None
+
+
+def _command(facts: RunFacts) -> list[Block]:
+    return [Code(facts.run["command"])] if facts.run["command"] else []
+
+
+def _settings(facts: RunFacts) -> dict[str, str]:
+    known = {name: facts.run[name] for name in ("seed", "num_data") if facts.run[name] is not None}
+    return _texts({**known, **facts.run["settings"]})
+
+
+def _texts(facts: Mapping[str, Any]) -> dict[str, str]:
+    return {name: value if isinstance(value, str) else repr(value) for name, value in facts.items()}
+
+
+def _files(folder: Path) -> Table:
+    """What is in the folder, the samples of a chain and the files of a checkpoint together."""
+    groups: dict[str, list[Path]] = {}
+    for path in sorted(path for path in folder.rglob("*") if path.is_file() and path.name != REPORT):
+        parts = path.relative_to(folder).parts
+        if any(part.startswith(".") for part in parts):
+            continue
+        depth = 1 if parts[0] == POSTERIOR and not parts[1].startswith("chain-") else 2
+        name = "/".join(parts[:depth]) + "/" if parts[0] in (CHECKPOINTS, POSTERIOR) else path.name
+        groups.setdefault(name if len(parts) > 1 else parts[0], []).append(path)
+    rows: list[dict[str, str | int | float]] = [
+        {"name": name, "files": len(paths), "size": sum(path.stat().st_size for path in paths) / 1000.0}
+        for name, paths in groups.items()
+    ]
+    columns = [Column("name", "File or folder"), Column("files", "files", ","), Column("size", "kB", ",.1f")]
+    return Table("Files of the run", columns, rows)

@@ -1,1 +1,0 @@
-"""The paper's experiments and the demo, each a function from settings to tables and figures."""

@@ -1,6 +1,0 @@
-"""What the library costs beside what users would take instead: the suites of ``spikeslab bench``."""
-
-from spikeslab.experiments.bench.suites import SUITES, Suite
-from spikeslab.experiments.bench.timing import Findings, Plan
-
-__all__ = ["SUITES", "Findings", "Plan", "Suite"]

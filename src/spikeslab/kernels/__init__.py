@@ -1,0 +1,1 @@
+"""Compiled kernels of the samplers: counter-based noise and the fused update."""

@@ -1,0 +1,152 @@
+"""CIFAR-10 in batches, and the dense ResNet20 that a compression starts from.
+
+Images stay bytes in memory. A batch of them is changed, normalised and laid out with the channels last, in which form
+convolutions are fastest on a CPU.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from safetensors.torch import load_file, save
+from torch import Generator, Tensor, nn
+
+from spikeslab.compression.stored import state_tensors
+from spikeslab.diagnostics import write_report
+from spikeslab.files import digest, write_atomically
+from spikeslab.paper.cifar10.network import resnet20
+from spikeslab.paper.images.augmentation import NORMALIZE, Augment
+from spikeslab.paper.images.data import Images
+from spikeslab.samplers import SGHMC
+from spikeslab.schedules import multistep
+from spikeslab.training import Every, RunFolder, ShowProgress, TensorBatches, Training
+
+PRETRAIN_LR, PRETRAIN_TAU, WEIGHT_DECAY, DROP, DROPS = 0.1, 20_000.0, 25.0, 0.1, (0.7, 0.9)
+"""The paper's dense run: its lr of 2e-6 times 50,000, its inverse temperature, and its weight decay of the sum."""
+PRETRAIN_BATCH = 1000
+NETWORK = "dense.safetensors"
+
+
+def channels_last(images: Tensor) -> Tensor:
+    """The same images, laid out with the channels last."""
+    return images.contiguous(memory_format=torch.channels_last)
+
+
+@dataclass(frozen=True)
+class Augmented:
+    """The transform of training images: a crop, a flip, erasing where wanted."""
+
+    erasing: bool
+
+    def __call__(self, images: Tensor, generator: Generator) -> Tensor:
+        """Changed and normalised images."""
+        return channels_last(Augment("cifar10", erasing=self.erasing)(images, generator))
+
+
+class OrderedBatches:
+    """Images that are predicted, in their order and as they are.
+
+    Args:
+        images: Images in bytes.
+        labels: Their labels.
+        batch_size: Images in a batch; activations of so few of them stay in the cache.
+    """
+
+    def __init__(self, images: Tensor, labels: Tensor, batch_size: int = 200) -> None:
+        self.images, self.labels, self.batch_size = images, labels, batch_size
+
+    def __len__(self) -> int:
+        return -(-len(self.labels) // self.batch_size)
+
+    def __iter__(self) -> Iterator[tuple[Tensor, Tensor]]:
+        normalize = NORMALIZE["cifar10"]
+        for x, y in zip(self.images.split(self.batch_size), self.labels.split(self.batch_size), strict=True):
+            yield channels_last(normalize(x)), y
+
+
+def batch_count(rows: int, batch_size: int) -> int:
+    """Batches in an epoch of so many training images."""
+    return len(TensorBatches(torch.empty(rows), batch_size=batch_size))
+
+
+def train_batches(images: Tensor, labels: Tensor, *, batch_size: int, seed: int, erasing: bool) -> TensorBatches:
+    """Training images in a new order in every epoch."""
+    return TensorBatches(images, labels, batch_size=batch_size, seed=seed, transform=Augmented(erasing))
+
+
+def empty_network() -> nn.Module:
+    """A ResNet20 with the channels last."""
+    return resnet20().to(memory_format=torch.channels_last)  # type: ignore[call-overload, no-any-return]
+
+
+@dataclass(frozen=True)
+class Dense:
+    """Where a compression starts.
+
+    Attributes:
+        model: The network.
+        digest: The first digits of the SHA-256 of its file.
+        seen_all: Whether it was trained on all training images, those held out included.
+    """
+
+    model: nn.Module
+    digest: str
+    seen_all: bool = True
+
+
+def pretrain(
+    data: Images,
+    out: Path,
+    *,
+    epochs: int,
+    batch_size: int = PRETRAIN_BATCH,
+    seed: int = 0,
+    held_out: int = 0,
+    command: str = "",
+    progress: bool = True,
+    checkpoint_every: Every | None = None,
+) -> Dense:
+    """Train a dense network as the paper did, in a folder below ``out``, or go on with it; one that is done is read.
+
+    SGHMC with an lr of 0.1 that falls to a tenth after 70 and 90 % of the epochs, tau = 20,000, weight decay 25/N.
+    """
+    others = f"-held{held_out}" if held_out else ""
+    folder = out / f"dense-{epochs}epochs-batch{batch_size}{others}-seed{seed}"
+    model = empty_network()
+    if not (folder / NETWORK).exists():
+        torch.manual_seed(seed)
+        model = empty_network()
+        x, y = data.hold_out(held_out)[:2]
+        batches = train_batches(x, y, batch_size=batch_size, seed=seed, erasing=True)
+        sampler = pretraining_sampler(model, len(y), epochs * len(batches), seed)
+        callbacks = [ShowProgress("Dense")] if progress else []
+        settings = {"epochs": epochs, "batch_size": batch_size, "seed": seed, "held_out": held_out}
+        place = RunFolder(
+            folder,
+            resume=True,
+            settings=settings,
+            seed=seed,
+            command=command,
+            checkpoint_every=checkpoint_every,
+            report=write_report,
+        )
+        Training(model, sampler, batches, callbacks=callbacks).run(epochs=epochs, folder=place)
+        write_atomically(folder / NETWORK, save(state_tensors(model)))
+    model.load_state_dict(load_file(folder / NETWORK))
+    return Dense(model.eval(), digest(folder / NETWORK)[:16], seen_all=not held_out)
+
+
+def pretraining_sampler(model: nn.Module, num_data: int, steps: int, seed: int) -> SGHMC:
+    """The sampler of the paper's dense run."""
+    return SGHMC(
+        model.parameters(),
+        lr=multistep(PRETRAIN_LR, DROP, [max(1, round(share * steps)) for share in DROPS]),
+        momentum=0.9,
+        num_data=num_data,
+        temperature=1.0 / PRETRAIN_TAU,
+        weight_decay=WEIGHT_DECAY / num_data,
+        seed=seed,
+    )

@@ -1,0 +1,317 @@
+"""Tables of the CIFAR-10 experiment: ours over seeds, beside the paper's."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from spikeslab.compression.harness import WEIGHTS
+from spikeslab.compression.layer_counts import DENSE
+from spikeslab.compression.sparse_format import VALUES
+from spikeslab.paper.cifar10.published import CITED, LOGS, paper_accuracy, title
+from spikeslab.paper.cifar10.runs import HELD_OUT, TEST, identity, shown
+from spikeslab.report.tables import Cell, Column, Estimate, Table
+
+SINGLE, AVERAGE = "sparse", "average"
+
+
+@dataclass(frozen=True)
+class Row:
+    """The runs of one method, sparsity and recipe, over seeds.
+
+    Attributes:
+        method: Method, with the strength of its penalty.
+        sparsity: Share of zeros in the network.
+        label: The recipe, and what differs from it.
+        epochs: Epochs.
+        results: What each run gave.
+        folders: Folder of each run.
+    """
+
+    method: str
+    sparsity: float
+    label: str
+    epochs: int
+    results: Sequence[Mapping[str, Any]]
+    folders: Sequence[Path]
+
+    def nll(self, kind: str) -> Estimate | None:
+        """Negative log-likelihood; ``None`` where a network gives a right class no chance, and it is infinite."""
+        found = [result[kind]["nll"] for result in self.results]
+        return None if None in found else Estimate.of(found)
+
+    def estimate(self, function: Callable[[Mapping[str, Any]], float]) -> Estimate:
+        """Mean and standard error of a number, over seeds."""
+        return Estimate.of([function(result) for result in self.results])
+
+    def percent(self, kind: str, metric: str = "accuracy") -> Estimate:
+        """A share in per cent, of the dense, the sparse or the averaged network."""
+        return self.estimate(lambda result: 100.0 * result[kind][metric])
+
+    def drop(self, kind: str) -> Estimate:
+        """Points of accuracy below dense."""
+        return self.estimate(lambda result: 100.0 * (result["dense"]["accuracy"] - result[kind]["accuracy"]))
+
+    @property
+    def of_weights(self) -> bool:
+        """Whether single weights are zero, not whole channels, of which ``sparsity`` is then the share."""
+        return bool(self.results[0]["facts"]["structure"] == WEIGHTS)
+
+    @property
+    def paper(self) -> float | None:
+        """The paper's accuracy; it has none for channels."""
+        return paper_accuracy(self.method, self.sparsity) if self.of_weights else None
+
+    @property
+    def log(self) -> float | None:
+        """The accuracy of the last epoch in its authors' log, where there is one."""
+        return LOGS[self.method][1] if self.method in LOGS and self.sparsity == 0.9 and self.paper else None
+
+    def of_files(self, function: Callable[[Mapping[str, Any]], float]) -> Estimate | None:
+        """Mean and standard error of a number of its files, where they were measured."""
+        measured = all("files" in result for result in self.results)
+        return self.estimate(lambda result: function(result["files"])) if measured else None
+
+    @property
+    def multiply_adds(self) -> float | None:
+        """Per cent of the multiply-adds that are left once dead channels are removed, where channels were pruned."""
+        if not all("compacted" in result for result in self.results):
+            return None
+        found = [result["compacted"]["multiply_adds"] for result in self.results]
+        return 100.0 * float(sum(each["after"] / each["before"] for each in found)) / len(found)
+
+    @property
+    def best_epoch(self) -> Estimate | None:
+        """Highest accuracy on the test images over epochs, where all runs asked for it."""
+        if not all(result["best_epoch"] for result in self.results):
+            return None
+        return self.estimate(lambda result: 100.0 * result["best_epoch"]["accuracy"])
+
+
+def group_rows(results: Sequence[tuple[Path, Mapping[str, Any]]], part: str) -> list[Row]:
+    """Runs that were judged on one part of the data as rows: by sparsity, then epochs, then accuracy.
+
+    Only runs with the same settings from the same dense network share a row. Where the recipe is the same in name and
+    the settings are not, as after a change of a default, the label says what differs.
+    """
+    alike: dict[tuple[Any, ...], dict[str, list[tuple[Path, Mapping[str, Any]]]]] = {}
+    for folder, result in results:
+        if result["part"] == part:
+            facts = result["facts"]
+            head = (facts["row"], result["target"], facts["label"], result["epochs"])
+            key = json.dumps(_flat(result), sort_keys=True)
+            alike.setdefault(head, {}).setdefault(key, []).append((folder, result))
+    rows = []
+    for (method, sparsity, label, epochs), groups in alike.items():
+        found = [sorted(group, key=lambda item: item[1]["seed"]) for group in groups.values()]
+        labels = _told_apart(label, [_flat(group[0][1]) for group in found])
+        for group, own in zip(found, labels, strict=True):
+            folders, ordered = zip(*group, strict=True)
+            rows.append(Row(method, sparsity, own, epochs, ordered, folders))
+    return sorted(rows, key=lambda row: (row.sparsity, row.epochs, -row.percent(AVERAGE).mean))
+
+
+def _flat(result: Mapping[str, Any]) -> dict[str, Any]:
+    """What decided a result by name, the arguments of the prior among it."""
+    found = identity(result)
+    prior = found.pop("prior")
+    return found | {f"prior.{name}": value for name, value in prior.items()}
+
+
+def _told_apart(label: str, found: Sequence[Mapping[str, Any]]) -> list[str]:
+    """The label with the settings in which rows that share it differ."""
+    names = dict.fromkeys(name for settings in found for name in settings)
+    differing = [name for name in names if any(other.get(name) != found[0].get(name) for other in found)]
+    return [", ".join([label, *(f"{name}={shown(each.get(name))}" for name in differing)]) for each in found]
+
+
+def accuracy_table(rows: Sequence[Row], part: str) -> Table:
+    """Accuracy of dense, sparse and average, beside the paper's."""
+    best = [row.best_epoch for row in rows]
+    cells: list[dict[str, Cell]] = [
+        {
+            **_head(row),
+            "paper": row.paper,
+            "log": row.log,
+            "dense": row.percent("dense").mean,
+            "single": row.percent(SINGLE),
+            "drop": row.drop(SINGLE),
+            "average": row.percent(AVERAGE),
+            "average_drop": row.drop(AVERAGE),
+            **({"best": found} if any(best) else {}),
+            "runs": len(row.results),
+        }
+        for row, found in zip(rows, best, strict=True)
+    ]
+    return Table(
+        f"CIFAR-10, ResNet20: accuracy on {_images(part)}",
+        [
+            *HEAD,
+            Column("paper", "paper, best epoch %", ".2f"),
+            Column("log", "its log, last epoch %", ".2f"),
+            Column("dense", "dense %", ".2f"),
+            Column("single", "last epoch %", ".2f"),
+            Column("drop", "drop from dense", ".2f"),
+            Column("average", "average %", ".2f"),
+            Column("average_drop", "drop from dense", ".2f"),
+            *([Column("best", "best test epoch %", ".2f")] if any(best) else []),
+            Column("runs", "runs"),
+        ],
+        cells,
+        notes=[_judged(rows, part, any(best)), _spread(rows), _cited()],
+    )
+
+
+def detail_table(rows: Sequence[Row], part: str) -> Table:
+    """Calibration, non-zeros and time."""
+    cells: list[dict[str, Cell]] = [
+        {
+            **_head(row),
+            "nll": row.nll(SINGLE),
+            "average_nll": row.nll(AVERAGE),
+            "ece": row.percent(SINGLE, "ece"),
+            "average_ece": row.percent(AVERAGE, "ece"),
+            "nonzeros": round(row.estimate(lambda result: result["network"]["nonzeros"]).mean),
+            "network": row.percent("network", "sparsity").mean,
+            "layers": row.percent("sparse_layers", "sparsity").mean,
+            **({"multiply_adds": row.multiply_adds} if any(row.multiply_adds for row in rows) else {}),
+            "samples": min(result["samples"] for result in row.results),
+            "minutes": row.estimate(lambda result: result["seconds"] / 60.0 / result["epochs"]).mean,
+        }
+        for row in rows
+    ]
+    return Table(
+        f"CIFAR-10, ResNet20: calibration on {_images(part)}, and size",
+        [
+            *HEAD,
+            Column("nll", "NLL", ".4f"),
+            Column("average_nll", "NLL, average", ".4f"),
+            Column("ece", "ECE %", ".2f"),
+            Column("average_ece", "ECE %, average", ".2f"),
+            Column("nonzeros", "non-zeros", ","),
+            Column("network", "zeros in the network %", ".2f"),
+            Column("layers", "zeros in the sparse layers %", ".2f"),
+            *(
+                [Column("multiply_adds", "multiply-adds left %", ".1f")]
+                if any(row.multiply_adds for row in rows)
+                else []
+            ),
+            Column("samples", "samples"),
+            Column("minutes", "min per epoch", ".1f"),
+        ],
+        cells,
+        notes=[
+            "Non-zeros and zeros of the network are counted over all 272,474 parameters, batch normalisation and the "
+            f"last layer included; {_sparse_layers(rows)}. An average is over samples with the same zeros, each with "
+            "its own statistics of batch normalisation."
+        ],
+    )
+
+
+def file_table(rows: Sequence[Row], part: str) -> Table:
+    """Bytes on disk, and the accuracy of what is read back where values were rounded."""
+    cells: list[dict[str, Cell]] = [
+        {
+            **_head(row),
+            "dense": row.of_files(lambda files: files[DENSE]["bytes"] / 1000.0),
+            **{key: cell for values in VALUES for key, cell in _of_format(row, values).items()},
+        }
+        for row in rows
+    ]
+    names = dict(zip(VALUES, ("lossless", "fp16", "int8"), strict=True))
+    return Table(
+        f"CIFAR-10, ResNet20: files, and accuracy on {_images(part)} after they are read",
+        [
+            *HEAD,
+            Column("dense", "dense, kB", ".0f"),
+            *(
+                column
+                for values, name in names.items()
+                for column in (
+                    Column(f"{values}_kilobytes", f"{name}, kB", ".0f"),
+                    Column(f"{values}_ratio", "dense / this", ".1f"),
+                    Column(f"{values}_accuracy", "accuracy %", ".2f"),
+                )
+            ),
+        ],
+        cells,
+        notes=[
+            "Files of `save_sparse` with all parameters and the statistics of batch normalisation, and as dense the "
+            "safetensors file of the same network; the network is that of the last epoch. A kB is 1000 bytes."
+        ],
+    )
+
+
+def _sparse_layers(rows: Sequence[Row]) -> str:
+    """Which layers are sparse, as a part of a sentence."""
+    told = "the sparse layers are the 18 convolutions of 3 x 3 but the first, 267,264 weights, as in the paper"
+    channels = "where channels go, the sparse layers are the first convolution of each block"
+    kinds = {row.of_weights for row in rows}
+    return "; ".join([*([told] if True in kinds else []), *([channels] if False in kinds else [])])
+
+
+def _of_format(row: Row, values: str) -> dict[str, Cell]:
+    return {
+        f"{values}_kilobytes": row.of_files(lambda files: files[values]["bytes"] / 1000.0),
+        f"{values}_ratio": row.of_files(lambda files: files[DENSE]["bytes"] / files[values]["bytes"]),
+        f"{values}_accuracy": row.of_files(lambda files: 100.0 * files[values]["accuracy"]),
+    }
+
+
+HEAD = (
+    Column("method", "Method"),
+    Column("sparsity", "zeros", ".0%"),
+    Column("label", "Settings"),
+    Column("epochs", "epochs", ","),
+)
+
+
+def _cited() -> str:
+    """The competitors beside the table."""
+    found = [f"{name.removesuffix(' (cited)')} {value:g} % ({remark})" for name, (value, remark) in CITED.items()]
+    return f"The paper cites {' and '.join(found)}; all of its numbers are in `paper.md`."
+
+
+def _head(row: Row) -> dict[str, Cell]:
+    zeros = row.sparsity if row.of_weights else f"{row.sparsity:.0%} of channels"
+    return {"method": title(row.method), "sparsity": zeros, "label": row.label, "epochs": row.epochs}
+
+
+def _images(part: str) -> str:
+    return {TEST: "the test images", HELD_OUT: "held-out training images"}[part]
+
+
+def _spread(rows: Sequence[Row]) -> str:
+    """How far the numbers can be trusted."""
+    count = rows[0].results[0]["rows"]
+    low, high = (math.sqrt(percent * (100 - percent) / count) for percent in (91, 94))
+    return (
+        f"± is the standard error over seeds. That over the images is √(p(100 − p)/n) points: {low:.2f} at 91 % and "
+        f"{high:.2f} at 94 % of {count:,} images. Numbers of the paper are the highest over epochs on the test images, "
+        "after 1000 epochs."
+    )
+
+
+def _judged(rows: Sequence[Row], part: str, best: bool) -> str:
+    """What the numbers were measured on, and what that means."""
+    count = rows[0].results[0]["rows"]
+    if part == HELD_OUT:
+        seen = any(result["facts"]["seen_all"] for row in rows for result in row.results)
+        caveat = (
+            "The dense network has been trained on them, so these numbers are too good and only rank settings against "
+            "each other; the test images were not looked at."
+            if seen
+            else "The dense network has not seen them either; the test images were not looked at."
+        )
+        return f"{count:,} training images were held out. {caveat}"
+    when = (
+        "looked at after every epoch in rows with a best test epoch, and once in others; all other columns are of the "
+        "last epoch"
+        if best
+        else "looked at once, after the last step of a recipe that was fixed before"
+    )
+    return f"{count:,} test images, {when}. The average is that of the last samples, which share one mask."

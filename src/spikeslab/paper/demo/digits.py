@@ -1,0 +1,225 @@
+"""Digits: train a small CNN, sample it with SGHMC-SA while it is pruned to 90 %, and compare what comes out.
+
+Dense training is SGHMC at temperature 0, which is SGD with momentum. Then the chain starts from the dense network, with
+a spike-and-slab prior on its two large layers, and the pruner sets more and more of the smallest weights to zero, which
+may come back. At the target the mask is frozen, so that all samples of the posterior share it. The settings were chosen
+on the validation split; the test split gives the final numbers only.
+"""
+
+from __future__ import annotations
+
+import copy
+import gzip
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import TypeAlias
+
+import torch
+from safetensors.torch import save
+from torch import Tensor, nn
+
+from spikeslab.metrics import accuracy, expected_calibration_error, negative_log_likelihood
+from spikeslab.paper.demo.data import Digits
+from spikeslab.paper.demo.network import DigitsCNN
+from spikeslab.posterior import Posterior
+from spikeslab.priors import SA, SpikeSlab
+from spikeslab.pruning import Pruner
+from spikeslab.report.tables import Cell, Column, Table
+from spikeslab.samplers import SGHMC
+from spikeslab.schedules import cosine, cubic_sparsity, polynomial
+from spikeslab.training import Callback, Collect, Prune, TensorBatches, Training
+from spikeslab.weights import select_weights
+
+REPORT_EVERY = 10
+
+Progress: TypeAlias = Callable[[int], None]
+
+
+@dataclass(frozen=True)
+class Settings:
+    """Settings of the digits experiment, chosen on the validation split.
+
+    Attributes:
+        sparsity: Share of zeros in the whole network.
+        batch_size: Rows in a mini-batch.
+        dense_steps: Steps of dense training.
+        dense_lr: Initial lr of dense training; it falls to zero along a cosine.
+        prune_steps: Steps over which the sparsity rises to its target.
+        collect_steps: Steps with the mask frozen, over which the samples are spread.
+        samples: Samples of the posterior.
+        lr: lr of the sampler.
+        temperature: Temperature of the sampler.
+        v0: Scale of the spike.
+        v1: Variance of the slab, wider than the spike.
+        weight_decay: Weight decay of what the prior does not cover; of all weights in dense training.
+    """
+
+    sparsity: float = 0.9
+    batch_size: int = 64
+    dense_steps: int = 640
+    dense_lr: float = 0.1
+    prune_steps: int = 480
+    collect_steps: int = 640
+    samples: int = 8
+    lr: float = 0.05
+    temperature: float = 0.01
+    v0: float = 0.005
+    v1: float = 1.0
+    weight_decay: float = 1e-3
+
+    @property
+    def steps(self) -> int:
+        """Steps of all three phases."""
+        return self.dense_steps + self.prune_steps + self.collect_steps
+
+    def at_most(self, steps: int) -> Settings:
+        """The same with no phase longer than ``steps``."""
+        return replace(
+            self,
+            dense_steps=min(self.dense_steps, steps),
+            prune_steps=min(self.prune_steps, steps),
+            collect_steps=min(self.collect_steps, steps),
+        )
+
+
+@dataclass(frozen=True)
+class DigitsResult:
+    """One of the three: dense network, sparse network, posterior average.
+
+    Attributes:
+        name: What it is.
+        probabilities: Predicted probabilities of the test rows.
+        nonzeros: Parameters that are not zero, in all networks that it takes.
+        size: Bytes of these networks as safetensors files, compressed with gzip.
+    """
+
+    name: str
+    probabilities: Tensor
+    nonzeros: int
+    size: int
+
+
+def run_digits(
+    data: Digits, settings: Settings, *, seed: int = 0, progress: Progress = lambda steps: None
+) -> list[DigitsResult]:
+    """Train, prune and sample; returns the dense network, the last sparse sample and the posterior average.
+
+    Args:
+        data: The digits.
+        settings: All settings.
+        seed: Seed of the start, the mini-batches and the noise.
+        progress: Called now and then with the number of steps taken since the last call.
+    """
+    dense = train_dense(data, settings, seed, Report(progress))
+    model = copy.deepcopy(dense)
+    posterior = sample_sparse(model, data, settings, seed, Report(progress))
+    members = [posterior.tensors(index) for index in range(len(posterior))]
+    return [
+        DigitsResult("dense", _predict(dense, data.x_test), *_footprint([dense.state_dict()])),
+        DigitsResult("sparse, last sample", _predict(model, data.x_test), *_footprint([model.state_dict()])),
+        DigitsResult(f"sparse, average of {len(members)}", posterior.predict(data.x_test), *_footprint(members)),
+    ]
+
+
+def train_dense(data: Digits, settings: Settings, seed: int, report: Callback) -> DigitsCNN:
+    """Train from scratch with momentum, no noise and no prior."""
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        model = DigitsCNN()
+    sampler = SGHMC(
+        model.parameters(),
+        lr=cosine(settings.dense_lr, total=settings.dense_steps),
+        num_data=len(data.x_train),
+        temperature=0.0,
+        weight_decay=settings.weight_decay,
+    )
+    batches = TensorBatches(data.x_train, data.y_train, batch_size=settings.batch_size, seed=seed)
+    Training(model, sampler, batches, callbacks=[report]).run(steps=settings.dense_steps)
+    return model
+
+
+def sample_sparse(model: nn.Module, data: Digits, settings: Settings, seed: int, report: Callback) -> Posterior:
+    """Sample ``model`` with SGHMC-SA while it is pruned, then freeze the mask and collect the posterior."""
+    weights = select_weights(model, "conv2.weight", "fc1.weight")
+    prior = SpikeSlab(
+        weights,
+        v0=settings.v0,
+        v1=settings.v1,
+        delta=1.0 - settings.sparsity,
+        b=1.0,
+        rho=1.0,  # all weights start in the slab; SA moves the small ones to the spike
+        sigma_coupling="fixed",
+        adapt=SA(polynomial(1.0, power=0.75, offset=1000)),
+    )
+    sampler = SGHMC(
+        model.parameters(),
+        lr=settings.lr,
+        num_data=len(data.x_train),
+        temperature=settings.temperature,
+        weight_decay=settings.weight_decay,
+        prior=prior,
+        seed=seed,
+    )
+    pruner = Pruner(weights, cubic_sparsity(settings.sparsity, total=settings.prune_steps), network=model)
+    thin = max(1, settings.collect_steps // settings.samples)
+    posterior = Posterior(model, burn_in=settings.prune_steps, thin=thin)
+    batches = TensorBatches(data.x_train, data.y_train, batch_size=settings.batch_size, seed=seed + 1)
+    callbacks = [Prune(pruner, freeze_at=settings.prune_steps), Collect(posterior), report]
+    Training(model, sampler, batches, callbacks=callbacks).run(steps=settings.prune_steps + settings.collect_steps)
+    return posterior
+
+
+class Report(Callback):
+    """Tells how many steps were taken since the last time."""
+
+    def __init__(self, progress: Progress) -> None:
+        self.progress = progress
+
+    def after_step(self, run: Training) -> None:
+        """Tell it now and then."""
+        if run.steps % REPORT_EVERY == 0:
+            self.progress(REPORT_EVERY)
+
+
+@torch.no_grad()
+def _predict(model: nn.Module, x: Tensor) -> Tensor:
+    probabilities: Tensor = model(x).softmax(dim=1)
+    return probabilities
+
+
+def _footprint(networks: Sequence[dict[str, Tensor]]) -> tuple[int, int]:
+    """Non-zero parameters, and bytes as gzipped safetensors files."""
+    nonzeros = sum(int(tensor.count_nonzero()) for tensors in networks for tensor in tensors.values())
+    return nonzeros, sum(len(gzip.compress(save(tensors), mtime=0)) for tensors in networks)
+
+
+def digits_table(data: Digits, results: Sequence[DigitsResult], settings: Settings) -> Table:
+    """Accuracy, calibration and size of the three."""
+
+    def row(result: DigitsResult) -> dict[str, Cell]:
+        return {
+            "model": result.name,
+            "accuracy": 100.0 * accuracy(result.probabilities, data.y_test),
+            "nll": negative_log_likelihood(result.probabilities, data.y_test),
+            "ece": 100.0 * expected_calibration_error(result.probabilities, data.y_test),
+            "nonzeros": result.nonzeros,
+            "kilobytes": result.size / 1000.0,
+        }
+
+    return Table(
+        f"Digits, a CNN pruned to {settings.sparsity:.0%}",
+        [
+            Column("model", "Model"),
+            Column("accuracy", "accuracy %", ".1f"),
+            Column("nll", "NLL", ".3f"),
+            Column("ece", "ECE %", ".1f"),
+            Column("nonzeros", "non-zeros", ","),
+            Column("kilobytes", "size kB", ".0f"),
+        ],
+        [row(result) for result in results],
+        notes=[
+            f"{len(data.y_test)} test images, one of which is {100 / len(data.y_test):.2f} points of accuracy. "
+            "Sparsity counts all parameters of the network. The size is that of gzipped safetensors files; for the "
+            "average it is that of all samples together, which share one mask."
+        ],
+    )

@@ -1,0 +1,83 @@
+"""Figures of the image experiments: each metric of the predictions that a method stands for."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import torch
+from matplotlib.figure import Figure
+from torch import Tensor
+
+from spikeslab.metrics import entropy, mutual_information, reliability_curve, selective_accuracy
+from spikeslab.paper.images.predictions import FOREIGN, kinds_of
+from spikeslab.paper.images.runs import OTHER
+from spikeslab.paper.images.tables import TITLES, Trained
+from spikeslab.report import plots
+from spikeslab.report.figures import BLUE, GREEN, GREY, ORANGE, entitle
+from spikeslab.report.tables import Estimate
+
+COLOURS = {"vanilla": GREY, "dropout": ORANGE, "sghmc": GREEN, "sghmc-sa": BLUE}
+COVERAGES = torch.linspace(0.5, 1.0, 26)
+FEWEST_ROWS = 20
+"""Of a bin whose accuracy is drawn: one or two images say nothing."""
+
+
+def image_figures(dataset: str, runs: Sequence[Trained], labels: Tensor, about: str) -> dict[str, Figure]:
+    """Figures by name, for the runs of one recipe.
+
+    Vanilla and Dropout are judged by their last weights, SGHMC and SGHMC-SA by their posterior average. Curves are of
+    the first seed, bars the means over seeds.
+
+    Args:
+        dataset: ``"mnist"`` or ``"fashion"``.
+        runs: The runs.
+        labels: Labels of the test images.
+        about: What the runs have in common, for the titles.
+    """
+    names = {run.method: list(run.kinds())[-1][1] for run in runs}
+    first = {names[run.method]: run.predictions[0] for run in runs}
+    own = {name: _final(predictions, "test") for name, predictions in first.items()}
+    foreign = {name: _final(predictions, FOREIGN) for name, predictions in first.items()}
+    colours = {name: COLOURS[method] for method, name in names.items()}
+    reliability = {name: reliability_curve(p, labels) for name, p in own.items()}
+    selective = {name: selective_accuracy(p, labels, COVERAGES) for name, p in own.items()}
+    entropies = {name: (entropy(own[name]), entropy(foreign[name])) for name in own}
+    title, other = f"{TITLES[dataset]}, {about}", TITLES[OTHER[dataset]]
+    figures = {
+        "scores": plots.scores_figure({names[run.method]: _scores(run) for run in runs}, colours),
+        "reliability": plots.reliability_figure(reliability, colours, FEWEST_ROWS),
+        "selective": plots.selective_accuracy_figure(selective, COVERAGES, colours),
+        "detection": plots.detection_figure(entropies, colours),
+    }
+    titles = dict.fromkeys(figures, title) | {"detection": f"{title}: entropy tells {other} apart"}
+    for run in runs:
+        if run.method == "sghmc-sa":
+            figures["uncertainty"] = plots.uncertainty_figure(_uncertainties(run), TITLES[dataset], other)
+            titles["uncertainty"] = f"{title}: {names[run.method]}"
+    for name, figure in figures.items():
+        entitle(figure, titles[name])
+    return figures
+
+
+def _final(predictions: Mapping[str, Tensor], part: str) -> Tensor:
+    """What a method predicts: the average where there are samples."""
+    return list(kinds_of(predictions, part).values())[-1]
+
+
+def _scores(run: Trained) -> dict[str, Estimate]:
+    found = [list(result["test"].values())[-1] for result in run.results]
+    return {
+        "error, %": Estimate.of([100.0 * (1.0 - each["accuracy"]) for each in found]),
+        "NLL": Estimate.of([each["nll"] for each in found]),
+        "Brier": Estimate.of([each["brier"] for each in found]),
+        "ECE, %": Estimate.of([100.0 * each["ece"] for each in found]),
+    }
+
+
+def _uncertainties(run: Trained) -> dict[str, tuple[Tensor, Tensor]]:
+    """Entropy of the average and mutual information, of own and of foreign images."""
+    samples = [run.predictions[0][f"{part}.samples"] for part in ("test", FOREIGN)]
+    return {
+        "entropy": (entropy(samples[0].mean(dim=0)), entropy(samples[1].mean(dim=0))),
+        "mutual information": (mutual_information(samples[0]), mutual_information(samples[1])),
+    }

@@ -1,0 +1,228 @@
+"""``spikeslab reproduce uci``: six methods on the UCI data of appendix D, their means over splits and differences."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from importlib.metadata import version
+from pathlib import Path
+
+from spikeslab.paper.cells import Cell, CellFile, Record, run_cells
+from spikeslab.paper.uci.data import load_uci
+from spikeslab.paper.uci.sampling import METHODS, Splits, epochs_of, recipe_of, sample_splits, scores
+from spikeslab.report.tables import Column, Estimate, Run, Table
+
+CELLS = "cells.jsonl"
+REFERENCE = "A-SGHMC-SA"
+# Mean and standard error of the RMSE of the last sample: the paper's table of appendix D, in the order of METHODS.
+PAPER = {
+    "boston": ((2.783, 0.109), (2.848, 0.126), (2.813, 0.140), (2.767, 0.154), (2.779, 0.133), (2.692, 0.120)),
+    "yacht": ((0.886, 0.046), (0.808, 0.048), (0.823, 0.053), (0.815, 0.052), (0.789, 0.050), (0.782, 0.052)),
+    "energy": ((1.983, 0.092), (1.419, 0.067), (2.077, 0.108), (1.435, 0.069), (1.948, 0.081), (1.388, 0.052)),
+    "wine": ((0.731, 0.015), (0.671, 0.019), (0.729, 0.018), (0.627, 0.008), (0.654, 0.010), (0.620, 0.008)),
+    "concrete": ((6.319, 0.179), (5.978, 0.166), (6.275, 0.169), (5.762, 0.156), (6.029, 0.131), (5.687, 0.142)),
+}
+TITLES = {
+    "boston": "Boston",
+    "yacht": "Yacht",
+    "energy": "Energy, cooling",
+    "energy-heating": "Energy, heating",
+    "wine": "Wine",
+    "concrete": "Concrete",
+}
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What to run.
+
+    Attributes:
+        datasets: Names of data sets.
+        methods: Names of methods.
+        preset: ``"sound"`` or ``"paper"``.
+        splits: ``"standard"`` or ``"paper"``.
+        epochs: Passes through the training rows; ``None`` takes the preset's.
+        seed: Seed of the networks, the mini-batches and the noise.
+        data_dir: Where the files are.
+        workers: Processes.
+    """
+
+    datasets: tuple[str, ...]
+    methods: tuple[str, ...]
+    preset: str
+    splits: str
+    epochs: int | None = None
+    seed: int = 0
+    data_dir: str | os.PathLike[str] | None = None
+    workers: int = 1
+
+    def passes(self, dataset: str) -> int:
+        """Epochs for a data set, the preset's by default."""
+        return epochs_of(self.preset, dataset) if self.epochs is None else self.epochs
+
+    @property
+    def cells(self) -> list[Cell]:
+        """One for each method and data set."""
+        return [Cell(_key(dataset, method), self.seed) for dataset in self.datasets for method in self.methods]
+
+    @property
+    def run(self) -> Run:
+        """What to type to get the same numbers."""
+        names = "" if set(self.datasets) == set(TITLES) else f" --datasets {','.join(self.datasets)}"
+        names += "" if set(self.methods) == set(METHODS) else f" --methods {','.join(self.methods)}"
+        names += "" if self.epochs is None else f" --epochs {self.epochs}"
+        options = f"--preset {self.preset} --splits {self.splits} --seed {self.seed}"
+        return Run(f"spikeslab reproduce uci{names} {options}", self.seed)
+
+
+@dataclass(frozen=True)
+class Results:
+    """The scores of every split."""
+
+    plan: Plan
+    cells: CellFile
+
+    def values(self, dataset: str, method: str, score: str) -> list[float | None]:
+        """A score of each split; ``None`` where its chain diverged."""
+        values: list[float | None] = self.cells[Cell(_key(dataset, method), self.plan.seed)][score]
+        return values
+
+    def estimate(self, dataset: str, method: str, score: str) -> Estimate | None:
+        """Mean and standard error over the splits whose chain did not diverge."""
+        values = [value for value in self.values(dataset, method, score) if value is not None]
+        return Estimate.of(values) if values else None
+
+    def difference(self, dataset: str, method: str, score: str) -> Estimate | None:
+        """The reference minus ``method``, over the splits that neither has lost."""
+        pairs = zip(self.values(dataset, REFERENCE, score), self.values(dataset, method, score), strict=True)
+        differences = [ours - theirs for ours, theirs in pairs if ours is not None and theirs is not None]
+        return Estimate.of(differences) if differences else None
+
+    def diverged(self, dataset: str, method: str) -> int:
+        """Number of splits whose chain diverged."""
+        return self.values(dataset, method, "rmse").count(None)
+
+
+def check_data(plan: Plan) -> None:
+    """Raise if a file is missing or bad, before any work is done."""
+    for dataset in plan.datasets:
+        load_uci(dataset, plan.data_dir, splits=plan.splits)
+
+
+def run_uci(plan: Plan, out: Path, on_done: Callable[[int], None] = lambda cells: None) -> Results:
+    """Do the cells that ``out`` does not have yet.
+
+    Args:
+        plan: What to run.
+        out: Folder of the finished cells.
+        on_done: Called with the number of cells done since the last call.
+
+    Raises:
+        SettingsError: If ``out`` holds results of other settings.
+    """
+    settings: dict[str, str | int] = {
+        "spikeslab reproduce": "uci",
+        "--preset": plan.preset,
+        "--splits": plan.splits,
+        "--epochs": "default" if plan.epochs is None else plan.epochs,
+        "version": version("spikeslab"),
+    }
+    file = CellFile(out / CELLS, settings)
+    on_done(sum(cell in file for cell in plan.cells))
+    run_cells(file, plan.cells, partial(work, plan), workers=plan.workers, on_done=lambda _: on_done(1))
+    return Results(plan, file)
+
+
+def work(plan: Plan, cell: Cell) -> Record:
+    """All splits of a method on a data set."""
+    dataset, method = cell.method.split()
+    splits = Splits.of(load_uci(dataset, plan.data_dir, splits=plan.splits))
+    epochs = plan.passes(dataset)
+    recipe = recipe_of(plan.preset, dataset, method, splits.x_train.shape[1], epochs)
+    return scores(sample_splits(splits, recipe, epochs=epochs, seed=cell.seed), splits.y_test)
+
+
+def uci_tables(results: Results) -> list[Table]:
+    """The paper's table with ours beside it, and paired differences from A-SGHMC-SA where it was run."""
+    tables = [_table(results)]
+    if REFERENCE in results.plan.methods and len(results.plan.methods) > 1:
+        tables.append(_differences(results))
+    return tables
+
+
+def paper_number(dataset: str, method: str) -> Estimate | None:
+    """The paper's RMSE, where it has one."""
+    numbers = dict(zip(METHODS, PAPER.get(dataset, ()), strict=False))
+    return Estimate(*numbers[method]) if method in numbers else None
+
+
+def _table(results: Results) -> Table:
+    rows = [
+        {
+            "dataset": TITLES[dataset],
+            "method": method,
+            "paper": paper_number(dataset, method),
+            **{s: results.estimate(dataset, method, s) for s in ("rmse_last", "rmse", "log_score", "coverage")},
+            "diverged": results.diverged(dataset, method),
+            "epochs": results.plan.passes(dataset),
+        }
+        for dataset in results.plan.datasets
+        for method in results.plan.methods
+    ]
+    columns = [
+        Column("dataset", "Data"),
+        Column("method", "Method"),
+        Column("paper", "RMSE, paper", ".3f"),
+        Column("rmse_last", "RMSE, last sample", ".3f"),
+        Column("rmse", "RMSE, average", ".3f"),
+        Column("log_score", "log-likelihood", ".3f"),
+        Column("coverage", "90 % coverage", ".3f"),
+        Column("diverged", "diverged"),
+        Column("epochs", "epochs"),
+    ]
+    plan = results.plan
+    notes = [
+        f"Means over the {plan.splits} splits ± standard error, in units of the target. The "
+        "paper's numbers are of the last sample. The average, the log-likelihood and the coverage of 90 % intervals "
+        "are those of the predictive distribution over the samples of the second half of the run. Splits whose chain "
+        "diverged are counted and left out.",
+        "The network has one hidden layer of 50 units. "
+        + (
+            "The loss is the sum of squares, as in the authors' code: a Gaussian likelihood with a variance of 1/2, "
+            "which the predictive distribution has too."
+            if plan.preset == "paper"
+            else "The target is standardised and the noise learnt."
+        ),
+    ]
+    return Table(f"UCI regression, {plan.preset} preset", columns, rows, notes)
+
+
+def _differences(results: Results) -> Table:
+    rows = [
+        {
+            "dataset": TITLES[dataset],
+            "method": method,
+            **{score: results.difference(dataset, method, score) for score in ("rmse_last", "rmse", "log_score")},
+        }
+        for dataset in results.plan.datasets
+        for method in results.plan.methods
+        if method != REFERENCE
+    ]
+    columns = [
+        Column("dataset", "Data"),
+        Column("method", "Method"),
+        Column("rmse_last", "RMSE, last sample", "+.3f"),
+        Column("rmse", "RMSE, average", "+.3f"),
+        Column("log_score", "log-likelihood", "+.3f"),
+    ]
+    note = (
+        f"{REFERENCE} minus the method of the row on the same split, mean ± standard error: below 0 is better for "
+        "RMSE, above 0 for the log-likelihood."
+    )
+    return Table(f"UCI regression, {results.plan.preset} preset: paired differences", columns, rows, [note])
+
+
+def _key(dataset: str, method: str) -> str:
+    return f"{dataset} {method}"

@@ -1,0 +1,159 @@
+"""The replicas of a ladder, all in this process or one in each, and what has to pass between them."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from hashlib import sha256
+
+import torch
+from torch import Tensor
+from torch import distributed as dist
+
+from spikeslab.parallel.distributed import Ranks
+from spikeslab.samplers.base import Sampler
+
+
+class Replicas(ABC):
+    """Samplers of equal models, numbered; some of them here.
+
+    Attributes:
+        own: Those of this process, by number.
+        count: How many there are in all.
+    """
+
+    own: dict[int, Sampler]
+    count: int
+
+    def energy(self, replica: int, losses: Tensor) -> Tensor:
+        """U of a replica of this process, for each mini-batch: N (loss + prior and weight decay over N)."""
+        if losses.ndim > 1 or losses.shape == (1,):
+            raise ValueError(
+                "loss must return one number for all data or at least two of mini-batches in one dimension, "
+                f"but got the shape {tuple(losses.shape)}."
+            )
+        sampler = self.own[replica]
+        return int(sampler.param_groups[0]["num_data"]) * (self._shared(losses).reshape(-1) + sampler.penalty())
+
+    def _shared(self, losses: Tensor) -> Tensor:
+        return losses.detach().double()
+
+    @abstractmethod
+    def gather(self, terms: dict[int, Tensor]) -> dict[int, Tensor]:
+        """The terms of all rungs, given those of this process."""
+
+    @abstractmethod
+    def exchange_weights(self, lows: list[int]) -> None:
+        """Let the weights of the replicas ``low`` and ``low + 1`` change places."""
+
+
+class LocalReplicas(Replicas):
+    """All replicas in this process."""
+
+    def __init__(self, samplers: Sequence[Sampler]) -> None:
+        self.own = dict(enumerate(samplers))
+        self.count = len(self.own)
+        if len({_kind(sampler) for sampler in samplers}) > 1:
+            raise ValueError("samplers must be of equal models and num_data, but they differ.")
+        if len({sampler.noise.seed for sampler in self.own.values()}) < self.count:
+            raise ValueError("samplers must have different seeds, but two have the same and would draw equal noise.")
+
+    def gather(self, terms: dict[int, Tensor]) -> dict[int, Tensor]:
+        """They are all here."""
+        _check_sizes({len(term) for term in terms.values()})
+        return terms
+
+    def exchange_weights(self, lows: list[int]) -> None:
+        """Through a copy of one of them."""
+        for low in lows:
+            for one, other in zip(_params(self.own[low]), _params(self.own[low + 1]), strict=True):
+                kept = one.detach().clone()
+                one.copy_(other)
+                other.copy_(kept)
+
+
+class RankReplicas(Replicas):
+    """One replica for each chain of the world."""
+
+    def __init__(self, samplers: Sequence[Sampler], ranks: Ranks, settings: object) -> None:
+        if len(samplers) != 1:
+            raise ValueError(f"samplers must be the one sampler of this process with ranks, but got {len(samplers)}.")
+        self.own = {ranks.chain: samplers[0]}
+        self.count = ranks.chains
+        self._ranks = ranks
+        self._device = ranks.device
+        seeds = self._all(torch.tensor([_signed(samplers[0].noise.seed)], device=self._device))
+        if len({int(seed) for seed in seeds}) < self.count:
+            raise ValueError("samplers must have different seeds, but two chains have the same: use ranks.seed(base).")
+        signatures = torch.tensor([_hash(repr(settings)), _hash(_kind(samplers[0]))], device=self._device)
+        ladders, kinds = zip(*(row.tolist() for row in self._all(signatures)), strict=True)
+        if len(set(ladders)) > 1:
+            raise ValueError(f"the ladder must have the same settings on all chains, but this one has {settings}.")
+        if len(set(kinds)) > 1:
+            raise ValueError("samplers must be of equal models and num_data on all chains, but they differ.")
+
+    def _shared(self, losses: Tensor) -> Tensor:
+        return self._ranks.mean(losses)
+
+    def _all(self, own: Tensor) -> list[Tensor]:
+        """The tensors of all chains, in their order."""
+        if self.count == 1:
+            return [own]
+        received = [torch.empty_like(own) for _ in range(self.count)]
+        dist.all_gather(received, own, group=self._ranks.chain_group)
+        return received
+
+    def gather(self, terms: dict[int, Tensor]) -> dict[int, Tensor]:
+        """From all chains to all chains: numbers only."""
+        ((rung, own),) = terms.items() or [(-1, torch.empty(0))]
+        sizes = self._all(torch.tensor([rung, len(own)], device=self._device))
+        _check_sizes({int(size) for at, size in sizes if int(at) >= 0})
+        padded = torch.zeros(max(int(size) for _, size in sizes), dtype=torch.float64, device=self._device)
+        padded[: len(own)] = own
+        everything = self._all(padded)
+        return {int(at): term for (at, _), term in zip(sizes, everything, strict=True) if int(at) >= 0}
+
+    def exchange_weights(self, lows: list[int]) -> None:
+        """Each process of a chain with its like in the other."""
+        ((replica, sampler),) = self.own.items()
+        step = 1 if replica in lows else -1 if replica - 1 in lows else 0
+        if not step:
+            return
+        partner = (replica + step) * self._ranks.data_size + self._ranks.data_rank
+        params = _params(sampler)
+        leaving = [param.detach().contiguous().to(self._device) for param in params]
+        arriving = [torch.empty_like(tensor) for tensor in leaving]
+        requests = dist.batch_isend_irecv(
+            [dist.P2POp(dist.isend, tensor, partner) for tensor in leaving]
+            + [dist.P2POp(dist.irecv, tensor, partner) for tensor in arriving]
+        )
+        for request in requests:
+            request.wait()
+        for param, tensor in zip(params, arriving, strict=True):
+            param.copy_(tensor)
+
+
+def _params(sampler: Sampler) -> list[Tensor]:
+    return [param for group in sampler.param_groups for param in group["params"]]
+
+
+def _kind(sampler: Sampler) -> str:
+    """What equal replicas have in common."""
+    sizes = {int(group["num_data"]) for group in sampler.param_groups}
+    if len(sizes) > 1:
+        raise ValueError(f"num_data must be the same in all groups of a replica, but got {sorted(sizes)}.")
+    return repr((sizes, [(str(param.dtype), tuple(param.shape)) for param in _params(sampler)]))
+
+
+def _check_sizes(sizes: set[int]) -> None:
+    if len(sizes) > 1:
+        raise ValueError(f"loss must return as many numbers for all replicas, but got {sorted(sizes)}.")
+
+
+def _hash(text: str) -> int:
+    return _signed(int.from_bytes(sha256(text.encode()).digest()[:8], "little"))
+
+
+def _signed(number: int) -> int:
+    """A 64-bit number as torch can hold it."""
+    return number - (1 << 64) if number >= 1 << 63 else number

@@ -1,0 +1,1 @@
+"""Tables from files: columns, design matrices, the selection of variables and its page."""

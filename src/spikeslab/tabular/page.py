@@ -1,0 +1,227 @@
+"""The page about a selection of variables: ``report.html`` and its figures."""
+
+from __future__ import annotations
+
+import platform
+from collections.abc import Iterator
+from importlib.metadata import version
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from spikeslab.report.figures import png
+from spikeslab.report.page import Block, Code, Facts, Grid, Page, Picture, Section, Text
+from spikeslab.report.tables import Column, Table
+from spikeslab.sklearn import SpikeSlabClassifier
+from spikeslab.tabular.figures import count_named, inclusion_figure, traces_figure
+from spikeslab.tabular.selection import FIT_ROWS
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from spikeslab.tabular.design import Design
+    from spikeslab.tabular.selection import Selection
+    from spikeslab.tabular.table import Table as Data
+    from spikeslab.tabular.target import Target
+
+SHOWN = 100  # rows of the table on the page
+TRACED = 4  # coefficients with a trace
+LISTED = 12  # names of dropped columns on the screen
+PACKAGES = ("spikeslab", "numpy", "scipy", "scikit-learn", "numba", "pandas")
+QUANTITIES = {
+    "sigma": "noise standard deviation (sigma)",
+    "slab_scale": "scale of the coefficients that are in (slab_scale)",
+    "model_size": "number of coefficients that are in (model_size)",
+    "log_lik": "log likelihood (log_lik)",
+    "delta": "prior inclusion probability (delta)",
+    "norm": "length of the coefficient vector (norm)",
+}
+
+
+def describe_family(target: Target) -> str:
+    """The family, and why."""
+    if not target.guess:
+        return f"Family {target.family}, as given."
+    return f"Family {target.family}, guessed from the target: {target.guess}; --family chooses another."
+
+
+def describe_dropped(design: Design) -> Iterator[str]:
+    """A sentence for each reason why columns were left out."""
+    by_reason: dict[str, list[str]] = {}
+    for column in design.dropped:
+        by_reason.setdefault(column.reason, []).append(column.name)
+    for reason, names in by_reason.items():
+        more = f" and {len(names) - LISTED:,} more" if len(names) > LISTED else ""
+        yield f"Left out ({reason}): {', '.join(names[:LISTED])}{more}."
+
+
+def figures(selection: Selection) -> tuple[bytes, bytes]:
+    """The inclusion probabilities, and the traces of scalars and of the most probable coefficients, as PNG."""
+    inclusion = inclusion_figure(list(selection.names), selection.pip, selection.selected, selection.rule.threshold)
+    posterior = selection.estimator._posterior
+    traces = {QUANTITIES.get(name, name): draws for name, draws in posterior.scalars.items()}
+    traces |= _coefficient_traces(selection)
+    return png(inclusion), png(traces_figure(traces))
+
+
+def _coefficient_traces(selection: Selection) -> dict[str, NDArray[np.float64]]:
+    """Of each of the most probable columns, the coefficient that is largest in size where there are several classes."""
+    estimator = selection.estimator
+    posterior, p = estimator._posterior, estimator.n_features_in_
+    labels = list(estimator.classes_) if posterior.mean.shape[0] > 1 else [None]
+    traces = {}
+    for j in np.argsort(-estimator.pip_, kind="stable")[:TRACED]:
+        c = int(np.argmax(np.abs(posterior.mean[:, j])))
+        of_class = "" if labels[c] is None else f", class {labels[c]}"
+        traces[f"coefficient of {estimator.feature_names_in_[j]}{of_class}"] = posterior.coef_of(c * p + int(j))
+    return traces
+
+
+def selection_page(selection: Selection, data: Data, command: str, inclusion: bytes, traces: bytes) -> Page:
+    """Put the page together."""
+    target = selection.target
+    count, total = int(selection.selected.sum()), selection.names.size
+    names = [str(name) for name in selection.names[np.argsort(-selection.pip, kind="stable")][:count]]
+    listed = ", ".join(names[:10]) + (f" and {count - 10:,} more" if count > 10 else "")
+    found = f"{count:,} of {total:,} variables selected for {target.name}: {listed}." if count else (
+        f"None of {total:,} variables is selected for {target.name}."
+    )  # fmt: skip
+    sentence, reliable = selection.convergence
+    warnings = [] if reliable else [Text(sentence, "warning")]
+    return Page(
+        f"Variable selection: {target.name} in {data.name}",
+        found,
+        [
+            Section("Selected variables", [*warnings, *_result(selection)]),
+            Section("Inclusion probabilities", [_inclusion(selection, inclusion)]),
+            Section("Did the chains converge?", _convergence(selection, traces, sentence)),
+            Section("Fit to the same rows (in-sample)", _fit(selection)),
+            Section("Data", _data(selection, data)),
+            Section("Settings", [Facts(_settings(selection))]),
+            Section("Made by", [Code(command), Facts(_versions())]),
+        ],
+    )
+
+
+def _result(selection: Selection) -> list[Block]:
+    blocks: list[Block] = [Grid(selection.table(SHOWN)), *(Text(str(alike), "warning") for alike in selection.alike)]
+    interval = f"{100 * selection.level:g} % of the posterior probability"
+    blocks.append(
+        Text(
+            f"PIP is the posterior inclusion probability: how probable it is, given these data, that a variable is in "
+            f"the model. Selected: {selection.rule}. The mean and the interval, which holds {interval}, are those of "
+            f"the coefficient and count it as zero where the variable is out. {_unit(selection)}",
+            "note",
+        )
+    )
+    if any(variable.levels for variable in selection.design.encoding.variables):
+        blocks.append(
+            Text(
+                "A column of text is one variable: its PIP is the probability that any of its levels is in. Of two "
+                "levels only one has a coefficient, for its difference from the other.",
+                "note",
+            )
+        )
+    return blocks
+
+
+def _unit(selection: Selection) -> str:
+    estimator, name = selection.estimator, selection.target.name
+    if not isinstance(estimator, SpikeSlabClassifier):
+        return f"A coefficient is the change of {name} when the variable rises by one unit and the others stay."
+    if estimator.classes_.size == 2:
+        return (
+            f"A coefficient is the change of the log odds of {name} = {estimator.classes_[1]} per unit of the variable."
+        )
+    return "Every class has its coefficients: the change of its log probability, up to a constant, per unit."
+
+
+def _inclusion(selection: Selection, figure: bytes) -> Picture:
+    named = count_named(selection.pip)
+    rest = selection.names.size - named
+    band = f" The band below shows the other {rest:,}, in the order of their probability." if rest > 0 else ""
+    return Picture(
+        figure,
+        f"Blue: selected ({selection.rule}).{band}",
+        f"Bar chart of the inclusion probabilities of the {named} most probable variables.",
+    )
+
+
+def _convergence(selection: Selection, figure: bytes, sentence: str) -> list[Block]:
+    estimator = selection.estimator
+    rows = [
+        {
+            "name": QUANTITIES.get(name, name),
+            "rhat": _finite(estimator.rhat_[name]),
+            "ess": _finite(estimator.ess_[name]),
+        }
+        for name in estimator.rhat_
+    ]
+    columns = [
+        Column("name", "Quantity"),
+        Column("rhat", "R-hat", ".3f"),
+        Column("ess", "Effective sample size", ",.0f"),
+    ]
+    note = (
+        "R-hat compares the chains, which started apart: 1 means that they found the same distribution, above 1.1 that "
+        "they did not. The effective sample size is the number of independent draws that would be worth as much."
+    )
+    caption = "Every chain has a colour. Chains that mix well look like the same noise and have the same histogram."
+    picture = Picture(figure, caption, "Traces and histograms of the draws of every chain.")
+    return [Text(sentence), Grid(Table("Diagnostics", columns, rows, [note])), picture]
+
+
+def _fit(selection: Selection) -> list[Block]:
+    some = f" {FIT_ROWS:,} rows at equal distances stand for all." if len(selection.target.y) > FIT_ROWS else ""
+    note = (
+        "Measured on the rows that the model was fitted to, so these figures flatter it; to know how well it predicts, "
+        f"run spikeslab predict on rows that it has not seen.{some}"
+    )
+    return [Text(note), Facts(selection.fit)]
+
+
+def _data(selection: Selection, data: Data) -> list[Block]:
+    target, design = selection.target, selection.design
+    rows, columns = design.X.shape
+    texts = len(design.encoding.text)
+    facts = {"File": data.name, "Rows": f"{rows:,}", "Variables": f"{selection.names.size:,}"}
+    if texts:
+        facts["Variables"] += f", {texts:,} of them text; {columns:,} columns in all"
+    if target.family == "gaussian":
+        low, mean, high = target.y.min(), target.y.mean(), target.y.max()
+        facts["Target"] = (
+            f"{target.name}, from {low:.4g} to {high:.4g}, mean {mean:.4g}, standard deviation {target.y.std():.4g}"
+        )
+    else:
+        classes, counts = np.unique(target.y, return_counts=True)
+        shares = [f"{label} ({count:,} rows, {count / rows:.1%})" for label, count in zip(classes, counts, strict=True)]
+        facts["Target"] = f"{target.name}: {', '.join(shares)}"
+    blocks: list[Block] = [Facts(facts), *(Text(note) for note in data.notes)]
+    if not design.dropped:
+        return [*blocks, Text("No column was left out.")]
+    dropped = [{"name": column.name, "reason": column.reason} for column in design.dropped]
+    more = [f"{len(dropped) - SHOWN:,} more were left out."] if len(dropped) > SHOWN else []
+    table = Table("Columns left out", [Column("name", "Column"), Column("reason", "Why")], dropped[:SHOWN], more)
+    return [*blocks, Grid(table)]
+
+
+def _settings(selection: Selection) -> dict[str, str]:
+    estimator = selection.estimator
+    chains, draws = next(iter(estimator._posterior.scalars.values())).shape
+    chosen = ", chosen by auto" if estimator.method == "auto" else ""
+    return {
+        "Family": describe_family(selection.target).removeprefix("Family "),
+        "Method": f"{estimator.method_}{chosen}",
+        "Chains": f"{chains}, of {estimator.n_iter_:,} steps, from which {draws:,} draws each are kept",
+        "Selection": f"{selection.rule}",
+        "Intervals": f"{100 * selection.level:g} %, equal tails",
+        "Seed": f"{estimator.random_state}",
+    }
+
+
+def _versions() -> dict[str, str]:
+    return {"Python": platform.python_version()} | {name: version(name) for name in PACKAGES}
+
+
+def _finite(number: float) -> float | None:
+    return number if np.isfinite(number) else None

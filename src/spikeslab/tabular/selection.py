@@ -1,0 +1,248 @@
+"""What a fitted estimator says about the variables of a table: which are in, how surely, how much."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pandas as pd
+from scipy.sparse import csr_array
+from scipy.sparse.csgraph import connected_components
+
+from spikeslab.errors import counted
+from spikeslab.report.tables import Column, Table
+from spikeslab.sklearn import SpikeSlabClassifier
+from spikeslab.sklearn.support import select_variables
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from spikeslab.sklearn import SpikeSlabRegressor
+    from spikeslab.tabular.design import Design
+    from spikeslab.tabular.target import Target
+
+    Floats = NDArray[np.float64]
+
+ALIKE = 0.9  # correlation, in size, from which the data can hardly tell two variables apart
+CANDIDATES = 200
+ENOUGH_DRAWS, FEW_DRAWS = 400, 100
+RHAT_GOOD, RHAT_LIMIT = 1.05, 1.1
+FIT_ROWS = 5000
+
+
+@dataclass(frozen=True)
+class Rule:
+    """How variables are selected: by a threshold of their probability, or by an expected false discovery rate."""
+
+    threshold: float = 0.5
+    fdr: float | None = None
+
+    def apply(self, pip: Floats) -> NDArray[np.bool_]:
+        """Which variables are selected."""
+        return select_variables(pip, self.threshold, self.fdr)
+
+    def __str__(self) -> str:
+        if self.fdr is None:
+            return f"inclusion probability above {self.threshold:g}"
+        return f"expected share of false discoveries at most {self.fdr:g}"
+
+
+@dataclass(frozen=True)
+class Alike:
+    """Variables that resemble each other so much that they stand in for each other."""
+
+    names: tuple[str, ...]
+    correlation: float
+    probability: float
+
+    def __str__(self) -> str:
+        return (
+            f"At least one of {', '.join(self.names)} is in with probability {self.probability:.2f}, but they are too "
+            f"much alike (correlation {self.correlation:.2f} or more in size) to tell for sure which."
+        )
+
+
+class Selection:
+    """Variables selected from a table.
+
+    Args:
+        estimator: Fitted to ``design.X``.
+        design: The design matrix.
+        target: The response.
+        rule: How to select.
+        level: Probability of the intervals.
+    """
+
+    def __init__(
+        self,
+        estimator: SpikeSlabRegressor | SpikeSlabClassifier,
+        design: Design,
+        target: Target,
+        rule: Rule,
+        level: float,
+    ) -> None:
+        self.estimator = estimator
+        self.design = design
+        self.target = target
+        self.rule = rule
+        self.level = level
+        self.names = np.array([variable.name for variable in design.encoding.variables], dtype=object)
+        slices = design.encoding.slices()
+        self.pip = np.array([self._any_of(np.arange(s.start, s.stop)) for s in slices])
+        self.selected = rule.apply(self.pip)
+
+    def _any_of(self, features: NDArray[np.int64]) -> float:
+        """Probability that at least one of some columns is in: the share of the draws where one is."""
+        pips = self.estimator.pip_[features]
+        if features.size == 1:
+            return float(pips[0])
+        if self.estimator.method_.startswith("sgld"):
+            return float(1.0 - np.prod(1.0 - pips))  # no coefficient of these methods is ever exactly zero
+        return max(self._share(features), float(pips.max()))  # a bound, and more exact than a share of draws
+
+    def _share(self, features: NDArray[np.int64]) -> float:
+        draws = self.estimator._posterior.coef
+        mine = np.zeros(self.estimator.n_features_in_, dtype=bool)
+        mine[features] = True
+        hits = np.concatenate([[0], np.cumsum(mine[draws.indices % mine.size])])[draws.indptr]
+        return float((np.diff(hits) > 0).mean())
+
+    @cached_property
+    def coefficients(self) -> pd.DataFrame:
+        """A row for each coefficient, those of the most probable variables first."""
+        variables = self.design.encoding.variables
+        index = {column: (i, k) for i, v in enumerate(variables) for k, column in enumerate(v.columns)}
+        frame = self.estimator.summary(self.level).reset_index()
+        place = np.array([index[name] for name in frame["feature"]], dtype=np.int64).reshape(-1, 2)
+        rank = np.empty(len(variables), dtype=np.int64)
+        rank[np.argsort(-self.pip, kind="stable")] = np.arange(len(variables))
+        columns: dict[str, Any] = {"variable": self.names[place[:, 0]]}
+        if any(v.levels for v in variables):
+            columns["level"] = [variables[i].levels[k] if variables[i].levels else "" for i, k in place]
+            columns["level_pip"] = np.where([bool(variables[i].levels) for i, _ in place], frame["pip"], np.nan)
+        if "class" in frame:
+            columns["class"] = frame["class"].to_numpy()
+        columns["pip"] = self.pip[place[:, 0]]
+        columns["selected"] = self.selected[place[:, 0]]
+        for name in ("mean", "std", "lower", "upper", "rhat", "ess"):
+            columns[name] = frame[name].to_numpy()
+        # Stable, so that the order of levels comes from the second key and that of classes from the summary.
+        return pd.DataFrame(columns).iloc[np.lexsort((place[:, 1], rank[place[:, 0]]))].reset_index(drop=True)
+
+    def table(self, most: int) -> Table:
+        """The coefficients of the selected variables, or of the most probable ones if none is."""
+        frame = self.coefficients
+        any_selected = bool(self.selected.any())
+        frame = frame[frame["selected"]] if any_selected else frame.head(5)
+        left = len(frame) - most
+        columns = [Column("variable", "Variable")]
+        columns += [Column(key, key.capitalize()) for key in ("level", "class") if key in frame]
+        columns += [Column("pip", "PIP", ".3f")]
+        columns += [Column("level_pip", "PIP of level", ".3f")] if "level" in frame else []
+        columns += [
+            Column("mean", "Mean", ".4g"),
+            Column("lower", f"{100 * self.level:g} % from", ".4g"),
+            Column("upper", "to", ".4g"),
+        ]
+        rows = [{c.key: _cell(row[c.key]) for c in columns} for row in frame.head(most).to_dict(orient="records")]
+        count = int(self.selected.sum())
+        title = (
+            f"{counted(count, 'variable')} selected" if any_selected else "No variable selected; the most probable are"
+        )
+        notes = [f"{counted(left, 'more row')} in summary.csv."] if left > 0 else []
+        return Table(title, columns, rows, notes)
+
+    @cached_property
+    def alike(self) -> list[Alike]:
+        """Groups of variables that stand in for each other, none of them sure by itself."""
+        if self.estimator.method_.startswith("sgld"):
+            return []
+        order = np.argsort(-self.pip, kind="stable")[:CANDIDATES]
+        slices = self.design.encoding.slices()
+        order = np.array([i for i in order if self.pip[i] > 0.02 and slices[i].stop - slices[i].start == 1], dtype=int)
+        if order.size < 2:
+            return []
+        columns = np.array([slices[i].start for i in order])
+        correlation = np.abs(np.corrcoef(self.design.X.to_numpy()[:, columns], rowvar=False))
+        close = correlation >= ALIKE
+        count, labels = connected_components(csr_array(close), directed=False)
+        found = []
+        for label in range(count):
+            group = np.flatnonzero(labels == label)
+            probability = self._share(columns[group])
+            if group.size > 1 and self.pip[order[group]].max() < 0.95 and probability > 0.5:
+                edges = correlation[np.ix_(group, group)]
+                weakest = float(edges[edges >= ALIKE].min())
+                names = tuple(str(self.names[order[i]]) for i in group)
+                found.append(Alike(names, np.floor(100 * weakest) / 100, probability))
+        return found
+
+    @cached_property
+    def convergence(self) -> tuple[str, bool]:
+        """A sentence about the chains, and whether they can be relied on."""
+        selected = self.coefficients[self.coefficients["selected"]]
+        rhats = np.array([*self.estimator.rhat_.values(), *selected["rhat"]], dtype=np.float64)
+        sizes = np.array([*self.estimator.ess_.values(), *selected["ess"]], dtype=np.float64)
+        if not np.isfinite(rhats).any():
+            return "There are too few draws to say whether the chains agree: raise --iterations.", False
+        worst, least = float(np.nanmax(rhats)), float(np.nanmin(sizes))
+        chains = self.estimator.n_chains
+        who = "The chains" if chains > 1 else "The two halves of the chain"
+        numbers = f"largest R-hat {worst:.3f}, smallest effective sample size {least:,.0f}"
+        if worst <= RHAT_GOOD and least >= ENOUGH_DRAWS:
+            return f"{who} agree and there are enough draws: the numbers can be relied on ({numbers}).", True
+        if worst <= RHAT_GOOD and least >= FEW_DRAWS:
+            return f"{who} agree, and there are enough draws for about two digits ({numbers}).", True
+        again = f"--iterations {4 * self.estimator.n_iter_} would make it more exact"
+        if worst <= RHAT_LIMIT:
+            return f"{who} agree only roughly ({numbers}): {again}.", True
+        return f"{who} do not agree yet, so do not rely on the numbers ({numbers}): {again}.", False
+
+    @cached_property
+    def fit(self) -> dict[str, str]:
+        """How well the model fits the rows that it was fitted to."""
+        rows = np.unique(np.linspace(0, len(self.target.y) - 1, min(len(self.target.y), FIT_ROWS)).astype(int))
+        return scores(self.estimator, self.design.X.iloc[rows], self.target.y[rows], self.level)
+
+
+def scores(
+    estimator: SpikeSlabRegressor | SpikeSlabClassifier, X: pd.DataFrame, y: NDArray[Any], level: float
+) -> dict[str, str]:
+    """How well an estimator predicts rows whose response is known.
+
+    Args:
+        estimator: A fitted one.
+        X: Rows of the design matrix.
+        y: Their responses; for classes, only such that the estimator knows.
+        level: Probability of the prediction intervals of a regression.
+    """
+    out = {"Rows": f"{len(y):,}"}
+    if not isinstance(estimator, SpikeSlabClassifier):
+        residual = y - np.asarray(estimator.predict(X))
+        interval = estimator.predict_interval(X, level)
+        spread = float(((y - y.mean()) ** 2).sum())
+        out["R²"] = f"{1.0 - float((residual**2).sum()) / spread:.3f}" if spread > 0 else "–"
+        out["Root mean squared error"] = f"{float(np.sqrt((residual**2).mean())):.4g}"
+        inside = float(((y >= interval[:, 0]) & (y <= interval[:, 1])).mean())
+        out[f"Inside the {level:.4g} prediction interval"] = f"{inside:.3f}"
+        return out
+    proba = estimator.predict_proba(X)
+    labels = np.searchsorted(estimator.classes_, y)
+    given = np.maximum(proba[np.arange(len(y)), labels], 1e-300)
+    shares = np.bincount(labels, minlength=proba.shape[1]) / len(y)
+    known = shares[shares > 0]
+    truth = np.eye(proba.shape[1])[labels]
+    out["Accuracy"] = f"{float((proba.argmax(axis=1) == labels).mean()):.3f}"
+    out["Accuracy of always naming the commonest class"] = f"{float(shares.max()):.3f}"
+    out["Log loss"] = f"{float(-np.log(given).mean()):.4f}"
+    out["Log loss of the classes' shares alone"] = f"{float(-(known * np.log(known)).sum()):.4f}"
+    out["Brier score"] = f"{float(((proba - truth) ** 2).sum(axis=1).mean()):.4f}"
+    return out
+
+
+def _cell(value: Any) -> str | float | None:
+    if not isinstance(value, float | np.floating):
+        return str(value)
+    return None if np.isnan(value) else float(value)

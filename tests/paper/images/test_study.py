@@ -1,0 +1,391 @@
+"""The image experiments, on small images made here."""
+
+from __future__ import annotations
+
+import json
+import math
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from spikeslab.cli.app import run as run_cli
+from spikeslab.paper.images import runs as image_runs
+from spikeslab.paper.images import tables as image_tables
+from spikeslab.paper.images.data import DIGITS, LOADERS, Images
+from spikeslab.paper.images.predictions import Part, describe, read_predictions
+from spikeslab.paper.images.presets import RECIPES, make_recipe, paper_recipe, tuned_recipe
+from spikeslab.paper.images.runs import ImageRun, build, load_images, read_network, run_images, train
+from spikeslab.paper.images.tables import Trained
+from spikeslab.priors import SA, Fixed
+from spikeslab.training import CheckpointError, Every
+
+SMALL = replace(tuned_recipe("mnist"), name="small", batch_size=20, samples=3, chains=1)
+
+
+def small_images(rows: int = 60, seed: int = 0) -> Images:
+    """Images whose class is the place of a bright bar."""
+    generator = torch.Generator().manual_seed(seed)
+    y = torch.randint(10, (2 * rows,), generator=generator)
+    x = torch.randint(60, (2 * rows, 1, 28, 28), generator=generator)
+    for image, label in zip(x, y.tolist(), strict=True):
+        image[0, :, 2 * label : 2 * label + 3] += 180
+    x = x.to(torch.uint8)
+    return Images(x[:rows], y[:rows], x[rows:], y[rows:], DIGITS)
+
+
+DATA, FOREIGN = small_images(), small_images(seed=1).x_test.flip(2, 3)
+
+
+def small_run(method: str = "sghmc-sa", **changes: object) -> ImageRun:
+    settings = {"dataset": "mnist", "method": method, "recipe": SMALL, "epochs": 2, "held_out": 20, **changes}
+    return ImageRun(**settings)  # type: ignore[arg-type]
+
+
+def run_small(run: ImageRun, out: Path, **more: Any) -> dict[str, Any]:
+    return run_images(run, out, DATA, FOREIGN, progress=False, report=False, **more)
+
+
+@pytest.mark.parametrize("method", image_runs.METHODS)
+def test_a_run_ends_in_metrics_predictions_and_the_network(tmp_path: Path, method: str) -> None:
+    run = small_run(method)
+    result = run_small(run, tmp_path)
+    folder = tmp_path / run.name
+    predictions = read_predictions(folder)
+    sampled = method.startswith("sghmc")
+    assert result["samples"] == (3 if sampled else 0)
+    assert set(result["test"]) == set(result["foreign"]) == ({"point", "average"} if sampled else {"point"})
+    assert predictions["test.point"].shape == (60, 10)
+    assert result["held_out"]["point"]["rows"] == 20
+    right = predictions["test.point"].argmax(1) == DATA.y_test
+    assert result["test"]["point"]["accuracy"] == pytest.approx(float(right.double().mean()))
+    if sampled:
+        # The last sample is taken at the last step, so it is the point estimate.
+        assert predictions["test.samples"].shape == (3, 60, 10)
+        torch.testing.assert_close(predictions["test.samples"][-1], predictions["test.point"])
+        assert set(result["foreign"]["average"]) == {"entropy", "mutual_information"}
+    assert json.loads((folder / "result.json").read_text()) == result
+    assert (folder / "network.safetensors").exists()
+
+
+def test_a_run_that_is_done_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    first = run_small(small_run(), tmp_path)
+    monkeypatch.setattr(image_runs, "build", lambda *_: pytest.fail("trained again"))
+    assert run_small(small_run(), tmp_path) == json.loads(json.dumps(first))
+
+
+def test_a_run_that_was_stopped_ends_in_the_same_bits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run = small_run(augment=True)
+    run_small(run, tmp_path / "whole")
+
+    calls = iter(range(99))
+
+    def stop_at_third(model, batch):
+        if next(calls) == 3:
+            raise KeyboardInterrupt
+        return original(model, batch)
+
+    original = image_runs._loss
+    monkeypatch.setattr(image_runs, "_loss", stop_at_third)
+    with pytest.raises(KeyboardInterrupt):
+        run_images(
+            run, tmp_path / "halves", DATA, FOREIGN, progress=False, report=False, checkpoint_every=Every(steps=1)
+        )
+    monkeypatch.setattr(image_runs, "_loss", original)
+    run_small(run, tmp_path / "halves")
+    whole, halves = (read_predictions(tmp_path / name / run.name) for name in ("whole", "halves"))
+    assert whole.keys() == halves.keys()
+    for name, tensor in whole.items():
+        assert torch.equal(tensor, halves[name]), name
+
+
+def test_chains_share_the_epochs_start_apart_and_are_averaged_together(tmp_path: Path) -> None:
+    run = small_run(recipe=replace(SMALL, chains=3), epochs=4, seed=2)
+    chains = run.of_chains(tmp_path)
+    assert [(chain.epochs, chain.seed, folder.name) for chain, folder in chains] == [
+        (1, 6, "chain-0"),
+        (1, 7, "chain-1"),
+        (2, 8, "chain-2"),
+    ]
+    result = run_small(run, tmp_path)
+    folder = tmp_path / run.name
+    predictions = read_predictions(folder)
+    assert result["samples"] == sum(min(3, 2 * chain.epochs) for chain, _ in chains)
+    model, posterior = read_network(run, folder)
+    assert posterior is not None
+    images = run.normalize(DATA.x_test)
+    torch.testing.assert_close(posterior.predict(images), predictions["test.samples"].mean(0), rtol=1e-4, atol=1e-6)
+    torch.testing.assert_close(model(images).softmax(1), predictions["test.point"], rtol=1e-4, atol=1e-6)
+    # One of the chains is the same alone.
+    alone, _ = chains[1]
+    network = train(alone, tmp_path / "alone", DATA, progress=False, report=False)
+    torch.testing.assert_close(network.model.state_dict(), posterior.posteriors[1].sample(-1).state_dict())
+
+
+def test_more_chains_than_epochs_are_not_begun_and_adam_has_one(tmp_path: Path) -> None:
+    many = replace(SMALL, chains=3)
+    assert [chain.epochs for chain, _ in small_run(recipe=many, epochs=2).of_chains(tmp_path)] == [1, 1]
+    assert [folder for _, folder in small_run("dropout", recipe=many).of_chains(tmp_path)] == [tmp_path]
+
+
+def test_a_finished_run_of_other_settings_is_refused(tmp_path: Path) -> None:
+    run_small(small_run(), tmp_path)
+    other = small_run(recipe=replace(SMALL, v0=0.25))
+    with pytest.raises(CheckpointError) as caught:
+        run_small(other, tmp_path)
+    assert str(caught.value) == (
+        f"settings must be those with which {tmp_path / other.name} was made, but v0 was {SMALL.v0} and is now 0.25."
+    )
+
+
+def test_predictions_that_are_gone_are_named(tmp_path: Path) -> None:
+    run_small(small_run(), tmp_path)
+    folder = tmp_path / small_run().name
+    (folder / "predictions.safetensors").unlink()
+    with pytest.raises(CheckpointError, match=r"predictions\.safetensors must be the predictions of the run, but"):
+        read_predictions(folder)
+
+
+def test_training_sees_neither_the_test_nor_the_held_out_images(tmp_path: Path) -> None:
+    blind = Images(DATA.x_train, DATA.y_train, torch.empty(0), torch.empty(0), DIGITS)
+    network = train(small_run(), tmp_path / "blind", blind, progress=False, report=False)
+    _, _, x_held, _ = DATA.hold_out(20)
+    swapped = DATA.x_train.clone()
+    held = (DATA.x_train.flatten(1)[:, None] == x_held.flatten(1)[None]).all(-1).any(1)
+    assert int(held.sum()) == 20
+    swapped[held] = 255 - swapped[held]
+    changed = Images(swapped, DATA.y_train, DATA.x_test, DATA.y_test, DIGITS)
+    again = train(small_run(), tmp_path / "changed", changed, progress=False, report=False)
+    torch.testing.assert_close(network.model.state_dict(), again.model.state_dict(), rtol=0, atol=0)
+
+
+def test_only_the_held_out_images_are_kept_from_training() -> None:
+    x, y, x_held, y_held = DATA.hold_out(20)
+    assert (len(y), len(y_held)) == (40, 20)
+    rows = sorted(map(bytes, torch.cat([x, x_held]).flatten(1).numpy()))
+    assert rows == sorted(map(bytes, DATA.x_train.flatten(1).numpy()))
+
+
+def test_the_two_samplers_differ_in_the_adaptation_only() -> None:
+    plain, adaptive = (SMALL.prior(adaptive, 100) for adaptive in (False, True))
+    assert isinstance(plain.pop("adapt"), Fixed)
+    assert isinstance(adaptive.pop("adapt"), SA)
+    assert plain == adaptive
+
+
+def test_the_papers_recipe_is_the_papers() -> None:
+    recipe = paper_recipe("fashion")
+    assert (recipe.batch_size, recipe.lr, recipe.v0, recipe.v1) == (1000, pytest.approx(0.03), 1.0, 0.1)
+    assert recipe.temperature == pytest.approx(1 / 2500)
+    assert recipe.learning_rate(100) == pytest.approx(0.03)
+
+
+@pytest.mark.parametrize("recipe", RECIPES)
+@pytest.mark.parametrize("steps", [1, 7, 60, 1650])
+def test_samples_end_at_the_last_step_and_stay_in_the_later_part(recipe: str, steps: int) -> None:
+    made = RECIPES[recipe]("mnist")
+    burn_in, thin = made.thinning(steps)
+    taken = [step for step in range(1, steps + 1) if step > burn_in and (step - burn_in) % thin == 0]
+    assert taken[-1] == steps
+    assert len(taken) == min(steps, made.samples)
+    assert burn_in >= min(math.floor(made.burn_in * steps), steps - made.samples) - 1
+
+
+def test_augmented_images_have_one_chain_with_all_epochs_and_a_lower_end_of_the_lr() -> None:
+    plain, changed = (make_recipe("tuned", "fashion", augment=augment) for augment in (False, True))
+    assert (plain.chains, changed.chains, changed.samples) == (3, 1, 16)
+    assert changed.crest_lr is not None
+    assert changed.crest_lr <= plain.sampling_lr
+    burn_in, thin = changed.thinning(30 * 550)
+    lr = changed.learning_rate(30 * 550)
+    assert [lr(step) for step in (burn_in, burn_in + thin, 30 * 550)] == pytest.approx([changed.sampling_lr] * 3)
+    assert make_recipe("paper", "mnist", augment=True) == make_recipe("paper", "mnist") == paper_recipe("mnist")
+
+
+def test_an_unknown_recipe_is_refused() -> None:
+    with pytest.raises(ValueError, match=r"^name must be one of 'paper', 'tuned', but got 'best'\.$"):
+        make_recipe("best", "mnist")
+
+
+def test_the_tuned_learning_rate_has_fallen_when_samples_are_taken() -> None:
+    recipe = tuned_recipe("mnist")
+    burn_in, _ = recipe.thinning(1000)
+    schedule = recipe.learning_rate(1000)
+    assert schedule(1) == recipe.lr
+    assert schedule(burn_in) == schedule(1000) == recipe.sampling_lr
+
+
+def test_samples_are_taken_in_the_troughs_of_waves() -> None:
+    recipe = replace(tuned_recipe("mnist"), sampling_lr=0.01, crest_lr=0.05)
+    burn_in, thin = recipe.thinning(1000)
+    schedule = recipe.learning_rate(1000)
+    assert [schedule(burn_in + k * thin) for k in range(recipe.samples + 1)] == [0.01] * (recipe.samples + 1)
+    assert schedule(burn_in + thin // 2) == pytest.approx(0.05, rel=0.1)
+
+
+def test_dropout_drops_in_its_baseline_only() -> None:
+    rates = {method: build(small_run(method), 40, None).model.dropout.p for method in image_runs.METHODS}
+    assert rates == {"vanilla": 0.0, "dropout": 0.5, "sghmc": 0.0, "sghmc-sa": 0.0}
+    augmented = [replace(small_run(method), augment=True) for method in image_runs.METHODS]
+    assert [build(run, 40, None).model.hidden_dropout.p for run in augmented] == [0.0, 0.5, 0.0, 0.0]
+
+
+@pytest.mark.parametrize("augment", [False, True])
+def test_networks_are_trained_with_channels_last(augment: bool) -> None:
+    model = build(replace(small_run("vanilla"), augment=augment), 40, None).model
+    assert model.conv2.weight.is_contiguous(memory_format=torch.channels_last)
+    assert not model.conv2.weight.is_contiguous()
+
+
+def trained(method: str, right: list[list[bool]], samples: bool) -> Trained:
+    """Seeds whose answers are right or wrong as told."""
+    predictions = []
+    for answers in right:
+        probabilities = torch.full((len(answers), 10), 0.05)
+        probabilities[torch.arange(len(answers)), torch.tensor([0 if each else 1 for each in answers])] = 0.55
+        one = {"test.point": probabilities, "foreign.point": torch.full((4, 10), 0.1)}
+        if samples:
+            one |= {"test.samples": probabilities[None], "foreign.samples": torch.full((1, 4, 10), 0.1)}
+        predictions.append(one)
+    parts = {
+        "test": Part(torch.empty(0), torch.zeros(len(right[0]), dtype=torch.long)),
+        "foreign": Part(torch.empty(0)),
+    }
+    results = [{"samples": int(samples), **describe(each, parts)} for each in predictions]
+    for result in results:
+        result["held_out"] = result["test"]
+    return Trained(method, "paper", results, predictions)
+
+
+LABELS = torch.zeros(4, dtype=torch.long)
+RUNS = [
+    trained("vanilla", [[True, False, False, False], [True, True, False, False]], samples=False),
+    trained("sghmc-sa", [[True, True, True, False], [True, True, True, True]], samples=True),
+]
+
+
+def test_the_table_has_means_over_seeds_beside_the_papers_numbers() -> None:
+    table = image_tables.accuracy_table("mnist", RUNS, 30, augment=False)
+    rows = {row["method"]: row for row in table.rows}
+    assert rows["Vanilla"]["accuracy"].mean == pytest.approx(37.5)
+    assert rows["Vanilla"]["accuracy"].error == pytest.approx(12.5)
+    assert rows["SGHMC-SA, average"]["paper"] == 99.59
+    assert rows["SGHMC-SA"]["paper"] is None
+    assert rows["Maxout (cited by the paper)"]["paper"] == 99.55
+    augmented = image_tables.accuracy_table("fashion", RUNS, 30, augment=True)
+    assert [row["paper"] for row in augmented.rows] == [93.14, None, 94.38]
+
+
+def test_differences_are_paired_over_the_images() -> None:
+    table = image_tables.difference_table("mnist", RUNS, LABELS)
+    assert table is not None
+    (row,) = [row for row in table.rows if row["method"] == "Vanilla"]
+    # Image by image, averaged over the two seeds: 0, 0.5, 1, 0.5.
+    gaps = torch.tensor([0.0, 50.0, 100.0, 50.0])
+    assert row["difference"].mean == pytest.approx(50.0)
+    assert row["difference"].error == pytest.approx(float(gaps.std()) / 2)
+    assert image_tables.difference_table("mnist", RUNS[:1], LABELS) is None
+
+
+def test_uniform_predictions_of_foreign_images_are_told_apart_by_entropy() -> None:
+    rows = image_tables.uncertainty_table("mnist", RUNS, LABELS).rows
+    assert {row["auroc"].mean for row in rows if row["score"] == "entropy"} == {100.0}
+    assert [row["score"] for row in rows] == ["entropy", "entropy", "entropy", "mutual information"]
+
+
+@pytest.fixture
+def loaders(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(LOADERS, "mnist", lambda _: DATA)
+    monkeypatch.setitem(LOADERS, "fashion", lambda _: small_images(seed=2))
+
+
+def command(out: Path, *more: str) -> list[str]:
+    return ["reproduce", "mnist", "--out", str(out), "--epochs", "1", "--held-out", "40", "--recipes", "tuned", *more]
+
+
+def test_the_command_writes_its_tables_and_goes_on(
+    tmp_path: Path, loaders: None, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run_cli(command(tmp_path, "--methods", "vanilla,sghmc-sa")) == 0
+    written = {path.name for path in tmp_path.iterdir()}
+    assert {"accuracy.md", "differences.md", "uncertainty.md"} <= written
+    figures = ("scores", "reliability", "selective", "detection", "uncertainty")
+    assert {f"tuned-{name}.png" for name in figures} <= written
+    first = (tmp_path / "accuracy.json").read_text()
+    assert json.loads(first)["run"]["command"] == (
+        "spikeslab reproduce mnist --methods vanilla,sghmc-sa --recipes tuned --epochs 1 --seed 0 --seeds 1 "
+        "--held-out 40"
+    )
+    assert run_cli(command(tmp_path, "--methods", "vanilla,sghmc-sa")) == 2
+    assert "go on with --resume, or choose another" in capsys.readouterr().err
+    assert run_cli(command(tmp_path, "--methods", "vanilla,sghmc-sa", "--resume")) == 0
+    assert (tmp_path / "accuracy.json").read_text() == first
+
+
+def test_a_run_in_bfloat16_is_another_run(tmp_path: Path, loaders: None, capsys: pytest.CaptureFixture[str]) -> None:
+    options = ("--methods", "vanilla")
+    assert run_cli(command(tmp_path, *options, "--precision", "bfloat16")) == 0
+    table = json.loads((tmp_path / "accuracy.json").read_text())
+    assert table["run"]["command"].endswith("--held-out 40 --precision bfloat16")
+    assert run_cli(command(tmp_path, *options, "--resume")) == 2
+    assert "precision was 'bfloat16' and is now 'float32'" in " ".join(capsys.readouterr().err.split())
+
+
+def test_without_held_out_images_all_are_trained_on(tmp_path: Path, loaders: None) -> None:
+    words = ["reproduce", "mnist", "--out", str(tmp_path), "--epochs", "1", "--held-out", "0", "--recipes", "tuned"]
+    assert run_cli([*words, "--methods", "vanilla,sghmc-sa"]) == 0
+    result = json.loads((tmp_path / "sghmc-sa-tuned-1-seed0" / "result.json").read_text())
+    assert "held_out" not in result
+    assert result["test"].keys() == {"point", "average"}
+    table = json.loads((tmp_path / "accuracy.json").read_text())
+    assert {row["held_out"] for row in table["rows"]} == {None}
+    assert "all training images were trained on" in (tmp_path / "accuracy.md").read_text()
+    log = (tmp_path / "vanilla-tuned-1-seed0" / "metrics.jsonl").read_text()
+    assert "evaluation" not in json.loads(log.splitlines()[-1])
+
+
+def test_augmented_runs_and_several_seeds_have_files_of_their_own(tmp_path: Path, loaders: None) -> None:
+    options = ("--methods", "sghmc-sa")
+    assert run_cli(command(tmp_path, *options)) == 0
+    plain = (tmp_path / "accuracy.json").read_text()
+    assert run_cli(command(tmp_path, *options, "--augment", "--seeds", "2", "--resume")) == 0
+    assert (tmp_path / "accuracy.json").read_text() == plain
+    table = json.loads((tmp_path / "augmented-accuracy.json").read_text())
+    assert table["run"]["command"].endswith("--seeds 2 --augment --held-out 40")
+    assert {path.name for path in tmp_path.glob("sghmc-sa-*")} == {
+        "sghmc-sa-tuned-1-seed0",
+        "sghmc-sa-tuned-augmented-1-seed0",
+        "sghmc-sa-tuned-augmented-1-seed1",
+    }
+
+
+@pytest.mark.parametrize(
+    ("more", "sentence"),
+    [
+        (["--methods", "adam"], "--methods must be one of 'vanilla', 'dropout', 'sghmc', 'sghmc-sa', but got 'adam'."),
+        (["--epochs", "0"], "--epochs must be an integer >= 1, but got 0."),
+        (["--recipes", "best"], "--recipes must be one of 'paper', 'tuned', but got 'best'."),
+        (["--precision", "half"], "--precision must be one of 'float32', 'bfloat16', but got 'half'."),
+        (["--held-out", "60"], "--held-out must leave images to train on: fewer than 60, but got 60."),
+    ],
+)
+def test_bad_options_are_named(
+    tmp_path: Path, loaders: None, capsys: pytest.CaptureFixture[str], more: list[str], sentence: str
+) -> None:
+    assert run_cli(command(tmp_path, *more)) == 2
+    assert sentence in " ".join(capsys.readouterr().err.split())
+    assert not list(tmp_path.iterdir())
+
+
+def test_files_that_are_missing_are_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "empty").mkdir()
+    assert run_cli(command(tmp_path / "out", "--data-dir", str(tmp_path / "empty"))) == 2
+    assert "MNIST" in capsys.readouterr().err
+
+
+def test_the_other_set_is_foreign(loaders: None) -> None:
+    data, foreign = load_images("mnist", None)
+    assert data is DATA
+    assert torch.equal(foreign, small_images(seed=2).x_test)
