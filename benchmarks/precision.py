@@ -22,7 +22,7 @@ from torch import Tensor, nn
 import spikeslab as ss
 from spikeslab.bench.timing import HOW, Plan, Times, measure
 from spikeslab.compression.distillation import softened_divergence
-from spikeslab.errors import counted
+from spikeslab.errors import pluralize
 from spikeslab.paper.cifar10 import resnet20
 from spikeslab.report.tables import Column, Run, Table
 from spikeslab.training import Training
@@ -55,7 +55,7 @@ def step(precision: str, loss_of: Callable[[nn.Module], Loss]) -> Callable[[], o
     model = resnet20().to(memory_format=torch.channels_last)
     x = torch.randn(BATCH, 3, 32, 32).contiguous(memory_format=torch.channels_last)
     prior = ss.SpikeSlab(
-        ss.select_weights(model, "layer*.conv*.weight"), v0=0.005, v1=0.1, adapt=ss.SA(ss.constant(1e-4))
+        ss.select_weights(model, "layer*.conv*.weight"), v0=0.005, v1=0.1, adapt=ss.SA(ss.schedules.constant(1e-4))
     )
     sampler = ss.SGHMC(model.parameters(), lr=1e-3, momentum=0.9, num_data=ROWS, temperature=1e-3, prior=prior, seed=0)
     batches = [(x, torch.randint(10, (BATCH,)))]
@@ -82,8 +82,8 @@ def table(times: Times, plan: Plan) -> Table:
     own = torch.cpu._is_avx512_bf16_supported() or torch.cpu._is_amx_tile_supported()
     notes = (
         f"Batch {BATCH}, channels last. The processor {'multiplies' if own else 'does not multiply'} bfloat16 itself. "
-        f"{HOW} The ratio is that of the least times, the median that of {counted(plan.repeats, 'round')}; the control "
-        "is the same as the first, and its distance from 1 the error of the others.",
+        f"{HOW} The ratio is that of the least times, the median that of {pluralize(plan.repeats, 'round')}; the "
+        "control is the same as the first, and its distance from 1 the error of the others.",
     )
     return Table(f"A training step of ResNet20, in units of float32, {plan.words}", columns, rows, notes)
 

@@ -29,8 +29,8 @@ def main() -> None:
     model = resnet20()
     model.load_state_dict(load_file(options.dense))
     weights = ss.select_weights(model, "layer*.conv*.weight")
-    ss.Pruner(weights, ss.constant(options.sparsity), network=model).step()
-    tensors = ss.finalize(model).state_dict()
+    ss.Pruner(weights, ss.schedules.constant(options.sparsity), network=model).step()
+    tensors = ss.compression.finalize(model).state_dict()
     sizes = file_sizes(tensors, tensors)
     rows = [{"file": name, "bytes": size, "smaller": sizes[DENSE] / size} for name, size in sizes.items()]
     columns = [Column("file", "File"), Column("bytes", "bytes", ","), Column("smaller", "times smaller", ".2f")]

@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 import spikeslab as ss
-from spikeslab.errors import check_choice, check_count, check_number, quoted
+from spikeslab.errors import check_choice, check_count, check_number, quote
 
 SAMPLERS = [ss.SGLD, ss.SGHMC, ss.PSGLD]
 
@@ -102,7 +102,7 @@ def test_sparse_weights_must_be_among_the_parameters(cls) -> None:
     assert str(caught.value) == "prior must be over weights among params, but 'a' of the prior is not."
 
 
-@pytest.mark.parametrize("cls", [ss.SpikeSlab, ss.SpikeSlabGaussian])
+@pytest.mark.parametrize("cls", [ss.SpikeSlab, ss.priors.SpikeSlabGaussian])
 @pytest.mark.parametrize(
     ("settings", "error", "message"),
     [
@@ -171,7 +171,7 @@ def test_a_schedule_that_turns_negative_stops_before_anything_moves() -> None:
 
 def test_an_lr_schedule_and_a_torch_scheduler_together_are_refused() -> None:
     weight = nn.Parameter(torch.ones(2))
-    sampler = ss.SGLD([weight], lr=ss.constant(0.1), num_data=10)
+    sampler = ss.SGLD([weight], lr=ss.schedules.constant(0.1), num_data=10)
     torch.optim.lr_scheduler.StepLR(sampler, 10)
     weight.grad = torch.ones(2)
     with pytest.raises(ValueError, match=r"^lr must be a schedule or set by a torch LR scheduler, but got both\.$"):
@@ -206,7 +206,7 @@ class TestChecks:
         assert check_choice("mode", "a", ("a", "b")) == "a"
         with pytest.raises(ValueError, match=r"^mode must be one of 'a', 'b', but got 3\.$"):
             check_choice("mode", 3, ("a", "b"))
-        assert quoted([str(i) for i in range(10)]) == "'0', '1', '2', '3', '4', '5', '6', '7' and 2 more"
+        assert quote([str(i) for i in range(10)]) == "'0', '1', '2', '3', '4', '5', '6', '7' and 2 more"
 
 
 def test_a_prior_that_is_none_is_refused() -> None:

@@ -12,13 +12,13 @@ from hypothesis import strategies as st
 import spikeslab as ss
 
 ALL = [
-    ss.constant(0.3),
+    ss.schedules.constant(0.3),
     ss.polynomial(10.0, power=0.7, offset=1000),
-    ss.geometric(1e-3, 1 / 1.005, every=50),
-    ss.multistep(0.1, 0.1, [100, 200]),
+    ss.schedules.geometric(1e-3, 1 / 1.005, every=50),
+    ss.schedules.multistep(0.1, 0.1, [100, 200]),
     ss.cosine(0.1, total=300, final=0.01, warmup=20),
     ss.cyclical(0.1, cycle=37),
-    ss.waves(0.1, total=120, low=0.01, high=0.05, period=37),
+    ss.schedules.waves(0.1, total=120, low=0.01, high=0.05, period=37),
     ss.exponential_sparsity(0.9),
     ss.exponential_sparsity(0.9, total=250),
     ss.exponential_sparsity(0.9, total=250, start=40),
@@ -55,13 +55,13 @@ def test_polynomial_is_the_papers_epsilon_and_omega() -> None:
 
 
 def test_geometric_changes_by_step_or_by_epoch() -> None:
-    by_step, by_epoch = ss.geometric(1.0, 0.5), ss.geometric(1.0, 0.5, every=3)
+    by_step, by_epoch = ss.schedules.geometric(1.0, 0.5), ss.schedules.geometric(1.0, 0.5, every=3)
     assert [by_step(k) for k in (1, 2, 3)] == [1.0, 0.5, 0.25]
     assert [by_epoch(k) for k in range(1, 8)] == [1.0, 1.0, 1.0, 0.5, 0.5, 0.5, 0.25]
 
 
 def test_multistep_drops_after_its_milestones_in_any_order() -> None:
-    schedule = ss.multistep(1.0, 0.1, [4, 2])
+    schedule = ss.schedules.multistep(1.0, 0.1, [4, 2])
     assert [schedule(k) for k in range(1, 6)] == pytest.approx([1.0, 1.0, 0.1, 0.1, 0.01])
 
 
@@ -88,7 +88,7 @@ def test_cyclical_restarts() -> None:
 
 
 def test_waves_fall_once_and_then_rise_and_fall_without_a_jump() -> None:
-    schedule = ss.waves(1.0, total=100, low=0.1, high=0.5, period=40)
+    schedule = ss.schedules.waves(1.0, total=100, low=0.1, high=0.5, period=40)
     fall = ss.cosine(1.0, total=100, final=0.1)
     assert [schedule(k) for k in range(1, 101)] == [fall(k) for k in range(1, 101)]
     assert [schedule(100 + 40 * cycle) for cycle in (1, 2, 7)] == [0.1] * 3
@@ -124,17 +124,23 @@ def test_cubic_waits_for_its_start() -> None:
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda: ss.constant(-1.0), "value must be a number >= 0, but got -1.0."),
+        (lambda: ss.schedules.constant(-1.0), "value must be a number >= 0, but got -1.0."),
         (lambda: ss.polynomial(-1.0), "scale must be a number >= 0, but got -1.0."),
         (lambda: ss.polynomial(1.0, power=1.5), "power must be a number in [0, 1], but got 1.5."),
         (lambda: ss.polynomial(1.0, offset=-2), "offset must be a number >= 0, but got -2."),
-        (lambda: ss.geometric(1.0, 0.0), "factor must be a number > 0, but got 0.0."),
-        (lambda: ss.geometric(1.0, 0.5, every=0), "every must be an integer >= 1, but got 0."),
-        (lambda: ss.multistep(1.0, 0.5, [0]), "milestones must be an integer >= 1, but got 0."),
+        (lambda: ss.schedules.geometric(1.0, 0.0), "factor must be a number > 0, but got 0.0."),
+        (lambda: ss.schedules.geometric(1.0, 0.5, every=0), "every must be an integer >= 1, but got 0."),
+        (lambda: ss.schedules.multistep(1.0, 0.5, [0]), "milestones must be an integer >= 1, but got 0."),
         (lambda: ss.cosine(1.0, total=5, warmup=5), "warmup must be an integer below total = 5, but got 5."),
         (lambda: ss.cyclical(1.0, cycle=0), "cycle must be an integer >= 1, but got 0."),
-        (lambda: ss.waves(1.0, total=5, low=-1.0, high=1.0, period=5), "low must be a number >= 0, but got -1.0."),
-        (lambda: ss.waves(1.0, total=5, low=0.1, high=1.0, period=0), "period must be an integer >= 1, but got 0."),
+        (
+            lambda: ss.schedules.waves(1.0, total=5, low=-1.0, high=1.0, period=5),
+            "low must be a number >= 0, but got -1.0.",
+        ),
+        (
+            lambda: ss.schedules.waves(1.0, total=5, low=0.1, high=1.0, period=0),
+            "period must be an integer >= 1, but got 0.",
+        ),
         (lambda: ss.exponential_sparsity(1.0), "target must be a number in [0, 1), but got 1.0."),
         (lambda: ss.exponential_sparsity(0.5, decay=1.0), "decay must be a number in (0, 1), but got 1.0."),
         (
@@ -144,7 +150,7 @@ def test_cubic_waits_for_its_start() -> None:
         (lambda: ss.exponential_sparsity(0.5, every=0), "every must be a number > 0, but got 0."),
         (lambda: ss.cubic_sparsity(-0.1, total=5), "target must be a number in [0, 1), but got -0.1."),
         (lambda: ss.cubic_sparsity(0.5, total=5, start=5), "start must be an integer below total = 5, but got 5."),
-        (lambda: ss.constant(math.nan), "value must be a number >= 0, but got nan."),
+        (lambda: ss.schedules.constant(math.nan), "value must be a number >= 0, but got nan."),
     ],
 )
 def test_bad_settings_are_told_in_one_sentence(make, message: str) -> None:
@@ -155,8 +161,8 @@ def test_bad_settings_are_told_in_one_sentence(make, message: str) -> None:
 
 def test_a_number_of_the_wrong_type_is_told_too() -> None:
     for make, message in [
-        (lambda: ss.constant("0.1"), "value must be a number >= 0, but got '0.1'."),
-        (lambda: ss.constant(True), "value must be a number >= 0, but got True."),
+        (lambda: ss.schedules.constant("0.1"), "value must be a number >= 0, but got '0.1'."),
+        (lambda: ss.schedules.constant(True), "value must be a number >= 0, but got True."),
         (lambda: ss.cubic_sparsity(0.5, total=5.0), "total must be an integer >= 1, but got 5.0."),
     ]:
         with pytest.raises(TypeError) as error:

@@ -25,7 +25,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import logsigmoid
 
-from spikeslab.errors import check_count, check_number, counted
+from spikeslab.errors import check_count, check_number, pluralize
 from spikeslab.posterior import Chains, Posterior
 from spikeslab.posterior.modes import evaluating
 
@@ -163,7 +163,7 @@ def _of_labels(scores: Tensor, labels: Tensor) -> Tensor:
     rows, classes = scores.shape
     if labels.shape != (rows,) or labels.is_floating_point():
         raise ValueError(
-            f"labels must be integers, one for each of {counted(rows, 'row')}, but got {labels.dtype} of the shape "
+            f"labels must be integers, one for each of {pluralize(rows, 'row')}, but got {labels.dtype} of the shape "
             f"{tuple(labels.shape)}."
         )
     if not bool(((labels >= 0) & (labels < classes)).all()):

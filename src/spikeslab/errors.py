@@ -1,18 +1,111 @@
-"""What can go wrong, said in one sentence that names the argument, what it got and what is allowed."""
+"""Errors and warnings that carry their parts, and checks of arguments.
+
+A message marks the names of arguments with braces: ``{lr}``, ``{resume=True}``. As text they are Python's keywords; the
+command line spells the same message with its options.
+"""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterable
+import re
+from collections.abc import Callable, Collection, Iterable
 from numbers import Integral, Real
+from typing import TypeAlias
+
+Spelling: TypeAlias = Callable[[str, str | None], str]
+"""Function from the name of an argument and its value, if the message has one, to the text that a user would write."""
+
+MARKED = re.compile(r"\{([a-z_]\w*)(?:=([^{}]*))?\}")
+
+
+def spell_keyword(name: str, value: str | None = None) -> str:
+    """Spell an argument as in a call of a Python function.
+
+    >>> spell_keyword("lr"), spell_keyword("resume", "True")
+    ('lr', 'resume=True')
+    """
+    return name if value is None else f"{name}={value}"
+
+
+def spell(message: str, spelling: Spelling = spell_keyword) -> str:
+    """Return a message with its marked arguments spelled out.
+
+    >>> spell("Continue the run with {resume=True}.")
+    'Continue the run with resume=True.'
+    """
+    return MARKED.sub(lambda match: spelling(match[1], match[2]), message)
+
+
+class SpikeSlabError(Exception):
+    """Error whose message marks the names of arguments.
+
+    >>> str(SpikeSlabError("Continue the run with {resume=True}."))
+    'Continue the run with resume=True.'
+    """
+
+    def describe(self, spelling: Spelling = spell_keyword) -> str:
+        """Return the message, with arguments spelled by ``spelling``."""
+        return spell(str(self.args[0]), spelling) if self.args else ""
+
+    def __str__(self) -> str:
+        return self.describe()
+
+
+class ArgumentError(SpikeSlabError):
+    """An argument has a value that is not allowed.
+
+    >>> str(ArgumentError("lr", "must be a number >= 0", -1.0, "try {lr=0.1}"))
+    'lr must be a number >= 0, but got -1.0: try lr=0.1.'
+
+    Args:
+        argument: Name of the argument.
+        expectation: What is allowed, a phrase behind the name; it may mark other arguments.
+        value: The value, shown by ``repr``; a :class:`Phrase` is shown as it is.
+        hint: What to do about it.
+
+    Attributes:
+        argument: Name of the argument.
+    """
+
+    def __init__(self, argument: str, expectation: str, value: object = None, hint: str = "") -> None:
+        super().__init__(argument, expectation, value, hint)
+        self.argument = argument
+
+    def describe(self, spelling: Spelling = spell_keyword) -> str:
+        """Return the sentence, with arguments spelled by ``spelling``."""
+        argument, expectation, value, hint = self.args
+        got = spell(value, spelling) if isinstance(value, Phrase) else f"got {value!r}"
+        rest = f": {spell(hint, spelling)}" if hint else ""
+        return f"{spelling(argument, None)} {spell(expectation, spelling)}, but {got}{rest}."
+
+
+class Phrase(str):
+    """What an argument got, in words: the end of "lr must be a number, but ..."."""
+
+    __slots__ = ()
+
+
+class ArgumentValueError(ArgumentError, ValueError):
+    """An argument has a value that is not allowed."""
+
+
+class ArgumentTypeError(ArgumentError, TypeError):
+    """An argument has a type that is not allowed."""
+
+
+class NonFiniteError(ArithmeticError):
+    """A weight, a gradient or a prediction is NaN or infinite."""
 
 
 class SpikeSlabWarning(UserWarning):
     """A setting is legal but probably not what the user wants."""
 
+    def describe(self, spelling: Spelling = spell_keyword) -> str:
+        """Return the message, with arguments spelled by ``spelling``."""
+        return spell(str(self.args[0]), spelling)
 
-class NonFiniteError(ArithmeticError):
-    """A weight, a gradient or a prediction is NaN or infinite."""
+    def __str__(self) -> str:
+        return self.describe()
 
 
 def check_number(name: str, value: object, allowed: str) -> float:
@@ -22,14 +115,14 @@ def check_number(name: str, value: object, allowed: str) -> float:
     0.1
     >>> check_number("lr", -1.0, ">= 0")
     Traceback (most recent call last):
-    ValueError: lr must be a number >= 0, but got -1.0.
+    spikeslab.errors.ArgumentValueError: lr must be a number >= 0, but got -1.0.
     """
-    phrase = f"{name} must be a number {allowed if allowed[0] in '<>' else 'in ' + allowed}"
+    expectation = f"must be a number {allowed if allowed[0] in '<>' else 'in ' + allowed}"
     if isinstance(value, bool) or not isinstance(value, Real):
-        raise TypeError(f"{phrase}, but got {value!r}.")
+        raise ArgumentTypeError(name, expectation, value)
     number = float(value)
     if not math.isfinite(number) or not _inside(number, allowed):
-        raise ValueError(f"{phrase}, but got {value!r}.")
+        raise ArgumentValueError(name, expectation, value)
     return number
 
 
@@ -49,13 +142,13 @@ def check_count(name: str, value: object, minimum: int = 1) -> int:
 
     >>> check_count("num_data", None)
     Traceback (most recent call last):
-    TypeError: num_data must be an integer >= 1, but got None.
+    spikeslab.errors.ArgumentTypeError: num_data must be an integer >= 1, but got None.
     """
-    phrase = f"{name} must be an integer >= {minimum}"
+    expectation = f"must be an integer >= {minimum}"
     if isinstance(value, bool) or not isinstance(value, Integral):
-        raise TypeError(f"{phrase}, but got {value!r}.")
+        raise ArgumentTypeError(name, expectation, value)
     if value < minimum:
-        raise ValueError(f"{phrase}, but got {value!r}.")
+        raise ArgumentValueError(name, expectation, value)
     return int(value)
 
 
@@ -64,28 +157,38 @@ def check_choice(name: str, value: object, choices: Collection[str]) -> str:
 
     >>> check_choice("scope", "row", ("layer", "global"))
     Traceback (most recent call last):
-    ValueError: scope must be one of 'layer', 'global', but got 'row'.
+    spikeslab.errors.ArgumentValueError: scope must be one of 'layer', 'global', but got 'row'.
     """
     if not isinstance(value, str) or value not in choices:
-        raise ValueError(f"{name} must be one of {quoted(choices, len(choices))}, but got {value!r}.")
+        raise ArgumentValueError(name, f"must be one of {quote(choices, len(choices))}", value)
     return value
 
 
-def counted(number: int, noun: str) -> str:
-    """A number and its noun, in the plural where it must be.
+def pluralize(number: int, noun: str) -> str:
+    """Return a number and its noun, in the plural where it must be.
 
-    >>> counted(1, "row"), counted(2000, "row")
+    >>> pluralize(1, "row"), pluralize(2000, "row")
     ('1 row', '2,000 rows')
     """
     return f"{number:,} {noun}{'' if number == 1 else 's'}"
 
 
-def quoted(names: Iterable[str], limit: int = 8) -> str:
-    """Join names for a message, shortened after ``limit``.
+def quote(names: Iterable[str], limit: int = 8) -> str:
+    """Return names in quotes for a message, shortened after ``limit``.
 
-    >>> quoted(["a", "b", "c"], limit=2)
+    >>> quote(["a", "b", "c"], limit=2)
     "'a', 'b' and 1 more"
     """
     names = list(names)
     shown = ", ".join(repr(name) for name in names[:limit])
     return shown if len(names) <= limit else f"{shown} and {len(names) - limit} more"
+
+
+def first_line(error: BaseException) -> str:
+    r"""Return the first line of an exception's message without its full stop, or the name of its class.
+
+    >>> first_line(ValueError("No such file.\nSee below.")), first_line(KeyError())
+    ('No such file', 'KeyError')
+    """
+    lines = str(error).strip().splitlines()
+    return lines[0].strip().rstrip(".") if lines else type(error).__name__

@@ -9,7 +9,7 @@ from typing import TypeAlias
 from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 
-from spikeslab.errors import quoted
+from spikeslab.errors import quote
 
 NORMALISATIONS = (nn.modules.batchnorm._NormBase, nn.LayerNorm, nn.GroupNorm, nn.RMSNorm)
 
@@ -52,8 +52,8 @@ def select_weights(model: nn.Module, *globs: str) -> dict[str, nn.Parameter]:
         raise ValueError("globs must be at least one pattern such as '*.weight', but got none.")
     selected, idle = matching(uncompiled(model), globs)
     if idle:
-        names = quoted(name for name, _ in uncompiled(model).named_parameters())
-        raise ValueError(f"globs must each match a parameter, but {quoted(idle)} matched none of {names}.")
+        names = quote(name for name, _ in uncompiled(model).named_parameters())
+        raise ValueError(f"globs must each match a parameter, but {quote(idle)} matched none of {names}.")
     return selected
 
 

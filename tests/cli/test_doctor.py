@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 
 import pytest
+from synthetic_runs import EVALUATION, write_run
 
 from spikeslab.cli.app import run
-from synthetic_runs import EVALUATION, write_run
 
 
 @pytest.fixture(scope="module")

@@ -513,7 +513,7 @@ def test_a_model_that_cannot_be_copied_is_one_sentence() -> None:
         match=r"^model must be a module that copy\.deepcopy copies, but got .*: spikeslab\.finalize\(model\)",
     ):
         small(model, weights="*.weight_orig")
-    small(ss.finalize(model))
+    small(ss.compression.finalize(model))
 
 
 def test_a_masked_layer_is_the_first_like_any_other() -> None:

@@ -14,7 +14,7 @@ import pytest
 import torch
 
 import spikeslab
-from spikeslab import datasets, models
+from spikeslab.paper import images
 from spikeslab.paper.demo.data import load_upscaled_digits
 from spikeslab.paper.images.data import DIGITS, Images
 
@@ -68,12 +68,12 @@ def test_own_loop() -> None:
 def test_own_loop_predicts_as_one_should(monkeypatch: pytest.MonkeyPatch) -> None:
     calls: list[tuple[bool, bool]] = []
 
-    class Watched(models.CNN):
+    class Watched(images.CNN):
         def forward(self, x: torch.Tensor) -> torch.Tensor:
             calls.append((self.training, torch.is_grad_enabled()))
             return super().forward(x)
 
-    monkeypatch.setattr(models, "CNN", Watched)
+    monkeypatch.setattr(images, "CNN", Watched)
     monkeypatch.setattr(sys, "argv", ["own_loop_mnist.py", "--data", "digits", "--limit", "30", "--epochs", "1"])
     runpy.run_path(str(EXAMPLES / "own_loop_mnist.py"), run_name="__main__")
     training, *predicting = calls
@@ -137,7 +137,7 @@ def test_a_perceptron_on_a_table_is_compressed(tmp_path: Path, monkeypatch: pyte
 
 def test_lenet_is_compressed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("spikeslab.compression.harness.write_report", None)
-    monkeypatch.setattr(datasets, "load_fashion", load_upscaled_digits)
+    monkeypatch.setattr(images, "load_fashion", load_upscaled_digits)
     found = compress("fashion_lenet.py", tmp_path / "out")
     assert found["dense"]["nonzeros"] == 61_706
     assert found["sparse"]["nonzeros"] == 61_706 - round(0.9 * 61_706)
@@ -145,7 +145,7 @@ def test_lenet_is_compressed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
 
 def test_channels_of_the_cnn_go(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("spikeslab.compression.harness.write_report", None)
-    monkeypatch.setattr(datasets, "load_mnist", load_upscaled_digits)
+    monkeypatch.setattr(images, "load_mnist", load_upscaled_digits)
     layers = ("--weights", "conv*.weight", "--weights", "fc1.weight")
     found = compress("mnist_cnn.py", tmp_path / "out", "--structure", "channels", "--sparsity", "0.5", *layers)
     assert found["dense"]["nonzeros"] == 681_506
@@ -160,7 +160,7 @@ def test_channels_of_resnet20_go(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
         return Images(x[:260], y[:260], x[260:], y[260:], DIGITS)
 
     monkeypatch.setattr("spikeslab.compression.harness.write_report", None)
-    monkeypatch.setattr(datasets, "load_cifar10", few_images)
+    monkeypatch.setattr(images, "load_cifar10", few_images)
     found = compress("cifar10_resnet20.py", tmp_path / "out", "--structure", "channels", "--sparsity", "0.5")
     assert found["dense"]["nonzeros"] == 272_474
     assert 0.3 * 272_474 < found["sparse"]["nonzeros"] < 0.9 * 272_474

@@ -10,9 +10,9 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from reference import q1, q2, slab_probability
 from scipy import optimize
 
-from reference import q1, q2, slab_probability
 from spikeslab.functional import mixture
 from spikeslab.functional.mixture import GAUSSIAN, LAPLACE, Affine
 

@@ -43,7 +43,7 @@ def training(folder: Path | None, *, batches=None, sampler_type=ss.SGHMC, fused:
         model.parameters(),
         lr=ss.cosine(0.05, total=STEPS),
         num_data=ROWS,
-        temperature=ss.geometric(0.1, 0.99),
+        temperature=ss.schedules.geometric(0.1, 0.99),
         prior=prior,
         seed=5,
         fused=fused,

@@ -23,7 +23,7 @@ from spikeslab.kernels.philox_noise import PhiloxNoise
 SAMPLERS = [ss.SGHMC, ss.SGLD]
 every_sampler = pytest.mark.parametrize("cls", SAMPLERS)
 SCHEDULE = ss.polynomial(1.0, power=0.75, offset=3)
-PRIORS: dict[str, Callable[[Any], ss.Prior | None]] = {
+PRIORS: dict[str, Callable[[Any], ss.priors.Prior | None]] = {
     "none": lambda weights: None,
     "L1": lambda weights: ss.L1(weights, 0.1),
     "L2": lambda weights: ss.L2(weights, 0.1),
@@ -33,7 +33,7 @@ PRIORS: dict[str, Callable[[Any], ss.Prior | None]] = {
         weights, v0=0.02, v1=1.0, adapt=ss.SA(SCHEDULE), sigma_coupling="fixed", learn_delta=False
     ),
     "EM": lambda weights: ss.SpikeSlab(weights, v0=0.02, v1=1.0, adapt=ss.EM(), sigma_coupling="conjugate"),
-    "Gaussian": lambda weights: ss.SpikeSlabGaussian(
+    "Gaussian": lambda weights: ss.priors.SpikeSlabGaussian(
         weights, v0=0.02, v1=1.0, adapt=ss.SA(SCHEDULE), sigma_coupling="conjugate"
     ),
     "Marginal": lambda weights: ss.SpikeSlab(
@@ -72,7 +72,7 @@ def parameters(dtype: torch.dtype) -> dict[str, nn.Parameter]:
     }
 
 
-def sampler_of(cls, params: dict[str, nn.Parameter], prior: str, **options: object) -> ss.Sampler:
+def sampler_of(cls, params: dict[str, nn.Parameter], prior: str, **options: object) -> ss.samplers.Sampler:
     settings = {"lr": 0.05, "num_data": 100, "weight_decay": 0.1, "seed": 3} | options
     sparse = {name: param for name, param in params.items() if name.endswith("weight")}
     return cls(params.items(), prior=PRIORS[prior](sparse), **settings)
@@ -85,7 +85,7 @@ def give_gradients(params: dict[str, nn.Parameter], step: int) -> None:
     params["transposed.weight"].grad = params["transposed.weight"].grad.contiguous()
 
 
-def numbers(sampler: ss.Sampler) -> list[Tensor]:
+def numbers(sampler: ss.samplers.Sampler) -> list[Tensor]:
     """All that a sampler has moved."""
     owned = [param for group in sampler.param_groups for param in group["params"]]
     params = [param.detach().clone() for param in owned]
@@ -98,7 +98,7 @@ def numbers(sampler: ss.Sampler) -> list[Tensor]:
     return params + buffers + latents + [scalars]
 
 
-def chain(sampler: ss.Sampler, params: dict[str, nn.Parameter], steps: int = 6) -> list[Tensor]:
+def chain(sampler: ss.samplers.Sampler, params: dict[str, nn.Parameter], steps: int = 6) -> list[Tensor]:
     for step in range(1, steps + 1):
         give_gradients(params, step)
         sampler.step()
@@ -439,7 +439,7 @@ class TestWhoDecides:
 
     def test_without_numba(self, monkeypatch: pytest.MonkeyPatch) -> None:
         for name in ("fused", "philox"):
-            monkeypatch.delitem(sys.modules, f"spikeslab.functional.{name}")
+            monkeypatch.delitem(sys.modules, f"spikeslab.kernels.{name}")
         monkeypatch.setitem(sys.modules, "numba", None)
         weight = nn.Parameter(torch.ones(2))
         sampler = ss.SGHMC([weight], lr=0.1, num_data=1)

@@ -25,7 +25,9 @@ class Weights(nn.Module):
         self.w = nn.Parameter(std * torch.randn(size, generator=torch.Generator().manual_seed(seed)))
 
 
-def chain(model: Weights, steps: int, *, noise: float = 1.0, each=lambda: None, **settings: object) -> ss.Sampler:
+def chain(
+    model: Weights, steps: int, *, noise: float = 1.0, each=lambda: None, **settings: object
+) -> ss.samplers.Sampler:
     """Steps of SGHMC at temperature T; ``noise`` multiplies the variance of what is injected."""
     options = {"lr": LR, "momentum": M, "num_data": N, "temperature": noise * T, "seed": 1} | settings
     sampler = ss.SGHMC(model.parameters(), **options)

@@ -27,14 +27,14 @@ NOISE = 0.8
 
 def make_samplers(
     count: int = 3, cls: type = ss.SGLD, strengths: tuple[float, ...] = (), **options
-) -> list[ss.Sampler]:
+) -> list[ss.samplers.Sampler]:
     weights = [nn.Parameter(torch.zeros(SIZE, dtype=torch.float64)) for _ in range(count)]
     priors = [ss.L2([w], strength=s) for w, s in zip(weights, strengths, strict=True)] if strengths else [None] * count
     options = {"lr": 1.0, "num_data": N, "check_finite": False} | options
     return [cls([w], prior=prior, seed=i, **options) for i, (w, prior) in enumerate(zip(weights, priors, strict=True))]
 
 
-def weight_of(sampler: ss.Sampler) -> Tensor:
+def weight_of(sampler: ss.samplers.Sampler) -> Tensor:
     return sampler.param_groups[0]["params"][0].detach()
 
 
@@ -56,7 +56,7 @@ class Squares:
 
 def swap_exact_draws(
     exchange: ReplicaExchange,
-    samplers: list[ss.Sampler],
+    samplers: list[ss.samplers.Sampler],
     draws: int,
     losses: Callable[[Tensor], Tensor] = lambda clean: clean,
     curvatures: tuple[float, ...] = (1.0, 1.0, 1.0),
@@ -240,13 +240,13 @@ def test_the_energy_is_the_loss_the_prior_and_weight_decay_of_all_data(model, ma
     assert torch.allclose(energy, expected, rtol=1e-6)
 
 
-def two_mode_samplers(temperatures: list[float]) -> Iterator[ss.Sampler]:
+def two_mode_samplers(temperatures: list[float]) -> Iterator[ss.samplers.Sampler]:
     for seed, temperature in enumerate(temperatures):
         weight = nn.Parameter(torch.full((1,), -SECOND_MODE, dtype=torch.float64))
         yield ss.SGLD([weight], lr=0.04, num_data=1, temperature=temperature, seed=seed, check_finite=False)
 
 
-def move(sampler: ss.Sampler) -> float:
+def move(sampler: ss.samplers.Sampler) -> float:
     weight = sampler.param_groups[0]["params"][0]
     weight.grad = gradient(weight.detach())
     sampler.step()
@@ -290,7 +290,7 @@ def test_the_weights_of_the_modes_are_right_in_a_long_run(latents: str) -> None:
 
 
 def test_it_continues_exactly_from_a_state() -> None:
-    def run(exchange: ReplicaExchange, samplers: list[ss.Sampler], start: int, stop: int) -> None:
+    def run(exchange: ReplicaExchange, samplers: list[ss.samplers.Sampler], start: int, stop: int) -> None:
         for step in range(start, stop):
             for sampler in samplers:
                 weight = sampler.param_groups[0]["params"][0]
@@ -299,7 +299,7 @@ def test_it_continues_exactly_from_a_state() -> None:
             noise = torch.randn(3, generator=torch.Generator().manual_seed(step))
             exchange.step(lambda replica, noise=noise: 0.5 * weight_of(samplers[replica]).square().sum() + 0.1 * noise)
 
-    def fresh() -> tuple[ReplicaExchange, list[ss.Sampler]]:
+    def fresh() -> tuple[ReplicaExchange, list[ss.samplers.Sampler]]:
         samplers = make_samplers(cls=ss.SGHMC, lr=0.3)
         return ReplicaExchange(samplers, LADDER, seed=5, every=2), samplers
 
@@ -362,7 +362,7 @@ def test_a_temperature_changed_from_outside_is_noticed() -> None:
             "samplers must be of equal models and num_data, but they differ.",
         ),
         (
-            lambda: ReplicaExchange(make_samplers(2, temperature=ss.geometric(1.0, 0.9)), [1.0, 2.0], seed=0),
+            lambda: ReplicaExchange(make_samplers(2, temperature=ss.schedules.geometric(1.0, 0.9)), [1.0, 2.0], seed=0),
             "temperature must be a number where it is changed from outside, but got a schedule.",
         ),
     ],

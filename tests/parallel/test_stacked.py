@@ -47,14 +47,14 @@ def batches(steps: int) -> list[tuple[Tensor, Tensor]]:
     return [(inputs, inputs.sum(-1, keepdim=True).sin() * (1.0 + torch.arange(CHAINS)).view(-1, 1, 1)) for inputs in x]
 
 
-def sampler_of(kind: str, model: nn.Module, prior: ss.Prior) -> ss.Sampler:
+def sampler_of(kind: str, model: nn.Module, prior: ss.priors.Prior) -> ss.samplers.Sampler:
     settings = {"num_data": NUM_DATA, "temperature": 0.5, "weight_decay": 1e-3, "prior": prior, "seed": 3}
     if kind == "SGLD":
         return ss.SGLD(model.parameters(), lr=1e-3, fused=False, **settings)
     return ss.SGHMC(model.parameters(), lr=1e-3, momentum=0.9, fused=False, **settings)
 
 
-def stacked_run(kind: str, settings: dict, steps: int) -> tuple[StackedModel, StackedSpikeSlab, ss.Sampler]:
+def stacked_run(kind: str, settings: dict, steps: int) -> tuple[StackedModel, StackedSpikeSlab, ss.samplers.Sampler]:
     model = StackedModel([network(seed) for seed in range(CHAINS)])
     prior = StackedSpikeSlab(ss.select_weights(model, "*.weight"), **settings)
     likelihood = StackedGaussianLikelihood(prior)

@@ -258,11 +258,11 @@ def test_recalibrate_touches_nothing_but_batch_norm_statistics() -> None:
     model = nn.Sequential(nn.Linear(3, 5), nn.BatchNorm1d(5, momentum=0.3), nn.Dropout(0.5)).eval()
     model[0].train()
     weights = [param.clone() for param in model.parameters()]
-    ss.recalibrate(model, [torch.randn(10, 3)])
+    ss.posterior.recalibrate(model, [torch.randn(10, 3)])
     assert all(torch.equal(a, b) for a, b in zip(weights, model.parameters(), strict=True))
     assert (model[1].momentum, model[0].training, model[1].training, model[2].training) == (0.3, True, False, False)
     assert not torch.equal(model[1].running_mean, torch.zeros(5))
-    ss.recalibrate(model.eval(), [torch.randn(10, 3)])
+    ss.posterior.recalibrate(model.eval(), [torch.randn(10, 3)])
     assert not any(module.training for module in model.modules())
 
 
@@ -522,7 +522,7 @@ def test_a_posterior_of_an_exact_gaussian_has_its_variance() -> None:
 
 def test_a_sample_of_weight_zero_is_not_kept() -> None:
     model = nn.Linear(2, 2)
-    sampler = ss.SGLD(model.parameters(), lr=ss.multistep(1.0, 1e-300, [1]), num_data=10, seed=0)
+    sampler = ss.SGLD(model.parameters(), lr=ss.schedules.multistep(1.0, 1e-300, [1]), num_data=10, seed=0)
     posterior = ss.Posterior(model, weights="epsilon", sampler=sampler)
     kept = []
     for lr in (0.5, 0.0):

@@ -75,7 +75,7 @@ def test_the_sum_of_omega_stays(kind, every):
 
 def test_a_move_never_goes_beyond_its_target():
     assert [ss.EM().thinned(3).omega(step) for step in range(1, 7)] == [0.0, 0.0, 1.0, 0.0, 0.0, 1.0]
-    assert ss.SA(ss.constant(0.4)).thinned(3).omega(3) == 1.0
+    assert ss.SA(ss.schedules.constant(0.4)).thinned(3).omega(3) == 1.0
 
 
 @pytest.mark.parametrize("adapt", [ss.Fixed(), ss.Marginal()])
@@ -115,7 +115,7 @@ def test_both_paths_do_the_same(adapt):
 def test_the_fixed_point_stays(fused, learn_delta):
     """Weights that rest have one fixed point of sigma, delta, rho and kappa, whatever omega is."""
     # A beta prior of delta that keeps its maximum away from 0, where steps would become ever shorter.
-    settings = {"lr": 0.0, "adapt": ss.SA(ss.constant(0.2)), "learn_delta": learn_delta, "a": 9.0, "b": 9.0}
+    settings = {"lr": 0.0, "adapt": ss.SA(ss.schedules.constant(0.2)), "learn_delta": learn_delta, "a": 9.0, "b": 9.0}
     each, thinned = (Chain(fused, **settings, adapt_every=every).run(300) for every in (1, 3))
     assert (each.prior.delta["weight"] != 0.5) == learn_delta
     assert each.prior.diagnostics(40).omega_sum == pytest.approx(thinned.prior.diagnostics(40).omega_sum)
@@ -162,4 +162,4 @@ def test_bad_values_are_refused(value, error):
 
 
 def test_the_schedule_prints_what_it_sums():
-    assert repr(summed(ss.constant(0.1), 5)) == "summed(schedule=constant(value=0.1), every=5)"
+    assert repr(summed(ss.schedules.constant(0.1), 5)) == "summed(schedule=constant(value=0.1), every=5)"

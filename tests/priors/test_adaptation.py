@@ -20,8 +20,8 @@ def test_em_has_omega_one_and_fixed_zero() -> None:
 
 def test_marginal_moves_sigma_and_delta_only_where_it_has_a_schedule() -> None:
     assert ss.Marginal().omega(1) == 0.0
-    assert ss.Marginal(ss.constant(0.3)).omega(1) == 0.3
-    assert ss.Marginal(ss.constant(3.0)).omega(1) == 1.0
+    assert ss.Marginal(ss.schedules.constant(0.3)).omega(1) == 0.3
+    assert ss.Marginal(ss.schedules.constant(3.0)).omega(1) == 1.0
 
 
 def test_the_papers_omega_of_cifar_sums_to_three_quarters() -> None:

@@ -46,7 +46,7 @@ def test_groups_of_one_weight_are_spike_slab(adapt) -> None:
     torch.testing.assert_close(*outs, rtol=1e-10, atol=1e-12)
 
 
-@pytest.mark.parametrize("adapt", [ss.SA(ss.constant(0.4)), ss.Fixed(), ss.Marginal()])
+@pytest.mark.parametrize("adapt", [ss.SA(ss.schedules.constant(0.4)), ss.Fixed(), ss.Marginal()])
 def test_the_gradient_is_that_of_the_penalty(adapt) -> None:
     params = weights()
     prior = GroupSpikeSlab(params, v0=0.05, v1=2.0, sigma=0.7, adapt=adapt, sigma_coupling="conjugate")
@@ -177,11 +177,11 @@ def test_the_chain_keeps_the_law_of_the_prior(sampler_class, law: str) -> None:
 
 
 @pytest.mark.parametrize("sampler_class", [ss.SGHMC, ss.SGLD, ss.PSGLD])
-@pytest.mark.parametrize("adapt", [ss.SA(ss.constant(0.2)), ss.Marginal(ss.constant(0.1))])
+@pytest.mark.parametrize("adapt", [ss.SA(ss.schedules.constant(0.2)), ss.Marginal(ss.schedules.constant(0.1))])
 def test_a_resumed_chain_continues_bit_for_bit(sampler_class, adapt) -> None:
     x, y = torch.randn(16, 6), torch.randn(16, 4)
 
-    def make() -> tuple[nn.Module, ss.Sampler]:
+    def make() -> tuple[nn.Module, ss.samplers.Sampler]:
         torch.manual_seed(3)
         model = nn.Sequential(nn.Linear(6, 8), nn.ReLU(), nn.Linear(8, 4))
         prior = GroupSpikeSlab(
@@ -189,7 +189,7 @@ def test_a_resumed_chain_continues_bit_for_bit(sampler_class, adapt) -> None:
         )
         return model, sampler_class(model.parameters(), lr=0.01, num_data=16, prior=prior, seed=0)
 
-    def run(model: nn.Module, sampler: ss.Sampler, steps: int) -> None:
+    def run(model: nn.Module, sampler: ss.samplers.Sampler, steps: int) -> None:
         for _ in range(steps):
             sampler.zero_grad()
             nn.functional.mse_loss(model(x), y).backward()
@@ -225,7 +225,9 @@ def test_half_precision_and_extreme_weights_stay_finite() -> None:
     values = torch.zeros(5, 100)
     values[1:] = torch.tensor([1e-30, 1e-6, 1.0, 1e6]).unsqueeze(1)
     weight = nn.Parameter(values)
-    prior = GroupSpikeSlab([weight], v0=1e-8, v1=1e8, adapt=ss.SA(ss.constant(0.7)), sigma_coupling="conjugate")
+    prior = GroupSpikeSlab(
+        [weight], v0=1e-8, v1=1e8, adapt=ss.SA(ss.schedules.constant(0.7)), sigma_coupling="conjugate"
+    )
     for step in range(1, 20):
         prior.update(step, NUM_DATA)
     out = [torch.zeros_like(weight)]

@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
+from reference import Latents
 from torch import nn
 
 import spikeslab as ss
-from reference import Latents
 from spikeslab.functional import mixture
 from spikeslab.priors import Adaptation
 
@@ -54,7 +54,7 @@ ADAPTATIONS = {
 }
 
 
-@pytest.mark.parametrize("cls", [ss.SpikeSlab, ss.SpikeSlabGaussian])
+@pytest.mark.parametrize("cls", [ss.SpikeSlab, ss.priors.SpikeSlabGaussian])
 @pytest.mark.parametrize("adapt", ADAPTATIONS)
 @pytest.mark.parametrize(
     ("task", "coupling"),
@@ -170,7 +170,7 @@ def test_sigma_can_be_left_out_of_rho_and_delta_be_kept() -> None:
 
 
 @pytest.mark.parametrize("coupling", ["conjugate", "independent"])
-@pytest.mark.parametrize("cls", [ss.SpikeSlab, ss.SpikeSlabGaussian])
+@pytest.mark.parametrize("cls", [ss.SpikeSlab, ss.priors.SpikeSlabGaussian])
 def test_marginal_follows_the_gradient_of_the_log_mixture_density(cls, coupling) -> None:
     params = weights()
     prior = cls(params, v0=0.05, v1=2.0, sigma=0.6, delta=[0.1, 0.5, 0.8], adapt=ss.Marginal(), sigma_coupling=coupling)
@@ -188,7 +188,9 @@ def test_marginal_keeps_no_tensor_and_moves_sigma_and_delta_only_by_its_schedule
     still = ss.SpikeSlab(params, v0=0.05, v1=2.0, adapt=ss.Marginal(), sigma_coupling="conjugate")
     still.update(1, NUM_DATA)
     assert (still.sigma, still.delta["weights[0]"]) == (1.0, 0.5)
-    moving = ss.SpikeSlab(params, v0=0.05, v1=2.0, adapt=ss.Marginal(ss.constant(1.0)), sigma_coupling="fixed")
+    moving = ss.SpikeSlab(
+        params, v0=0.05, v1=2.0, adapt=ss.Marginal(ss.schedules.constant(1.0)), sigma_coupling="fixed"
+    )
     rho = {name: value.clone() for name, value in moving.rho.items()}
     moving.update(1, NUM_DATA)
     assert moving.state_dict()["rho"] == []
@@ -233,7 +235,7 @@ def test_gradient_of_some_weights_uses_their_own_latents() -> None:
 
 def test_foreach_and_single_tensor_priors_agree() -> None:
     params = weights()
-    options = {"v0": 0.05, "v1": 2.0, "adapt": ss.SA(ss.constant(0.3)), "sigma_coupling": "conjugate"}
+    options = {"v0": 0.05, "v1": 2.0, "adapt": ss.SA(ss.schedules.constant(0.3)), "sigma_coupling": "conjugate"}
     priors = [ss.SpikeSlab(params, **options, foreach=f) for f in (True, False)]
     for step in range(1, 11):
         wander(params)
@@ -250,7 +252,7 @@ def test_foreach_and_single_tensor_priors_agree() -> None:
 def test_half_precision_weights_have_latents_and_gradient_in_float32(dtype) -> None:
     half = [nn.Parameter((0.3 * torch.randn(50)).to(dtype))]
     full = [nn.Parameter(half[0].detach().float())]
-    priors = [ss.SpikeSlab(w, v0=1e-3, v1=1.0, adapt=ss.SA(ss.constant(0.5))) for w in (half, full)]
+    priors = [ss.SpikeSlab(w, v0=1e-3, v1=1.0, adapt=ss.SA(ss.schedules.constant(0.5))) for w in (half, full)]
     outs = [[torch.zeros_like(w[0])] for w in (half, full)]
     for prior, weight, out in zip(priors, (half, full), outs, strict=True):
         prior.update(1, NUM_DATA)
@@ -271,7 +273,7 @@ def test_half_precision_weights_have_latents_and_gradient_in_float32(dtype) -> N
 )
 def test_latents_stay_finite_and_in_range_under_extreme_settings(settings) -> None:
     params = [nn.Parameter(torch.tensor([0.0, 1e-30, 1e-6, 1.0, -1e6]))]
-    prior = ss.SpikeSlab(params, adapt=ss.SA(ss.constant(0.7)), sigma_coupling="conjugate", **settings)
+    prior = ss.SpikeSlab(params, adapt=ss.SA(ss.schedules.constant(0.7)), sigma_coupling="conjugate", **settings)
     for step in range(1, 20):
         prior.update(step, NUM_DATA)
     assert np.isfinite(prior.sigma)
@@ -328,7 +330,7 @@ class TestDiagnostics:
         with torch.no_grad():
             params[0][0] = 0.0
         prior = ss.SpikeSlab(
-            params, v0=0.05, v1=2.0, sigma=0.7, adapt=ss.SA(ss.constant(0.4)), sigma_coupling="conjugate"
+            params, v0=0.05, v1=2.0, sigma=0.7, adapt=ss.SA(ss.schedules.constant(0.4)), sigma_coupling="conjugate"
         )
         prior.update(1, NUM_DATA)
         diagnostics = prior.diagnostics(NUM_DATA)
@@ -355,13 +357,13 @@ class TestInvertedWarning:
 
     def test_is_silent_for_a_spike_narrower_than_the_slab(self, recwarn) -> None:
         assert not ss.SpikeSlab(weights(), v0=0.7, v1=1.0).inverted  # sqrt(2) 0.7 = 0.99
-        assert not ss.SpikeSlabGaussian(weights(), v0=0.99, v1=1.0).inverted
+        assert not ss.priors.SpikeSlabGaussian(weights(), v0=0.99, v1=1.0).inverted
         assert len(recwarn) == 0
         with pytest.warns(ss.SpikeSlabWarning):
             ss.SpikeSlab(weights(), v0=0.72, v1=1.0)
 
 
-@pytest.mark.parametrize("adapt", [ss.SA(ss.constant(0.3)), ss.EM(), ss.Marginal(), ss.Fixed()])
+@pytest.mark.parametrize("adapt", [ss.SA(ss.schedules.constant(0.3)), ss.EM(), ss.Marginal(), ss.Fixed()])
 class TestConditionOnZeros:
     def prior(self, params: list[nn.Parameter], adapt: Adaptation) -> ss.SpikeSlab:
         return ss.SpikeSlab(params, v0=0.05, v1=2.0, adapt=adapt)
@@ -407,7 +409,7 @@ class TestConditionOnZeros:
 class TestState:
     def test_round_trip_continues_exactly(self) -> None:
         params = weights(torch.float32)
-        options = {"v0": 0.05, "v1": 2.0, "adapt": ss.SA(ss.constant(0.3)), "sigma_coupling": "conjugate"}
+        options = {"v0": 0.05, "v1": 2.0, "adapt": ss.SA(ss.schedules.constant(0.3)), "sigma_coupling": "conjugate"}
         first, second = (ss.SpikeSlab(params, **options) for _ in range(2))
         for step in range(1, 4):
             first.update(step, NUM_DATA)
@@ -477,8 +479,10 @@ def test_at_most_two_tensors_for_each_weight() -> None:
     assert numbers == 2 * sum(param.numel() for param in params)
 
 
-@pytest.mark.parametrize("cls", [ss.SpikeSlab, ss.SpikeSlabGaussian])
-@pytest.mark.parametrize("adapt", [ss.Marginal(), ss.Fixed(), ss.SA(ss.constant(0.3))], ids=["marginal", "fixed", "sa"])
+@pytest.mark.parametrize("cls", [ss.SpikeSlab, ss.priors.SpikeSlabGaussian])
+@pytest.mark.parametrize(
+    "adapt", [ss.Marginal(), ss.Fixed(), ss.SA(ss.schedules.constant(0.3))], ids=["marginal", "fixed", "sa"]
+)
 def test_gradient_is_the_difference_quotient_of_the_penalty(cls, adapt) -> None:
     """What is reported and what the sampler descends are the same thing, in every mode."""
     params = weights()

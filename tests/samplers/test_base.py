@@ -50,7 +50,7 @@ def loss_of(model: nn.Module, batch: tuple[Tensor, Tensor]) -> Tensor:
     return functional.cross_entropy(model(batch[0]), batch[1])
 
 
-def step(sampler: ss.Sampler, model: nn.Module, batch: tuple[Tensor, Tensor]) -> None:
+def step(sampler: ss.samplers.Sampler, model: nn.Module, batch: tuple[Tensor, Tensor]) -> None:
     sampler.zero_grad()
     loss_of(model, batch).backward()
     sampler.step()
@@ -74,7 +74,7 @@ def test_groups_have_their_own_settings(cls, model, batch) -> None:
 def test_each_group_has_its_own_schedule_and_temperature() -> None:
     hot, cold = nn.Parameter(torch.zeros(1000)), nn.Parameter(torch.zeros(1000))
     sampler = ss.SGLD(
-        [{"params": [hot]}, {"params": [cold], "temperature": 0.0, "lr": ss.geometric(1.0, 0.5)}],
+        [{"params": [hot]}, {"params": [cold], "temperature": 0.0, "lr": ss.schedules.geometric(1.0, 0.5)}],
         lr=0.1,
         num_data=10,
         seed=0,
@@ -236,12 +236,12 @@ def test_a_step_skipped_by_a_grad_scaler_advances_nothing(tmp_path) -> None:
     torch.manual_seed(0)
     model = nn.Linear(4, 3)
     weights = ss.select_weights(model, "weight")
-    prior = ss.SpikeSlab(weights, v0=0.02, v1=1.0, adapt=ss.SA(ss.constant(0.3)))
+    prior = ss.SpikeSlab(weights, v0=0.02, v1=1.0, adapt=ss.SA(ss.schedules.constant(0.3)))
     likelihood = ss.GaussianLikelihood(prior)
     sampler = ss.SGHMC(
         model.parameters(),
-        lr=ss.geometric(0.1, 0.9),
-        temperature=ss.geometric(1.0, 0.9),
+        lr=ss.schedules.geometric(0.1, 0.9),
+        temperature=ss.schedules.geometric(1.0, 0.9),
         num_data=100,
         prior=prior,
         seed=0,
@@ -313,7 +313,16 @@ def chain(cls, model: nn.Module, batch, make_prior, steps: int = 10, **options: 
 @every_sampler
 def test_foreach_and_single_tensor_paths_agree(cls, model, batch, make_prior) -> None:
     paths = [
-        chain(cls, model, batch, make_prior, lr=ss.geometric(0.05, 0.9), fused=False, foreach=foreach, weight_decay=0.1)
+        chain(
+            cls,
+            model,
+            batch,
+            make_prior,
+            lr=ss.schedules.geometric(0.05, 0.9),
+            fused=False,
+            foreach=foreach,
+            weight_decay=0.1,
+        )
         for foreach in (True, False)
     ]
     torch.testing.assert_close(*paths, rtol=1e-6, atol=1e-7)
@@ -347,7 +356,7 @@ def test_compiled_numbers_are_as_precise_as_the_weights() -> None:
 @every_sampler
 def test_a_changing_lr_and_temperature_do_not_compile_anew(cls, model, batch, make_prior) -> None:
     """A Python float is a constant to the compiler: after eight of them it would give up and run uncompiled."""
-    options = {"lr": ss.geometric(0.05, 0.9), "temperature": ss.geometric(1.0, 0.9), "steps": 12}
+    options = {"lr": ss.schedules.geometric(0.05, 0.9), "temperature": ss.schedules.geometric(1.0, 0.9), "steps": 12}
     plain = chain(cls, model, batch, make_prior, fused=False, **options)
     torch._dynamo.reset()
     torch._dynamo.utils.counters.clear()
@@ -456,7 +465,9 @@ def test_any_shape_and_layout_steps_and_keeps_its_layout(cls, kinds, foreach, lr
 @pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
 @pytest.mark.parametrize("what", ["gradient", "weight"])
 def test_nan_or_inf_stops_before_anything_moves(cls, value, what, model, batch, make_prior) -> None:
-    sampler = cls(model.parameters(), lr=ss.geometric(0.1, 0.5), num_data=100, prior=make_prior(model), seed=0)
+    sampler = cls(
+        model.parameters(), lr=ss.schedules.geometric(0.1, 0.5), num_data=100, prior=make_prior(model), seed=0
+    )
     step(sampler, model, batch)
     loss_of(model, batch).backward()
     with torch.no_grad():
@@ -512,7 +523,7 @@ class Run:
         self.sampler = cls(
             [{"params": self.model[0].parameters()}, {"params": self.model[2].parameters(), "weight_decay": 0.1}],
             lr=ss.polynomial(0.05, power=0.3),
-            temperature=ss.geometric(1.0, 0.97, every=3),
+            temperature=ss.schedules.geometric(1.0, 0.97, every=3),
             num_data=50,
             prior=self.prior,
             seed=seed,
@@ -596,7 +607,7 @@ def test_momentum_of_a_checkpoint_follows_the_memory_format_of_the_weights() -> 
 
 
 @pytest.mark.usefixtures("either_path")
-@pytest.mark.parametrize("adapt", [ss.EM(), ss.Marginal(ss.constant(0.2)), ss.Fixed()])
+@pytest.mark.parametrize("adapt", [ss.EM(), ss.Marginal(ss.schedules.constant(0.2)), ss.Fixed()])
 @pytest.mark.parametrize("mode", ["masked", "projected"])
 def test_resume_is_bit_exact_for_other_adaptations_and_pruning(adapt, mode: str) -> None:
     whole, first, second = (Run(ss.SGHMC, mode, adapt) for _ in range(3))

@@ -39,7 +39,7 @@ def normal(std: float, seed: int = 0) -> Tensor:
     return std * torch.randn(SIZE, generator=torch.Generator().manual_seed(seed))
 
 
-def run(sampler: ss.Sampler, weight: nn.Parameter, curvature: float, steps: int) -> None:
+def run(sampler: ss.samplers.Sampler, weight: nn.Parameter, curvature: float, steps: int) -> None:
     """Steps on U/N = curvature w^2 / 2."""
     for _ in range(steps):
         weight.grad = curvature * weight.detach()
@@ -169,7 +169,13 @@ def test_gradient_noise_is_not_injected_twice() -> None:
 def test_noise_follows_the_lr_of_each_step_and_not_of_the_first() -> None:
     """From zero, with no gradient, the variance is the sum of 2 lr_k T / N over the steps."""
     weight = nn.Parameter(torch.zeros(SIZE))
-    sampler = ss.SGLD([weight], lr=ss.geometric(1.0, 0.5), num_data=10, temperature=ss.geometric(1.0, 0.25), seed=1)
+    sampler = ss.SGLD(
+        [weight],
+        lr=ss.schedules.geometric(1.0, 0.5),
+        num_data=10,
+        temperature=ss.schedules.geometric(1.0, 0.25),
+        seed=1,
+    )
     for _ in range(3):
         weight.grad = torch.zeros(SIZE)
         sampler.step()

@@ -324,7 +324,7 @@ def test_batches_and_inputs_go_to_where_the_model_is() -> None:
     """The meta device stands for a GPU: torch refuses to mix it with the CPU just so."""
     model, (x, y) = nn.Linear(4, 3, device="meta"), (torch.randn(5, 4), torch.zeros(5, dtype=torch.long))
     assert cross_entropy(model, (x, y)).is_meta
-    ss.recalibrate(model, [x, (x, y)])
+    ss.posterior.recalibrate(model, [x, (x, y)])
     with pytest.raises(NotImplementedError, match="copy out of meta"):  # the way back, to the labels, is tried as well
         ClassifierEvaluation(model, x, y)()
 
@@ -539,8 +539,8 @@ def test_more_bad_arguments_are_refused(tmp_path: Path) -> None:
 def test_stacked_chains_are_logged_and_reported(tmp_path: Path) -> None:
     models = [nn.Linear(6, 1) for _ in range(3)]
     stacked = StackedModel(models)
-    prior = ss.StackedSpikeSlab(ss.select_weights(stacked, "*weight"), v0=0.01, v1=1.0)
-    likelihood = ss.StackedGaussianLikelihood(prior)
+    prior = ss.priors.StackedSpikeSlab(ss.select_weights(stacked, "*weight"), v0=0.01, v1=1.0)
+    likelihood = ss.likelihoods.StackedGaussianLikelihood(prior)
     sampler = ss.SGHMC(stacked.parameters(), lr=0.01, num_data=ROWS, prior=prior, seed=0)
     x, _ = data()
 

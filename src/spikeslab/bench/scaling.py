@@ -15,7 +15,7 @@ from torch.optim import SGD, Adam, Optimizer
 
 from spikeslab.bench.optimizers import LR, SGD_NAME, PlainSGLD, spike_slab
 from spikeslab.bench.timing import HOW, UNFUSED, Findings, Plan, Times, measure, use_threads
-from spikeslab.errors import counted
+from spikeslab.errors import pluralize
 from spikeslab.paper.packages import is_installed
 from spikeslab.report.tables import Cell, Column, Table
 from spikeslab.samplers import SGHMC, SGLD
@@ -192,7 +192,7 @@ def _thread_table(by_size: dict[int, Times], threads: list[int], plan: Plan) -> 
     columns = [
         Column("parameters", "parameters", ","),
         Column("what", ""),
-        *(Column(f"{count}", counted(count, "thread"), ".2f") for count in threads),
+        *(Column(f"{count}", pluralize(count, "thread"), ".2f") for count in threads),
         Column("median", f"median at {threads[-1]}", ".2f"),
     ]
     notes = [f"How many times faster than itself on one thread. {HOW} Least times of {plan.repeats} rounds."]

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 import torch
 
-from spikeslab.errors import counted
+from spikeslab.errors import pluralize
 from spikeslab.report.tables import Table
 
 if TYPE_CHECKING:
@@ -49,7 +49,7 @@ class Plan:
     @property
     def words(self) -> str:
         """How it was measured, for a title."""
-        return counted(self.threads, "thread") + (", a quick look" if self.quick else "")
+        return pluralize(self.threads, "thread") + (", a quick look" if self.quick else "")
 
 
 @dataclass(frozen=True)

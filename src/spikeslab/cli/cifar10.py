@@ -15,7 +15,7 @@ from spikeslab.cli.errors import InputError
 from spikeslab.cli.options import bad_input, check_file, check_folder, check_option, check_seed, use_threads
 from spikeslab.cli.output import print_result
 from spikeslab.cli.running import running
-from spikeslab.errors import NonFiniteError, check_choice, quoted
+from spikeslab.errors import NonFiniteError, check_choice, quote
 
 if TYPE_CHECKING:
     from spikeslab.paper.cifar10.data import Dense
@@ -188,7 +188,7 @@ def cifar10(
         console = Console(highlight=False, markup=False, width=200)  # a file can be as wide as the tables
     print_result(console, tables, files)
     if failed:
-        raise InputError(f"All runs must end in finite numbers, but {quoted(failed)} did not: try a lower lr.")
+        raise InputError(f"All runs must end in finite numbers, but {quote(failed)} did not: try a lower lr.")
 
 
 def _check_counts(positive: dict[str, int | None], natural: dict[str, int | None]) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 
 from spikeslab.compression import Compressed
 from spikeslab.compression.layer_counts import DENSE
-from spikeslab.errors import counted
+from spikeslab.errors import pluralize
 from spikeslab.report.tables import Cell, Column, Table
 
 METRICS = {
@@ -66,8 +66,8 @@ def comparison(
     ]
     note = (
         f"{network['sparsity']:.2%} of the whole network is zero, and {layers['sparsity']:.2%} of "
-        f"{counted(len(result.report['layers']), 'sparse layer')}. The average is that of "
-        f"{counted(samples, 'sample')} with the same zeros, and needs them all. Files are those of `save_sparse`, "
+        f"{pluralize(len(result.report['layers']), 'sparse layer')}. The average is that of "
+        f"{pluralize(samples, 'sample')} with the same zeros, and needs them all. Files are those of `save_sparse`, "
         "lossless or with values rounded to fp16 or int8; that of the dense network is a safetensors file."
     )
     notes = [note, *([_channels(result.report)] if "channels" in result.report else [])]
@@ -77,7 +77,7 @@ def comparison(
 def _channels(report: dict[str, Any]) -> str:
     layers = report["channels"].values()
     living, total = (sum(layer[key] for layer in layers) for key in ("living", "all"))
-    told = f"{total - living} of {total} channels of {counted(len(layers), 'layer')} are gone."
+    told = f"{total - living} of {total} channels of {pluralize(len(layers), 'layer')} are gone."
     if "compacted" not in report:
         return told
     weights, macs = report["compacted"]["parameters"], report["compacted"]["multiply_adds"]

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from spikeslab.cli.errors import InputError
-from spikeslab.errors import quoted
+from spikeslab.errors import quote
 
 if TYPE_CHECKING:
     from torch import nn
@@ -31,9 +31,9 @@ def load_dense(model: nn.Module, path: Path, owner: str) -> None:
     extra = [name for name in found if name not in own]
     odd = [name for name in own if name in found and own[name] != found[name]]
     faults = [
-        f"it lacks {quoted(missing)}" if missing else "",
-        f"it has {quoted(extra)} besides" if extra else "",
-        f"{quoted(odd)} has another shape" if odd else "",
+        f"it lacks {quote(missing)}" if missing else "",
+        f"it has {quote(extra)} besides" if extra else "",
+        f"{quote(odd)} has another shape" if odd else "",
     ]
     if any(faults):
         raise InputError(

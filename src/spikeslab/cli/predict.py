@@ -10,7 +10,7 @@ import typer
 from spikeslab.cli.errors import InputError
 from spikeslab.cli.options import bad_input
 from spikeslab.cli.output import plain_console
-from spikeslab.errors import check_number, quoted
+from spikeslab.errors import check_number, quote
 from spikeslab.files import write_atomically
 
 if TYPE_CHECKING:
@@ -130,9 +130,7 @@ def _print_score(
     if isinstance(estimator, SpikeSlabClassifier):
         unknown = sorted(set(y.tolist()) - set(estimator.classes_.tolist()), key=str)
         if unknown:
-            show(
-                f"No score: the target {target} has classes that the model does not know: {quoted(map(str, unknown))}."
-            )
+            show(f"No score: the target {target} has classes that the model does not know: {quote(map(str, unknown))}.")
             return
     elif y.dtype.kind not in "iufb":
         show(f"No score: the target {target} holds text.")

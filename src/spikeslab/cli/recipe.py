@@ -14,7 +14,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from spikeslab.cli.errors import InputError
-from spikeslab.errors import quoted
+from spikeslab.errors import quote
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
@@ -85,7 +85,7 @@ class RecipeFile:
         optional = (MODEL, TRAIN, VAL, TEST, EXAMPLE, LOSS)
         idle = [function for function in optional if not callable(getattr(self._module, function, print))]
         if idle:
-            raise InputError(f"{quoted(idle)} in {path} must be a function, but got something else.")
+            raise InputError(f"{quote(idle)} in {path} must be a function, but got something else.")
 
     def has(self, name: str) -> bool:
         """Whether the recipe defines a name."""

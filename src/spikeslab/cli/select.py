@@ -12,7 +12,7 @@ import typer
 from spikeslab.cli.errors import InputError
 from spikeslab.cli.options import bad_input, check_folder, check_option, check_seed
 from spikeslab.cli.output import plain_console
-from spikeslab.errors import check_choice, check_number, counted
+from spikeslab.errors import check_choice, check_number, pluralize
 from spikeslab.files import write_atomically
 
 if TYPE_CHECKING:
@@ -138,7 +138,7 @@ def _print_data(console: Console, table: Table, target: Target, design: Design) 
     count = len(design.encoding.variables)
     spread = f" in {columns:,} columns" if columns > count else ""
     console.print(
-        f"{table.name}: {counted(rows, 'row')}, {counted(count, 'variable')}{spread}; target {target.name}.",
+        f"{table.name}: {pluralize(rows, 'row')}, {pluralize(count, 'variable')}{spread}; target {target.name}.",
         soft_wrap=True,
     )
     console.print(describe_family(target), soft_wrap=True)

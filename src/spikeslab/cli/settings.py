@@ -7,7 +7,7 @@ from dataclasses import fields
 from typing import Any
 
 from spikeslab.compression import Settings
-from spikeslab.errors import quoted
+from spikeslab.errors import quote
 
 SET = "--set"
 NAMES = tuple(field.name for field in fields(Settings) if field.name not in ("prior", "scope"))
@@ -34,7 +34,7 @@ def read_settings(texts: Sequence[str], names: Collection[str] = NAMES) -> list[
 def _read(text: str, names: Collection[str]) -> tuple[str, list[Any]]:
     name, equals, values = text.partition("=")
     if name not in names or not equals:
-        raise ValueError(f"{SET} must be NAME=VALUE with a name among {quoted(names, 99)}, but got {text!r}.")
+        raise ValueError(f"{SET} must be NAME=VALUE with a name among {quote(names, 99)}, but got {text!r}.")
     return name, [_value(name, value) for value in values.split(",")]
 
 

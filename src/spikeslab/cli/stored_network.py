@@ -79,10 +79,10 @@ def told(notes: list[str]) -> Iterator[None]:
 def check_onnx(option: str) -> None:
     """Raise if a package that ``option`` needs is not installed."""
     from spikeslab.compression.onnx import INSTALL, missing_packages
-    from spikeslab.errors import quoted
+    from spikeslab.errors import quote
 
     if missing_packages():
-        raise InputError(f"{option} must have its packages, but {quoted(missing_packages())} is missing: {INSTALL}.")
+        raise InputError(f"{option} must have its packages, but {quote(missing_packages())} is missing: {INSTALL}.")
 
 
 def _read(model: Path) -> tuple[dict[str, Tensor], Path]:

@@ -33,7 +33,7 @@ from spikeslab.compression.settings import Settings, Timeline
 from spikeslab.compression.tasks import OTHER, BatchError, count_batches, count_rows, find_task, first_batch, pair
 from spikeslab.diagnostics import write_report
 from spikeslab.diagnostics.run_reader import POSTERIOR
-from spikeslab.errors import check_choice, check_count, check_number, quoted
+from spikeslab.errors import check_choice, check_count, check_number, quote
 from spikeslab.posterior import Posterior
 from spikeslab.training import Callback, Collect, Evaluate, Every, RunFolder, ShowProgress, TensorBatches, Training
 from spikeslab.training.folder import CHECKPOINTS, RECORD
@@ -369,8 +369,8 @@ def _copied(model: nn.Module) -> nn.Module:
     except Exception as error:  # what a module does in its own __deepcopy__, or torch for tensors that are computed
         reason = (str(error) or type(error).__name__).splitlines()[0].partition(". ")[0].rstrip(".")
         raise ValueError(
-            f"model must be a module that copy.deepcopy copies, but got {reason!r}: spikeslab.finalize(model) takes "
-            "masks and norms of torch's off."
+            f"model must be a module that copy.deepcopy copies, but got {reason!r}: "
+            "spikeslab.compression.finalize(model) takes masks and norms of torch's off."
         ) from error
 
 
@@ -378,11 +378,11 @@ def _check_finite(model: nn.Module) -> None:
     """Raise if training has nothing to start from; a buffer may hold infinities, as masks of attention do."""
     lazy = [name for name, parameter in model.named_parameters() if is_lazy(parameter)]
     if lazy:
-        raise ValueError(f"model must have been given a batch, so that {quoted(lazy)} has a shape, but it has none.")
+        raise ValueError(f"model must have been given a batch, so that {quote(lazy)} has a shape, but it has none.")
     wrong = [name for name, parameter in model.named_parameters() if not bool(parameter.isfinite().all())]
     wrong += [name for name, buffer in model.named_buffers() if bool(buffer.isnan().any())]
     if wrong:
-        raise ValueError(f"model must have finite weights to start from, but {quoted(wrong)} holds NaN or infinity.")
+        raise ValueError(f"model must have finite weights to start from, but {quote(wrong)} holds NaN or infinity.")
 
 
 def _check_free(folder: Path, resume: bool) -> None:

@@ -11,7 +11,7 @@ from safetensors.torch import save
 from torch import Tensor
 
 from spikeslab.compression.sparse_format import VALUES, encode, same_memory
-from spikeslab.errors import quoted
+from spikeslab.errors import quote
 
 DENSE, ZIPPED = "dense", "dense, zipped"
 COMPACTED = "compacted"
@@ -66,7 +66,7 @@ def count_layers(
     layers = {name: tensor for name, tensor in parameters.items() if tensor.ndim >= 2}
     unknown = [name for name in sparse or () if name not in layers]
     if unknown:
-        raise ValueError(f"weights must be names of weight matrices of the model, but got {quoted(unknown)}.")
+        raise ValueError(f"weights must be names of weight matrices of the model, but got {quote(unknown)}.")
     counts = []
     for name, tensor in layers.items():
         nonzeros = int(tensor.count_nonzero())

@@ -9,7 +9,7 @@ from typing import TypeAlias
 from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 
-from spikeslab.errors import SpikeSlabWarning, quoted
+from spikeslab.errors import SpikeSlabWarning, quote
 from spikeslab.pruning import free_channel_layers
 from spikeslab.pruning.channels import channel_layers
 from spikeslab.weights import matching, matrices_of
@@ -49,7 +49,7 @@ def weight_names(model: nn.Module, weights: Chosen = None) -> list[str]:
         names = _matching(model, globs) if len(globs) == len(items) else _of_tensors(parameters, items)
     frozen = [name for name in names if not parameters[name].requires_grad]
     if frozen:
-        raise ValueError(f"weights must be trained, but {quoted(frozen)} has requires_grad=False.")
+        raise ValueError(f"weights must be trained, but {quote(frozen)} has requires_grad=False.")
     return names
 
 
@@ -84,7 +84,7 @@ def channel_followers(model: nn.Module, weights: Chosen = None) -> dict[str, str
     tied = [name for name in chosen if name not in found]
     if tied or not chosen:
         raise ValueError(
-            f"weights must name layers with free channels, {quoted(found)}, but got {quoted(tied) or 'none'}."
+            f"weights must name layers with free channels, {quote(found)}, but got {quote(tied) or 'none'}."
         )
     _check_trained([name for name in chosen if name in frozen])
     return {name: found[name] for name in chosen}
@@ -94,7 +94,7 @@ def _trained(found: dict[str, str | None], frozen: list[str]) -> dict[str, str |
     trained = {name: follower for name, follower in found.items() if name not in frozen}
     if not trained:
         raise ValueError(
-            f"model must have a trained layer with free channels, but {quoted(frozen)} has requires_grad=False, or its "
+            f"model must have a trained layer with free channels, but {quote(frozen)} has requires_grad=False, or its "
             "batch normalisation has."
         )
     return trained
@@ -103,7 +103,7 @@ def _trained(found: dict[str, str | None], frozen: list[str]) -> dict[str, str |
 def _check_trained(frozen: list[str]) -> None:
     if frozen:
         raise ValueError(
-            f"weights must be trained, but {quoted(frozen)} has requires_grad=False, or its batch normalisation has."
+            f"weights must be trained, but {quote(frozen)} has requires_grad=False, or its batch normalisation has."
         )
 
 
@@ -119,7 +119,7 @@ def _inner_weights(model: nn.Module) -> list[str]:
         names = [parameters[id(weight)] for weight in own]
         raise ValueError(
             "model must have a trained Conv or Linear layer between the first and the last, which stay dense where "
-            f"weights is None, but got {quoted(names) if names else 'none at all'}: name the weights that shall be "
+            f"weights is None, but got {quote(names) if names else 'none at all'}: name the weights that shall be "
             "sparse."
         )
     _warn_of_others(model)
@@ -134,7 +134,7 @@ def _warn_of_others(model: nn.Module) -> None:
     total = sum(p.numel() for p in model.parameters() if not is_lazy(p))
     if sum(others.values()) > OTHERS * total:
         warnings.warn(
-            f"weights is None, which leaves {quoted(others)} dense, {sum(others.values()) / total:.0%} of the "
+            f"weights is None, which leaves {quote(others)} dense, {sum(others.values()) / total:.0%} of the "
             "parameters, as no weight of a Conv or Linear layer: name all weights that shall be sparse.",
             SpikeSlabWarning,
             stacklevel=6,  # whoever calls compress
@@ -145,8 +145,8 @@ def _matching(model: nn.Module, globs: list[str]) -> list[str]:
     selected, idle = matching(model, globs)
     if idle or not globs:
         raise ValueError(
-            f"weights must be globs that each match a parameter, but {quoted(idle) or 'no glob'} matched none of "
-            f"{quoted(name for name, _ in model.named_parameters())}."
+            f"weights must be globs that each match a parameter, but {quote(idle) or 'no glob'} matched none of "
+            f"{quote(name for name, _ in model.named_parameters())}."
         )
     return list(selected)
 

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from spikeslab.compression.finalize import finalize
 from spikeslab.compression.sparse_format import decode, encode, header
 from spikeslab.compression.stored import tensor_dict
-from spikeslab.errors import quoted
+from spikeslab.errors import quote
 from spikeslab.files import write_atomically
 
 
@@ -83,7 +83,7 @@ def fill(model: nn.Module, tensors: Mapping[str, Tensor], file: str) -> None:
     own = tensor_dict(model)
     if set(own) != set(tensors):
         odd = sorted(set(own) ^ set(tensors))
-        raise ValueError(f"model must have the tensors of {file}, but they differ in {quoted(odd)}.")
+        raise ValueError(f"model must have the tensors of {file}, but they differ in {quote(odd)}.")
     for name, tensor in own.items():
         if tensor.shape != tensors[name].shape:
             raise ValueError(

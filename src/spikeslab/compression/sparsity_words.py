@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from spikeslab.compression.layer_counts import COMPACTED, DENSE, LayerCount
-from spikeslab.errors import counted
+from spikeslab.errors import pluralize
 from spikeslab.report.tables import Cell, Column, Table
 
 if TYPE_CHECKING:
@@ -51,7 +51,7 @@ def _faster(report: SparsityReport) -> str:
         answer = "yes" if all(gains) else "in part" if any(gains) else "no"
         sizes = " and ".join(f"{ratio:.2f} x at batch {batch}" for batch, ratio in ratios.items())
         told.append(f"{variant} {answer}, {sizes}")
-    return f"Faster than {first} on {counted(report.threads, 'thread')}: {'; '.join(told)}; {WHY}."
+    return f"Faster than {first} on {pluralize(report.threads, 'thread')}: {'; '.join(told)}; {WHY}."
 
 
 def layer_table(report: SparsityReport) -> Table:
@@ -127,4 +127,4 @@ def latency_table(report: SparsityReport) -> Table:
         }
         for item in report.latencies
     ]
-    return Table(f"Time of a forward pass on {counted(report.threads, 'thread')}", columns, rows)
+    return Table(f"Time of a forward pass on {pluralize(report.threads, 'thread')}", columns, rows)

@@ -21,7 +21,7 @@ from spikeslab.diagnostics.report_figures import (
 )
 from spikeslab.diagnostics.run_facts import RunFacts, Snapshot, mapping
 from spikeslab.diagnostics.run_reader import POSTERIOR, read_run
-from spikeslab.errors import counted
+from spikeslab.errors import pluralize
 from spikeslab.metrics import Reliability
 from spikeslab.posterior.convergence import SOME_WEIGHTS
 from spikeslab.posterior.samples import Tensors
@@ -61,7 +61,7 @@ def run_page(folder: Path) -> Page:
 def _lead(facts: RunFacts) -> str:
     run = facts.run
     did = {
-        "finished": f"Finished {counted(run['steps'], 'step')}",
+        "finished": f"Finished {pluralize(run['steps'], 'step')}",
         "failed": f"Failed at step {run['steps']:,} of {run['total_steps']:,}",
         "interrupted": f"Interrupted at step {run['steps']:,} of {run['total_steps']:,}",
     }.get(run["status"], f"At step {run['steps']:,} of {run['total_steps']:,}")
@@ -72,7 +72,7 @@ def _lead(facts: RunFacts) -> str:
     ]
     sparsity = facts.series("sparsity")
     results += [f"{sparsity.values[-1]:.1%} of the weights zero"] if len(sparsity) else []
-    results += [counted(sum(facts.samples.chains), "sample")] if facts.samples is not None else []
+    results += [pluralize(sum(facts.samples.chains), "sample")] if facts.samples is not None else []
     found = f": {', '.join(results)}" if results else ""
     return f"{did} in {duration(run['seconds'])}{found}. {verdict(examine(facts))}"
 
@@ -142,9 +142,9 @@ def _histograms(tensors: Tensors, label: str, limits: tuple[float, float] | None
     largest = sorted(filled, key=lambda name: -filled[name].numel())[:LAYERS]
     shown = {name: tensor for name, tensor in filled.items() if name in largest}
     left = len(filled) - len(shown)
-    more = f" {counted(left, 'smaller layer')} {'is' if left == 1 else 'are'} left out." if left else ""
+    more = f" {pluralize(left, 'smaller layer')} {'is' if left == 1 else 'are'} left out." if left else ""
     figure = histograms_figure(shown, label, limits)
-    return [Picture(png(figure), caption + more, f"Histograms of {label} of {counted(len(shown), 'layer')}.")]
+    return [Picture(png(figure), caption + more, f"Histograms of {label} of {pluralize(len(shown), 'layer')}.")]
 
 
 def _weights(snapshot: Snapshot | None) -> list[Block]:
@@ -194,7 +194,7 @@ def _calibration(evaluation: Mapping[str, Any]) -> list[Block]:
         for key in ("confidence", "accuracy", "count")
     )
     ece = f"ECE is {_share(evaluation['ece'])}: the" if evaluation.get("ece") is not None else "The ECE is the"
-    rows = f" {counted(evaluation['rows'], 'row')}." if isinstance(evaluation.get("rows"), int) else ""
+    rows = f" {pluralize(evaluation['rows'], 'row')}." if isinstance(evaluation.get("rows"), int) else ""
     caption = f"{ece} mean distance of the points from the diagonal, weighted by their rows.{rows}"
     figure = reliability_figure({"at the last evaluation": Reliability(*bins)})
     return [Picture(png(figure), caption, "Accuracy against confidence, in bins.")]

@@ -21,7 +21,7 @@ import torch
 from safetensors.torch import load_file
 
 from spikeslab.diagnostics.run_facts import RunFacts, SampleFacts, Snapshot, mapping
-from spikeslab.errors import quoted
+from spikeslab.errors import quote
 from spikeslab.posterior.chains import chain_folders
 from spikeslab.posterior.convergence import (
     NEEDED_DRAWS,
@@ -94,7 +94,7 @@ def _check_run(run: Mapping[str, Any], path: Path) -> None:
         if not isinstance(run.get(name), kind) or isinstance(run.get(name), bool):
             raise RunError(f"{path} must have a valid {name!r}, but got {run.get(name)!r}.")
     if run["status"] not in STATUSES:
-        raise RunError(f"{path} must have a status among {quoted(STATUSES)}, but got {run['status']!r}.")
+        raise RunError(f"{path} must have a status among {quote(STATUSES)}, but got {run['status']!r}.")
 
 
 def _read_metrics(path: Path) -> list[dict[str, Any]]:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from spikeslab.errors import counted
+from spikeslab.errors import pluralize
 
 
 def smallest(scores: Tensor, count: int) -> Tensor:
@@ -75,7 +75,7 @@ def apportion(
     if total > room:
         raise ValueError(
             f"zeros must be at most {room} of {weights} weights, since {len(sizes)} layers keep "
-            f"{counted(sum(kept), 'weight')}, but got {total}."
+            f"{pluralize(sum(kept), 'weight')}, but got {total}."
         )
     wanted = [total * size / weights for size in sizes] if shares is None else shares
     least = [0] * len(sizes) if at_least is None else at_least

@@ -23,7 +23,7 @@ import torch
 from torch import Tensor, fx, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
-from spikeslab.errors import quoted
+from spikeslab.errors import quote
 from spikeslab.graph.narrowable import (
     BATCH_NORMS,
     CONVS,
@@ -122,7 +122,7 @@ class ChannelGraph:
                 layer.name for layer in self.layers if torch.isin(self.slots.roots(layer.outputs.slots), roots).any()
             ]
             if names:
-                notes.append(f"The outputs of {quoted(names)} stay: {reason}.")
+                notes.append(f"The outputs of {quote(names)} stay: {reason}.")
         return notes
 
     def _pin(self, nodes: Sequence[fx.Node]) -> None:

@@ -15,7 +15,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from spikeslab.errors import counted
+from spikeslab.errors import pluralize
 
 
 def entropy(probabilities: Tensor) -> Tensor:
@@ -45,7 +45,7 @@ def mutual_information(probabilities: Tensor, weights: Tensor | None = None) -> 
     if weights.shape != probabilities.shape[:1] or not bool((weights >= 0).all() and 0 < weights.sum() < torch.inf):
         raise ValueError(
             f"weights must be finite numbers >= 0, not all 0, one for each of the "
-            f"{counted(len(probabilities), 'sample')}, but got {weights.tolist()}."
+            f"{pluralize(len(probabilities), 'sample')}, but got {weights.tolist()}."
         )
     share = (weights / weights.sum()).to(probabilities).view(-1, 1, 1)
     mean = (share * probabilities).sum(dim=0)

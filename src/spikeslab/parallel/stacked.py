@@ -19,7 +19,7 @@ from typing import Any, cast
 import torch
 from torch import Tensor, nn
 
-from spikeslab.errors import NonFiniteError, check_count, counted
+from spikeslab.errors import NonFiniteError, check_count, pluralize
 from spikeslab.posterior.batched import stacked_forward
 
 
@@ -64,8 +64,8 @@ class StackedModel(nn.Module):
         for tensor in inputs:
             if not tensor.ndim or len(tensor) != self.chains:
                 raise ValueError(
-                    f"inputs must have a batch for each of {counted(self.chains, 'chain')} along their first dimension "
-                    f"(model.spread(batch) gives all the same), but got the shape {tuple(tensor.shape)}."
+                    f"inputs must have a batch for each of {pluralize(self.chains, 'chain')} along their first "
+                    f"dimension (model.spread(batch) gives all the same), but got the shape {tuple(tensor.shape)}."
                 )
         quick = stacked_forward(self.network, self.network.modules())
         if quick is not None:
@@ -85,7 +85,7 @@ class StackedModel(nn.Module):
     def chain(self, index: int) -> nn.Module:
         """Chain ``index`` as an ordinary model, whose ``state_dict()`` has the names it had before it was stacked."""
         if not -self.chains <= index < self.chains:
-            raise IndexError(f"index must be that of one of {counted(self.chains, 'chain')}, but got {index}.")
+            raise IndexError(f"index must be that of one of {pluralize(self.chains, 'chain')}, but got {index}.")
         model = copy.deepcopy(self.network)
         _replace_tensors(model, lambda _, tensor: tensor[index].clone())
         return model
@@ -106,8 +106,8 @@ class StackedModel(nn.Module):
         gone = self.diverged()
         if gone:
             raise NonFiniteError(
-                f"the weights and gradients of all {counted(self.chains, 'chain')} must be finite, but got NaN or Inf "
-                f"in {'chain' if len(gone) == 1 else 'chains'} {', '.join(map(str, gone))}: try a lower lr."
+                f"the weights and gradients of all {pluralize(self.chains, 'chain')} must be finite, but got NaN or "
+                f"Inf in {'chain' if len(gone) == 1 else 'chains'} {', '.join(map(str, gone))}: try a lower lr."
             )
 
 

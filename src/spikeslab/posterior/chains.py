@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from spikeslab.errors import quoted
+from spikeslab.errors import quote
 from spikeslab.posterior.convergence import Convergence, converged
 from spikeslab.posterior.inference_data import inference_data
 from spikeslab.posterior.posterior import Posterior
@@ -41,7 +41,7 @@ class Chains:
             if other != shapes[0]:
                 odd = [name for name in {**shapes[0], **other} if shapes[0].get(name) != other.get(name)]
                 raise ValueError(
-                    f"posteriors must be of models with the same tensors, but chain {index} differs in {quoted(odd)}."
+                    f"posteriors must be of models with the same tensors, but chain {index} differs in {quote(odd)}."
                 )
         self.posteriors = list(posteriors)
 

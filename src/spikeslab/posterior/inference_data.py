@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
-from spikeslab.errors import check_count, quoted
+from spikeslab.errors import check_count, quote
 from spikeslab.posterior.convergence import (
     DELTA,
     common_length,
@@ -80,7 +80,7 @@ def _places(
     sizes = {name: param.numel() for name, param in posterior.model.named_parameters()}
     chosen = {name: size for name, size in sizes.items() if any(fnmatchcase(name, p) for p in patterns)}
     if not chosen:
-        raise ValueError(f"weights must match parameters among {quoted(sizes)}, but got {quoted(patterns)}.")
+        raise ValueError(f"weights must match parameters among {quote(sizes)}, but got {quote(patterns)}.")
     if limit is None:
         return dict.fromkeys(chosen)
     check_count("limit", limit)

@@ -13,7 +13,7 @@ from typing import Any, cast
 import torch
 from torch import Tensor, nn
 
-from spikeslab.errors import check_choice, check_count, quoted
+from spikeslab.errors import check_choice, check_count, quote
 from spikeslab.likelihoods import GaussianLikelihood
 from spikeslab.posterior.batch_norm import recalibrate
 from spikeslab.posterior.convergence import Convergence, converged
@@ -172,7 +172,7 @@ class Posterior:
 
         The mean of samples whose zeros differ is less sparse than they are: freeze the mask before collecting, or
         prune the mean again. Where the model has batch normalisation, recalibrate the mean on training data with
-        :func:`~spikeslab.recalibrate`. A warning says when zeros differ.
+        :func:`~spikeslab.posterior.recalibrate`. A warning says when zeros differ.
         """
         self._check_not_empty()
         samples = ((self.tensors(index), weight) for index, weight in enumerate(self.weights.tolist()))
@@ -341,7 +341,7 @@ class Posterior:
         if index["shapes"] != own:
             odd = [name for name in {**index["shapes"], **own} if index["shapes"].get(name) != own.get(name)]
             raise ValueError(
-                f"model must have the tensors that the samples were saved with, but it differs in {quoted(odd)}."
+                f"model must have the tensors that the samples were saved with, but it differs in {quote(odd)}."
             )
         self.steps = index["steps"]
         self.records = [Record(**record) for record in index["samples"]]

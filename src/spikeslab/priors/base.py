@@ -9,7 +9,7 @@ from typing import Any
 
 from torch import Tensor
 
-from spikeslab.errors import quoted
+from spikeslab.errors import quote
 from spikeslab.functional.layout import FULL_PRECISION
 from spikeslab.kernels.protocol import FusedTerms, LatentSums
 from spikeslab.weights import Weights, named_weights
@@ -105,7 +105,7 @@ class Prior(ABC):
             )
         if list(state["names"]) != list(self.weights):
             raise ValueError(
-                f"state_dict must be for the weights {quoted(self.weights)}, but got {quoted(state['names'])}."
+                f"state_dict must be for the weights {quote(self.weights)}, but got {quote(state['names'])}."
             )
 
     def _betas(self) -> list[Tensor]:

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from torch import Tensor, nn
 
-from spikeslab.errors import quoted
+from spikeslab.errors import quote
 from spikeslab.graph.free_channels import free_channel_layers, is_normalised_by
 
 
@@ -37,7 +37,7 @@ def channel_layers(model: nn.Module, followers: Mapping[str, str | None] | None 
     parameters, modules = dict(model.named_parameters()), dict(model.named_modules())
     wrong = [name for name in named if name not in parameters or parameters[name].ndim < 2]
     if wrong:
-        raise ValueError(f"followers must name weights of layers of the model, but got {quoted(wrong)}.")
+        raise ValueError(f"followers must name weights of layers of the model, but got {quote(wrong)}.")
     return {name: _channel_layer(name, follower, parameters, modules) for name, follower in named.items()}
 
 

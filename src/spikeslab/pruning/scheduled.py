@@ -9,7 +9,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from spikeslab.errors import check_choice, check_number, counted
+from spikeslab.errors import check_choice, check_number, pluralize
 from spikeslab.functional.thresholds import smallest_overall, smallest_per_tensor
 from spikeslab.pruning import allocation
 from spikeslab.pruning.masks import Masks
@@ -68,7 +68,7 @@ class ScheduledPruner(Masks):
         sparsity = check_number("sparsity", sparsity, "[0, 1)")
         zeros, room = round(sparsity * self._total), sum(self._sizes) - sum(self._keep)
         if zeros > room:
-            kept = f"{counted(len(self._sizes), 'layer')} must keep {counted(sum(self._keep), self.unit)} in all"
+            kept = f"{pluralize(len(self._sizes), 'layer')} must keep {pluralize(sum(self._keep), self.unit)} in all"
             raise ValueError(
                 f"sparsity must be at most {room / self._total:.6g}, since {kept}, but got {sparsity:.6g}, which is "
                 f"{zeros} zeros of {self._total}."

@@ -11,7 +11,7 @@ from pathlib import Path
 from statistics import mean, stdev
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from spikeslab.errors import quoted
+from spikeslab.errors import quote
 from spikeslab.files import write_atomically
 
 if TYPE_CHECKING:
@@ -115,7 +115,7 @@ class Table:
         keys = [column.key for column in columns]
         for row in rows:
             if set(row) != set(keys):
-                raise ValueError(f"rows must have the cells {quoted(keys)}, but got {quoted(row)}.")
+                raise ValueError(f"rows must have the cells {quote(keys)}, but got {quote(row)}.")
         self.title = title
         self.columns = tuple(columns)
         self.rows = [{key: row[key] for key in keys} for row in rows]

@@ -11,7 +11,7 @@ from torch import Tensor
 from torch._compile import _disable_dynamo
 from torch.optim import Optimizer
 
-from spikeslab.errors import NonFiniteError, check_count, check_number, quoted
+from spikeslab.errors import NonFiniteError, check_count, check_number, quote
 from spikeslab.functional.layout import aligned, is_dense
 from spikeslab.kernels.fused_update import FusedUpdate, load_kernels
 from spikeslab.kernels.noise import Noise, TorchNoise
@@ -111,7 +111,7 @@ class Sampler(Optimizer):
         missing = [name for name, weight in self.prior.weights.items() if id(weight) not in own]
         if missing:
             raise ValueError(
-                f"prior must be over weights among params, but {quoted(missing)} of the prior "
+                f"prior must be over weights among params, but {quote(missing)} of the prior "
                 f"{'is' if len(missing) == 1 else 'are'} not."
             )
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 import pandas as pd
 
-from spikeslab.errors import quoted
+from spikeslab.errors import quote
 from spikeslab.tabular.table import Table, TableError
 
 if TYPE_CHECKING:
@@ -100,8 +100,8 @@ class Encoding:
             unseen = sorted(set(cells) - set(known))
             if unseen:
                 raise TableError(
-                    f"{table.name} has {quoted(unseen, SHOWN)} in column {variable.name!r}, "
-                    f"but the model knows only {quoted(known, SHOWN)}."
+                    f"{table.name} has {quote(unseen, SHOWN)} in column {variable.name!r}, "
+                    f"but the model knows only {quote(known, SHOWN)}."
                 )
             for i, level in enumerate(variable.levels, start=columns.start):
                 out[:, i] = cells == level
@@ -188,12 +188,12 @@ def make_design(table: Table, target: str, *, one_hot: bool = False, drop: Colle
     gone = {column.name for column in dropped}
     encoding = Encoding(tuple(variable for variable in variables if variable.name not in gone))
     if not encoding.variables:
-        left_out = f" (left out: {quoted(sorted(gone), SHOWN)})" if gone else ""
+        left_out = f" (left out: {quote(sorted(gone), SHOWN)})" if gone else ""
         raise TableError(f"{table.name} has no usable column besides the target {target!r}{left_out}.")
     names = encoding.columns
     if len(set(names)) < len(names):
         twice = sorted({name for name in names if names.count(name) > 1})
-        raise TableError(f"{table.name} has columns of the names {quoted(twice)}, which --one-hot needs: rename them.")
+        raise TableError(f"{table.name} has columns of the names {quote(twice)}, which --one-hot needs: rename them.")
     return Design(encoding.transform(table), encoding, tuple(dropped))
 
 
@@ -278,7 +278,7 @@ def _shortened(listed: Sequence[str]) -> str:
 
 
 def _columns(names: Sequence[str]) -> str:
-    return f"the {'columns' if len(names) > 1 else 'column'} {quoted(names, SHOWN)}"
+    return f"the {'columns' if len(names) > 1 else 'column'} {quote(names, SHOWN)}"
 
 
 def _examples(texts: Mapping[str, str]) -> str:

@@ -11,7 +11,7 @@ import pandas as pd
 from scipy.sparse import csr_array
 from scipy.sparse.csgraph import connected_components
 
-from spikeslab.errors import counted
+from spikeslab.errors import pluralize
 from spikeslab.report.tables import Column, Table
 from spikeslab.sklearn import SpikeSlabClassifier
 from spikeslab.sklearn.support import select_variables
@@ -149,9 +149,11 @@ class Selection:
         rows = [{c.key: _cell(row[c.key]) for c in columns} for row in frame.head(most).to_dict(orient="records")]
         count = int(self.selected.sum())
         title = (
-            f"{counted(count, 'variable')} selected" if any_selected else "No variable selected; the most probable are"
+            f"{pluralize(count, 'variable')} selected"
+            if any_selected
+            else "No variable selected; the most probable are"
         )
-        notes = [f"{counted(left, 'more row')} in summary.csv."] if left > 0 else []
+        notes = [f"{pluralize(left, 'more row')} in summary.csv."] if left > 0 else []
         return Table(title, columns, rows, notes)
 
     @cached_property

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
-from spikeslab.errors import counted, quoted
+from spikeslab.errors import pluralize, quote
 
 if TYPE_CHECKING:
     from typing import IO
@@ -62,7 +62,7 @@ class Table:
             return "its first line must hold the names of the columns, and holds only numbers"
         folded = {other.casefold(): other for other in reversed(names)}
         close = [folded[match] for match in get_close_matches(name.casefold(), folded, n=3)]
-        return f"close to it: {quoted(close)}" if close else f"it has {quoted(names)}"
+        return f"close to it: {quote(close)}" if close else f"it has {quote(names)}"
 
 
 def read_table(path: Path, text: Collection[str] = ()) -> Table:
@@ -93,7 +93,7 @@ def read_table(path: Path, text: Collection[str] = ()) -> Table:
         raise TableError(f"{path} cannot be read: {error.strerror or error}.") from error
     repeated = [name for name, count in Counter(table.frame.columns).items() if count > 1]
     if repeated:
-        raise TableError(f"{path.name} must have different names for its columns, but repeats {quoted(repeated)}.")
+        raise TableError(f"{path.name} must have different names for its columns, but repeats {quote(repeated)}.")
     if table.frame.empty:
         raise TableError(f"{path.name} has a header but no rows.")
     return table
@@ -117,7 +117,7 @@ def _read_parquet(path: Path) -> Table:
     frame.columns = pd.Index([str(name) for name in columns.column_names])
     # pandas writes the labels of its rows as a column of this kind of name.
     rows = [name for name in frame.columns if name.startswith("__index_level_")]
-    notes = (f"Left out the row labels {quoted(rows)}.",) if rows else ()
+    notes = (f"Left out the row labels {quote(rows)}.",) if rows else ()
     return Table(path.name, frame.drop(columns=rows), notes)
 
 
@@ -192,7 +192,7 @@ def _layout(path: Path, zipped: bool, encoding: str, usual: str) -> tuple[str, l
     for line, row in enumerate(others, start=2):
         if len(row) != len(header):
             raise TableError(
-                f"{path.name} is not a table: its header has {counted(len(header), 'field')}, "
+                f"{path.name} is not a table: its header has {pluralize(len(header), 'field')}, "
                 f"but its line {line} has {len(row)}."
             )
     return separator, [name.strip() for name in header]

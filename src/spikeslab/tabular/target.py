@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pandas as pd
 
-from spikeslab.errors import quoted
+from spikeslab.errors import quote
 from spikeslab.tabular.design import LARGEST
 from spikeslab.tabular.table import Table, TableError
 
@@ -82,7 +82,7 @@ def read_target(table: Table, name: str, family: str | None = None) -> Target:
         allowed = "2 classes" if most == 2 else f"at most {most} classes"
         raise TableError(
             f"--family {family} needs {allowed} in the target {name!r}, but got {different.size:,}: "
-            f"{quoted(map(str, different.tolist()), 5)}."
+            f"{quote(map(str, different.tolist()), 5)}."
         )
     if family == "multinomial" and different.size > len(y) / 2:
         raise TableError(

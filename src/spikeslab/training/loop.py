@@ -19,7 +19,7 @@ from torch.nn import functional as F
 from torch.optim import Optimizer
 
 from spikeslab.devices import beside
-from spikeslab.errors import NonFiniteError, check_choice, check_count, quoted
+from spikeslab.errors import NonFiniteError, check_choice, check_count, quote
 from spikeslab.parallel.distributed import Ranks
 from spikeslab.samplers.base import Sampler
 from spikeslab.states import State, Stateful
@@ -102,7 +102,7 @@ class Training:
                 raise TypeError(f"callbacks must be callbacks such as Collect(posterior), but got {callback!r}.")
         names = [callback.name for callback in self.callbacks if callback.name]
         if len(set(names)) < len(names):
-            raise ValueError(f"callbacks must have different names, but got {quoted(names)}.")
+            raise ValueError(f"callbacks must have different names, but got {quote(names)}.")
 
     @property
     def epoch(self) -> int:
@@ -266,7 +266,7 @@ class Training:
         saved = {name: tuple(t.shape) for name, t in state["model"].items() if isinstance(t, Tensor)}
         odd = [name for name in {**own, **saved} if own.get(name) != saved.get(name)]
         if odd:
-            raise ValueError(f"the state must be of the same model, but it differs in {quoted(odd)}.")
+            raise ValueError(f"the state must be of the same model, but it differs in {quote(odd)}.")
         if state["optimizer"] != type(self.sampler).__name__:
             raise ValueError(
                 f"the state must be of a run with {type(self.sampler).__name__}, but got {state['optimizer']}."
@@ -277,8 +277,8 @@ class Training:
         ):
             if set(state[what]) != names:
                 raise ValueError(
-                    f"the state must be of a run with the {what} {quoted(sorted(names))}, "
-                    f"but got {quoted(sorted(state[what]))}."
+                    f"the state must be of a run with the {what} {quote(sorted(names))}, "
+                    f"but got {quote(sorted(state[what]))}."
                 )
         self.order.check_state(state["data"])
 

@@ -20,7 +20,7 @@ from spikeslab.diagnostics.doctor.progress import (
 )
 from spikeslab.diagnostics.doctor.thermometer import check_temperature, check_travel
 from spikeslab.diagnostics.run_facts import RunFacts
-from spikeslab.errors import counted
+from spikeslab.errors import pluralize
 from spikeslab.report.tables import Column, Table
 
 __all__ = ["CHECKS", "Finding", "Level", "examine", "findings_table", "verdict"]
@@ -59,10 +59,10 @@ def verdict(findings: Sequence[Finding]) -> str:
     """
     problems = [finding.about for finding in findings if finding.level is Level.PROBLEM]
     notes = sum(finding.level is Level.NOTE for finding in findings)
-    more = f", and {counted(notes, 'thing')} to know" if notes else ""
+    more = f", and {pluralize(notes, 'thing')} to know" if notes else ""
     if not problems:
         return f"No problem was found{more}."
-    return f"{counted(len(problems), 'problem')} ({', '.join(problems)}){more}."
+    return f"{pluralize(len(problems), 'problem')} ({', '.join(problems)}){more}."
 
 
 def findings_table(findings: Sequence[Finding]) -> Table:

@@ -8,7 +8,7 @@ import numpy as np
 
 from spikeslab.diagnostics.doctor.finding import Finding, Level
 from spikeslab.diagnostics.run_facts import RunFacts
-from spikeslab.errors import counted
+from spikeslab.errors import pluralize
 from spikeslab.posterior.convergence import PREDICTIONS, SOME_WEIGHTS, Convergence
 
 GOOD_RHAT, BAD_RHAT = 1.01, 1.1
@@ -79,7 +79,7 @@ def check_samples(facts: RunFacts) -> Finding | None:
     total = sum(facts.samples.chains)
     if not total:
         return Finding("samples", Level.PROBLEM, "No sample was taken.", "Set burn_in below the steps of the run.")
-    said = f"{counted(total, 'sample')} of {counted(len(facts.samples.chains), 'chain')}"
+    said = f"{pluralize(total, 'sample')} of {pluralize(len(facts.samples.chains), 'chain')}"
     if total < FEW:
         more = "Lower thin, or run longer after burn-in."
         if facts.setting("samples") is not None:

@@ -8,7 +8,7 @@ import numpy as np
 
 from spikeslab.diagnostics.doctor.finding import Finding, Level
 from spikeslab.diagnostics.run_facts import RunFacts, Series
-from spikeslab.errors import counted
+from spikeslab.errors import pluralize
 
 RISE = 0.1
 """Relative rise of the loss over the last third that is more than noise, if it is also significant."""
@@ -29,7 +29,7 @@ def check_status(facts: RunFacts) -> Finding:
     message = f": {run['message'].rstrip('.')}" if run.get("message") else ""
     match run["status"]:
         case "finished":
-            return Finding("end", Level.OK, f"The run finished its {counted(run['total_steps'], 'step')}.")
+            return Finding("end", Level.OK, f"The run finished its {pluralize(run['total_steps'], 'step')}.")
         case "failed":
             return Finding(
                 "end",
@@ -129,7 +129,7 @@ def check_latents(facts: RunFacts) -> Finding | None:
         )
     if moving:
         worst = max(moving, key=lambda name: moving[name])
-        others = f", with {counted(len(moving) - 1, 'other')}" if len(moving) > 1 else ""
+        others = f", with {pluralize(len(moving) - 1, 'other')}" if len(moving) > 1 else ""
         return Finding(
             "latents",
             Level.PROBLEM,

@@ -8,7 +8,7 @@ import numpy as np
 
 from spikeslab.diagnostics.doctor.finding import Finding, Level
 from spikeslab.diagnostics.run_facts import RunFacts
-from spikeslab.errors import counted
+from spikeslab.errors import pluralize
 
 TOO_WARM, WARM, COOL, TOO_COOL = 2.0, 1.25, 0.8, 0.5
 """Ratios of the kinetic temperature to the one that was set."""
@@ -30,7 +30,7 @@ def check_temperature(facts: RunFacts) -> Finding | None:
             "temperature",
             Level.PROBLEM if hot[name] > TOO_WARM else Level.NOTE,
             f"The chain is warmer than its temperature: {_times(hot[name])} in {name}, above {_times(WARM)} in "
-            f"{len(hot)} of {counted(len(ratios), 'layer')}. {cause}",
+            f"{len(hot)} of {pluralize(len(ratios), 'layer')}. {cause}",
             change,
         )
     if cold:
@@ -39,14 +39,14 @@ def check_temperature(facts: RunFacts) -> Finding | None:
             "temperature",
             Level.PROBLEM if cold[name] < TOO_COOL else Level.NOTE,
             f"The chain is colder than its temperature: {_times(cold[name])} in {name}, below {_times(COOL)} "
-            f"in {len(cold)} of {counted(len(ratios), 'layer')}.",
+            f"in {len(cold)} of {pluralize(len(ratios), 'layer')}.",
             "Look for weights that are held (frozen, clipped) and for a temperature that rises faster than "
             "1/(1 - momentum) steps.",
         )
     return Finding(
         "temperature",
         Level.OK,
-        f"The momenta are as warm as T: {low:.2f} to {high:.2f} times in {counted(len(ratios), 'layer')}.",
+        f"The momenta are as warm as T: {low:.2f} to {high:.2f} times in {pluralize(len(ratios), 'layer')}.",
     )
 
 
@@ -97,7 +97,7 @@ def check_travel(facts: RunFacts) -> Finding | None:
             "travel",
             Level.NOTE,
             f"The chain has seen only a part of its law: the configurational temperature of {least} is "
-            f"{_times(ratios[least])} T, and below {_times(TOO_COOL)} in {low} of {counted(len(ratios), 'layer')}.",
+            f"{_times(ratios[least])} T, and below {_times(TOO_COOL)} in {low} of {pluralize(len(ratios), 'layer')}.",
             "Run longer, or raise lr as far as the kinetic temperature stays right.",
         )
     return Finding(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from spikeslab.errors import counted
+from spikeslab.errors import pluralize
 from spikeslab.paper.adversarial.runs import ZETAS, AdversarialPlan, Contest, Curve
 from spikeslab.paper.images.tables import NAMES, PAPER, TITLES
 from spikeslab.report.tables import Cell, Column, Table
@@ -88,7 +88,7 @@ def _key(zeta: float) -> str:
 
 def _title(plan: AdversarialPlan) -> str:
     attack = "FGSM" if plan.attack == "fgsm" else "PGD, ten steps"
-    return f"{attack}, {plan.recipe} settings, {counted(plan.epochs, 'epoch')}"
+    return f"{attack}, {plan.recipe} settings, {pluralize(plan.epochs, 'epoch')}"
 
 
 def _notes(curves: Sequence[Curve], plan: AdversarialPlan) -> list[str]:

@@ -14,7 +14,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from spikeslab.compression import METHODS, Settings, paper_settings
-from spikeslab.errors import check_choice, quoted
+from spikeslab.errors import check_choice, quote
 from spikeslab.presets import CIFAR10_SCALES
 
 PAPER_METHODS = ("a-sghmc", "a-sghmc-em", "sghmc-sa", "a-sghmc-sa")
@@ -109,7 +109,7 @@ def check_method(option: str, text: str) -> str:
     if not colon:
         return name
     if name not in FIXED:
-        raise ValueError(f"{option} must have a strength with {quoted(FIXED)} only, but got {text!r}.")
+        raise ValueError(f"{option} must have a strength with {quote(FIXED)} only, but got {text!r}.")
     try:
         value = float(strength)
     except ValueError:

@@ -20,7 +20,7 @@ from torch import nn
 from spikeslab.compression import Compressed, Compression, Settings
 from spikeslab.compression.evaluation import Evaluation, numbers
 from spikeslab.compression.harness import WEIGHTS
-from spikeslab.errors import SpikeSlabWarning, quoted
+from spikeslab.errors import SpikeSlabWarning, quote
 from spikeslab.files import write_atomically
 from spikeslab.paper.cifar10.data import Dense, OrderedBatches, batch_count, empty_network, train_batches
 from spikeslab.paper.cifar10.penalty import SPARSE, Penalty
@@ -90,7 +90,7 @@ class CifarRun:
         settings = PRESETS[self.preset].settings(self.sparsity, self.epochs, steps)
         changes, (name, strength) = dict(self.changes), split_method(self.method)
         if "strength" in changes and (name not in FIXED or strength is not None):
-            raise ValueError(f"strength must go with {quoted(FIXED)} alone, without a colon, but got {self.method!r}.")
+            raise ValueError(f"strength must go with {quote(FIXED)} alone, without a colon, but got {self.method!r}.")
         return settings.changed(**{"strength": strength, **changes})
 
     def facts(self, dense: Dense) -> dict[str, Any]:

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from spikeslab.errors import counted
+from spikeslab.errors import pluralize
 from spikeslab.metrics import selective_accuracy
 from spikeslab.paper.images.predictions import HELD, kinds_of
 from spikeslab.paper.images.runs import OTHER
@@ -77,7 +77,7 @@ def accuracy_table(dataset: str, runs: Sequence[Trained], epochs: int, augment: 
         rows.append(cited | {"method": name, "recipe": "", "paper": value})
     tested = runs[0].results[0]["test"]["point"]["rows"]
     return Table(
-        f"{TITLES[dataset]}{', augmented' if augment else ''}, {counted(epochs, 'epoch')}",
+        f"{TITLES[dataset]}{', augmented' if augment else ''}, {pluralize(epochs, 'epoch')}",
         [
             Column("method", "Method"),
             Column("recipe", "Settings"),
@@ -117,8 +117,8 @@ def _averages(runs: Sequence[Trained]) -> str:
     if not sampled:
         return ""
     each = {
-        recipe: f"{counted(result['samples'], 'sample')} of "
-        f"{counted(result.get('settings', {}).get('chains', 1), 'chain')} ({recipe})"
+        recipe: f"{pluralize(result['samples'], 'sample')} of "
+        f"{pluralize(result.get('settings', {}).get('chains', 1), 'chain')} ({recipe})"
         for recipe, result in sampled
     }
     return " A posterior average is over " + ", ".join(each.values()) + "; chains share the epochs."

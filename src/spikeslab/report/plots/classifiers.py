@@ -16,7 +16,7 @@ from matplotlib.ticker import PercentFormatter
 from numpy.typing import NDArray
 from torch import Tensor
 
-from spikeslab.errors import quoted
+from spikeslab.errors import quote
 from spikeslab.metrics import Reliability
 from spikeslab.report.figures import COLOURS, GREY, INK, WIDTH, style, without_y_axis
 from spikeslab.report.tables import Estimate
@@ -37,7 +37,7 @@ def coloured(
     chosen = dict(zip(results, COLOURS, strict=False)) if colours is None else colours
     missing = [name for name in results if name not in chosen]
     if missing:
-        raise ValueError(f"colours must have one for every model, but got none for {quoted(missing)}.")
+        raise ValueError(f"colours must have one for every model, but got none for {quote(missing)}.")
     return ((name, result, chosen[name]) for name, result in results.items())
 
 
@@ -144,7 +144,7 @@ def scores_figure(scores: Mapping[str, Mapping[str, Estimate]], colours: Mapping
     names = list(models[0][1])
     for model, estimates, _ in models:
         if list(estimates) != names:
-            raise ValueError(f"{model} must have the scores {quoted(names)}, but got {quoted(estimates)}.")
+            raise ValueError(f"{model} must have the scores {quote(names)}, but got {quote(estimates)}.")
     with style():
         figure = Figure(figsize=(WIDTH, 3.0), layout="constrained")
         panels = figure.subplots(1, len(names), squeeze=False)[0]
