@@ -27,7 +27,7 @@ from torch.nn.functional import logsigmoid
 
 from spikeslab.errors import check_count, check_number, pluralize
 from spikeslab.posterior import Chains, Posterior
-from spikeslab.posterior.modes import evaluating
+from spikeslab.posterior.eval_mode import eval_mode
 
 LogProbabilities: TypeAlias = Callable[[Tensor], Tensor]
 
@@ -41,7 +41,7 @@ def of_model(model: nn.Module, transform: Callable[[Tensor], Tensor] | None = No
     """
 
     def log_probabilities(x: Tensor) -> Tensor:
-        with evaluating(model):
+        with eval_mode(model):
             logits: Tensor = model(x if transform is None else transform(x))
         return _log_softmax(logits)
 

@@ -12,7 +12,8 @@ from torch import Tensor, nn
 
 import spikeslab as ss
 from spikeslab.paper.uci import MLP
-from spikeslab.posterior import batched, prediction
+from spikeslab.posterior import _forward as batched
+from spikeslab.posterior import prediction
 
 
 def move(model: nn.Module, seed: int) -> None:

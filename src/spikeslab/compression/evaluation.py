@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from spikeslab.compression.tasks import CLASSIFICATION, OTHER, Task, UnfitError, batch_rows, pair, shaped, taken
 from spikeslab.metrics import mean_absolute_error, root_mean_squared_error
 from spikeslab.posterior import Posterior
-from spikeslab.posterior.modes import evaluating
+from spikeslab.posterior.eval_mode import eval_mode
 from spikeslab.training import describe_classifier
 
 
@@ -38,7 +38,7 @@ class Evaluation:
     @torch.no_grad()
     def of_model(self, model: nn.Module) -> dict[str, Any]:
         """A network, in evaluation mode."""
-        with evaluating(model):
+        with eval_mode(model):
             found = {} if self.task.kind == OTHER else self._judge(model, lambda x: self.task.link(model(x)))
             return found | ({"loss": self._loss(model)} if self.task.own_loss else {})
 

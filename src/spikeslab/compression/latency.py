@@ -19,7 +19,7 @@ from torch import Tensor, nn
 
 from spikeslab.errors import SpikeSlabWarning, check_count
 from spikeslab.graph.example_input import ExampleInput, arguments
-from spikeslab.posterior.modes import evaluating
+from spikeslab.posterior.eval_mode import eval_mode
 
 ENOUGH = 0.5
 """Share of a processor without which times say more about other programs than about the model."""
@@ -61,7 +61,7 @@ def measure_latency(
     found = []
     with ExitStack() as modes:
         for model in variants.values():
-            modes.enter_context(evaluating(model))
+            modes.enter_context(eval_mode(model))
         for batch in batches:
             rows = torch.arange(check_count("batches", batch)) % len(arguments(example_input)[0])
             inputs = tuple(tensor[rows] for tensor in arguments(example_input))

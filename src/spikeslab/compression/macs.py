@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from torch.nn.modules.conv import _ConvNd, _ConvTransposeNd
 
 from spikeslab.graph.example_input import ExampleInput, arguments
-from spikeslab.posterior.modes import evaluating
+from spikeslab.posterior.eval_mode import eval_mode
 
 
 @torch.no_grad()
@@ -50,7 +50,7 @@ def count_positions(model: nn.Module, example_input: ExampleInput) -> dict[str, 
         if id(module.weight) in names
     ]
     try:
-        with evaluating(model):
+        with eval_mode(model):
             model(*inputs)
     finally:
         for handle in handles:

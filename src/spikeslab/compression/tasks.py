@@ -18,7 +18,7 @@ from torch.utils.data import SubsetRandomSampler
 
 from spikeslab.devices import beside
 from spikeslab.errors import NonFiniteError, check_count
-from spikeslab.posterior.modes import evaluating
+from spikeslab.posterior.eval_mode import eval_mode
 from spikeslab.posterior.prediction import identity, probabilities
 from spikeslab.training.batches import TensorBatches
 from spikeslab.training.loop import Loss
@@ -141,7 +141,7 @@ def _is_pair(batch: Any) -> bool:
 def _gives_logits(model: nn.Module, batch: Any) -> bool:
     """Whether ``model(x)`` are logits of y; with a loss of the user's, the model may want other arguments."""
     try:
-        with evaluating(model):
+        with eval_mode(model):
             x, y = pair(model, batch)
             output = model(x)
     except Exception:  # whatever it is: the loss will then be all that is known of such a model

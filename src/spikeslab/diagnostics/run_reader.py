@@ -29,7 +29,7 @@ from spikeslab.posterior.convergence import (
     Convergence,
     assess,
     assess_all,
-    learnt,
+    learned_tensors,
     weight_draws,
 )
 from spikeslab.posterior.samples import INDEX, DiskSamples, Tensors
@@ -177,7 +177,7 @@ class _Zeros:
         """The last ``length`` samples, one at a time."""
         for step in chain.steps[-length:]:
             tensors = chain.read(step)
-            weights = learnt(tensors)
+            weights = learned_tensors(tensors)
             alive = {name: weight != 0 for name, weight in weights.items()}
             self.total = sum(weight.numel() for weight in weights.values())
             self.each.append(self.total - sum(int(mask.sum()) for mask in alive.values()))
@@ -220,7 +220,7 @@ def _snapshot(checkpoint: Checkpoint | None) -> Snapshot | None:
     if checkpoint is None or not isinstance(checkpoint.state.get("model"), dict):
         return None
     state = checkpoint.state
-    weights = learnt(state["model"])
+    weights = learned_tensors(state["model"])
     prior = mapping(mapping(state.get("sampler")).get("prior"))
     names = list(prior.get("names") or [])
     found = prior.get("rho")

@@ -20,7 +20,7 @@ import torch
 from torch import Tensor, nn
 
 from spikeslab.errors import NonFiniteError, check_count, pluralize
-from spikeslab.posterior.batched import stacked_forward
+from spikeslab.posterior._forward import stacked_forward
 
 
 class StackedModel(nn.Module):

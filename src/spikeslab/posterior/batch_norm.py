@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from spikeslab.devices import beside
-from spikeslab.posterior.modes import evaluating
+from spikeslab.posterior.eval_mode import eval_mode
 
 
 @torch.no_grad()
@@ -29,7 +29,7 @@ def recalibrate(model: nn.Module, batches: Iterable[Any]) -> None:
         if isinstance(module, nn.modules.batchnorm._BatchNorm) and module.track_running_stats
     ]
     momenta = [norm.momentum for norm in norms]
-    with evaluating(model):
+    with eval_mode(model):
         for norm in norms:
             norm.reset_running_stats()
             norm.momentum = None  # None is a cumulative average in torch

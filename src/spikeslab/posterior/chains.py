@@ -11,8 +11,8 @@ import torch
 from torch import Tensor, nn
 
 from spikeslab.errors import quote
-from spikeslab.posterior.convergence import Convergence, converged
-from spikeslab.posterior.inference_data import inference_data
+from spikeslab.posterior._arviz import to_inference_data
+from spikeslab.posterior.convergence import Convergence, assess_convergence
 from spikeslab.posterior.posterior import Posterior
 from spikeslab.posterior.prediction import Average, Prediction
 from spikeslab.posterior.samples import INDEX, named_tensors
@@ -105,13 +105,13 @@ class Chains:
 
         Where chains have unequally many samples, the last ones of each are taken.
         """
-        return inference_data(
+        return to_inference_data(
             self.posteriors, inputs, weights=weights, limit=limit, thin=thin, batch_size=batch_size, seed=seed
         )
 
     def convergence(self, *inputs: Any, batch_size: int | None = None, seed: int = 0) -> list[Convergence]:
         """Whether the chains agree in what they predict on ``inputs``, in norms, latents and some weights."""
-        return converged(self.posteriors, inputs, batch_size, seed)
+        return assess_convergence(self.posteriors, inputs, batch_size, seed)
 
 
 def chain_folders(directory: Path) -> list[Path]:

@@ -150,7 +150,7 @@ def weight_draws(chains: Sequence[Iterable[Tensors]], *, seed: int = 0) -> dict[
     norms, values = [], []
     for chain in chains:
         for tensors in chain:
-            weights = learnt(tensors)
+            weights = learned_tensors(tensors)
             picks = picks or _pick(weights, seed)
             norms.append([float(weight.double().norm()) for weight in weights.values()])
             values.append([float(x) for name, index in picks.items() for x in weights[name].reshape(-1)[index]])
@@ -161,7 +161,7 @@ def weight_draws(chains: Sequence[Iterable[Tensors]], *, seed: int = 0) -> dict[
     }
 
 
-def learnt(tensors: Tensors) -> Tensors:
+def learned_tensors(tensors: Tensors) -> Tensors:
     """What is learnt: no statistics of batch normalisation, which follow the weights."""
     return {
         name: tensor
@@ -213,7 +213,7 @@ def prediction_draws(
     return np.array(chains, dtype=np.float64)
 
 
-def converged(
+def assess_convergence(
     posteriors: Sequence[Posterior], inputs: tuple[Any, ...], batch_size: int | None = None, seed: int = 0
 ) -> list[Convergence]:
     """Assess predictions on ``inputs`` (where given), norms of layers, latents and some weights, in this order."""

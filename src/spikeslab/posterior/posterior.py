@@ -15,13 +15,20 @@ from torch import Tensor, nn
 
 from spikeslab.errors import check_choice, check_count, quote
 from spikeslab.likelihoods import GaussianLikelihood
+from spikeslab.posterior._arviz import to_inference_data
+from spikeslab.posterior._forward import SampleForward
 from spikeslab.posterior.batch_norm import recalibrate
-from spikeslab.posterior.convergence import Convergence, converged
-from spikeslab.posterior.inference_data import inference_data
-from spikeslab.posterior.mean import mean_tensors
-from spikeslab.posterior.passes import Passes
-from spikeslab.posterior.prediction import Average, Prediction, floating, identity, probabilities, weighted_mean
-from spikeslab.posterior.samples import DiskSamples, MemorySamples, Samples, Tensors, named_tensors, snapshot
+from spikeslab.posterior.convergence import Convergence, assess_convergence
+from spikeslab.posterior.prediction import Average, Prediction, identity, probabilities, to_float, weighted_mean
+from spikeslab.posterior.samples import (
+    DiskSamples,
+    MemorySamples,
+    Samples,
+    Tensors,
+    mean_tensors,
+    named_tensors,
+    snapshot,
+)
 from spikeslab.priors.spike_slab import SpikeSlab
 from spikeslab.samplers.base import Sampler
 from spikeslab.weights import uncompiled
@@ -100,7 +107,7 @@ class Posterior:
         self._regression = likelihood is not None
         link = link or (probabilities if likelihood is None else identity)
         self._sampler = sampler
-        self._passes = Passes(model, link)
+        self._forward = SampleForward(model, link)
         self._samples: Samples = MemorySamples()
         if directory is not None:
             samples = DiskSamples.create(Path(directory), exist_ok)
@@ -134,7 +141,7 @@ class Posterior:
         if weight == 0.0:
             return False
         sigma = None if self._likelihood is None else self._likelihood.sigma
-        self._passes.forget()
+        self._forward.forget()
         self._samples.write(step, snapshot(self.model))
         # A sampler that was set back, after a crash, repeats steps whose samples are there: one stays of each step.
         self.records = [record for record in self.records if record.step != step]
@@ -195,7 +202,7 @@ class Posterior:
         """
         weights, done = self.weights, 0
         total: Tensor | None = None
-        for values in map(floating, self._chunks(inputs, batch_size)):
+        for values in map(to_float, self._chunks(inputs, batch_size)):
             part = weighted_mean(weights.narrow(0, done, len(values)).to(values.device, values.dtype), values)
             total = part if total is None else total + part
             done += len(values)
@@ -215,7 +222,7 @@ class Posterior:
     def terms(self, *inputs: Any, batch_size: int | None = None) -> Iterator[tuple[Tensor, Tensor, list[float]]]:
         """What some samples at a time predict, the variance of the data around it, and their weights."""
         done = 0
-        for values in map(floating, self._chunks(inputs, batch_size)):
+        for values in map(to_float, self._chunks(inputs, batch_size)):
             records = self.records[done : done + len(values)]
             yield values, _noises(values, [record.sigma for record in records]), [record.weight for record in records]
             done += len(values)
@@ -241,7 +248,9 @@ class Posterior:
             batch_size: As in :meth:`predict`.
             seed: Chooses the numbers that are kept.
         """
-        return inference_data([self], inputs, weights=weights, limit=limit, thin=thin, batch_size=batch_size, seed=seed)
+        return to_inference_data(
+            [self], inputs, weights=weights, limit=limit, thin=thin, batch_size=batch_size, seed=seed
+        )
 
     def convergence(self, *inputs: Any, batch_size: int | None = None, seed: int = 0) -> list[Convergence]:
         """R-hat and effective sample sizes of the two halves of this one chain, in predictions, norms and weights.
@@ -253,7 +262,7 @@ class Posterior:
             batch_size: As in :meth:`predict`.
             seed: Chooses the predictions and the weights where there are many.
         """
-        return converged([self], inputs, batch_size, seed)
+        return assess_convergence([self], inputs, batch_size, seed)
 
     def outputs(self, *inputs: Any, batch_size: int | None = None) -> Iterator[Tensor]:
         """What each sample predicts, after the link, one at a time; arguments as in :meth:`predict`."""
@@ -263,7 +272,7 @@ class Posterior:
     def _chunks(self, inputs: tuple[Any, ...], batch_size: int | None) -> Iterator[Tensor]:
         """What the samples predict, (samples, batch, ...), some of them at a time."""
         self._check_not_empty()
-        return self._passes.chunks([record.step for record in self.records], self._samples.read, inputs, batch_size)
+        return self._forward.chunks([record.step for record in self.records], self._samples.read, inputs, batch_size)
 
     def recalibrate(self, batches: Iterable[Any]) -> None:
         """Replace each sample's batch-normalisation statistics by averages over ``batches`` of inputs.
@@ -275,7 +284,7 @@ class Posterior:
         self._check_not_empty()
         if iter(batches) is batches:
             raise TypeError("batches must be a list or a loader that can be run through again, but got an iterator.")
-        self._passes.forget()
+        self._forward.forget()
         for index, record in enumerate(self.records):
             model = self.sample(index)
             recalibrate(model, batches)
@@ -329,7 +338,7 @@ class Posterior:
     def sibling(self, index: Mapping[str, Any], samples: Samples) -> Posterior:
         """The posterior of another chain of the same model, from its :meth:`index` and its samples."""
         posterior = Posterior(
-            self.model, index["burn_in"], index["thin"], link=self._passes.link, max_samples=index["max_samples"]
+            self.model, index["burn_in"], index["thin"], link=self._forward.link, max_samples=index["max_samples"]
         )
         posterior._take_over(index, samples)
         posterior._regression, posterior.weighting = index["regression"], index["weights"]
@@ -346,7 +355,7 @@ class Posterior:
         self.steps = index["steps"]
         self.records = [Record(**record) for record in index["samples"]]
         self._samples = samples
-        self._passes.forget()
+        self._forward.forget()
 
     def state_dict(self) -> dict[str, Any]:
         """Steps, records and samples; samples on disk are the paths of their files."""
@@ -359,7 +368,7 @@ class Posterior:
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Continue from a state: its samples replace those that are there."""
         records = [Record(**record) for record in state["records"]]
-        self._passes.forget()
+        self._forward.forget()
         for record, sample in zip(records, state["samples"], strict=True):
             self._samples.adopt(record.step, sample)
         kept = {record.step for record in records}
@@ -378,7 +387,7 @@ class Posterior:
             "max_samples": self.max_samples,
             "steps": self.steps,
             "regression": self._regression,
-            "link": next((name for name, link in LINKS.items() if link is self._passes.link), OWN_LINK),
+            "link": next((name for name, link in LINKS.items() if link is self._forward.link), OWN_LINK),
             "shapes": {name: list(tensor.shape) for name, tensor in named_tensors(self.model)},
             "samples": [vars(record) for record in self.records],
         }

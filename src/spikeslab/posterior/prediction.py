@@ -73,7 +73,7 @@ def weighted_mean(shares: Tensor, values: Tensor) -> Tensor:
     return (shares @ values.flatten(1)).view(values.shape[1:])
 
 
-def floating(values: Tensor) -> Tensor:
+def to_float(values: Tensor) -> Tensor:
     """The values, as floats where they are integers or truth values: those of a link such as ``argmax``."""
     return values if values.is_floating_point() else values.to(torch.get_default_dtype())
 

@@ -16,7 +16,7 @@ from spikeslab.metrics import (
     negative_log_likelihood,
     reliability_curve,
 )
-from spikeslab.posterior.modes import evaluating
+from spikeslab.posterior.eval_mode import eval_mode
 
 
 def describe_classifier(probabilities: Tensor, labels: Tensor) -> dict[str, Any]:
@@ -51,6 +51,6 @@ class ClassifierEvaluation:
     @torch.no_grad()
     def __call__(self) -> dict[str, Any]:
         """What :func:`describe_classifier` says."""
-        with evaluating(self.model):
+        with eval_mode(self.model):
             parts = [self.model(beside(self.model, x)).softmax(dim=1) for x in self.x.split(self.batch_size)]
         return describe_classifier(torch.cat(parts).to(self.y.device), self.y)

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from spikeslab.metrics import detection, entropy, mutual_information
 from spikeslab.paper.images.augmentation import Normalize
-from spikeslab.posterior.modes import evaluating
+from spikeslab.posterior.eval_mode import eval_mode
 from spikeslab.training import CheckpointError, describe_classifier
 
 PREDICTIONS = "predictions.safetensors"
@@ -32,7 +32,7 @@ class Part:
 @torch.no_grad()
 def predict(model: nn.Module, normalize: Normalize, images: Tensor, batch_size: int = 250) -> Tensor:
     """Probabilities of images in bytes, in evaluation mode; none is 0, so that every log is finite."""
-    with evaluating(model):
+    with eval_mode(model):
         parts = [
             model(normalize(batch).contiguous(memory_format=torch.channels_last)).softmax(dim=1)
             for batch in images.split(batch_size)

@@ -6,7 +6,7 @@ from torch import nn
 
 import spikeslab as ss
 from spikeslab.paper.uci import MLP
-from spikeslab.posterior import batched
+from spikeslab.posterior import _forward as batched
 from spikeslab.posterior.samples import DiskSamples
 
 
@@ -44,7 +44,7 @@ def test_the_second_prediction_is_the_first(build):
     posterior, x = collected(build().double()), torch.randn(4, 3, dtype=torch.float64)
     first = posterior.predict(x)
     torch.testing.assert_close(first, alone(posterior, x))
-    assert posterior._passes.batched._stacks
+    assert posterior._forward.batched._stacks
     assert torch.equal(posterior.predict(x), first)
 
 
@@ -100,17 +100,17 @@ def test_what_is_kept_is_bounded(monkeypatch):
     monkeypatch.setattr(batched, "KEPT", size - 1)
     posterior, x = collected(MLP(3, outputs=2), samples=20), torch.randn(4, 3)
     torch.testing.assert_close(posterior.predict(x), alone(posterior, x))
-    assert not posterior._passes.batched._stacks
+    assert not posterior._forward.batched._stacks
     monkeypatch.setattr(batched, "KEPT", size)
     posterior.predict(x)
-    assert [stack.size for stack in posterior._passes.batched._stacks.values()] == [size]
+    assert [stack.size for stack in posterior._forward.batched._stacks.values()] == [size]
 
 
 def test_a_single_sample_that_remains_does_not_end_batched_passes(monkeypatch):
     posterior, x = collected(nn.Linear(3, 2)), torch.randn(4, 3)
-    monkeypatch.setattr(posterior._passes.batched, "together", lambda samples, inputs: 2)
+    monkeypatch.setattr(posterior._forward.batched, "together", lambda samples, inputs: 2)
     torch.testing.assert_close(posterior.predict(x), alone(posterior, x))
-    assert posterior._passes.batched.possible
+    assert posterior._forward.batched.possible
 
 
 def test_passes_are_of_one_size(monkeypatch):
@@ -126,7 +126,7 @@ def test_a_damaged_sample_in_the_middle_is_named(tmp_path):
     path.write_bytes(b"nothing")
     with pytest.raises(ValueError, match=f"{path} must be a readable sample"):
         posterior.predict(torch.randn(4, 3))
-    assert posterior._passes.batched.possible
+    assert posterior._forward.batched.possible
 
 
 class Doubled(MLP):
@@ -203,7 +203,7 @@ def test_the_model_has_its_own_tensors_after_a_prediction():
     with pytest.raises(RuntimeError, match="mat1 and mat2"):
         posterior.predict(torch.randn(6, 2))
     assert {name: id(tensor) for name, tensor in posterior.model.named_parameters()} == own
-    assert posterior._passes.batched.possible, "a bad input says nothing about the model"
+    assert posterior._forward.batched.possible, "a bad input says nothing about the model"
 
 
 @pytest.mark.parametrize("build", [lambda: MLP(3, outputs=4), lambda: nn.Linear(3, 4)], ids=["stacked", "vmap"])

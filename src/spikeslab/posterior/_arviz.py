@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 PREDICTION = "prediction"
 
 
-def inference_data(
+def to_inference_data(
     posteriors: Sequence[Posterior],
     inputs: tuple[Any, ...],
     *,
