@@ -22,7 +22,7 @@ from torch import nn
 from spikeslab.compression import compact, fold_batch_norm
 from spikeslab.paper.cifar10 import resnet20
 from spikeslab.paper.images import CNN
-from spikeslab.report.tables import Column, Run, Table
+from spikeslab.report.tables import Column, Provenance, Table
 
 
 @torch.no_grad()
@@ -128,7 +128,7 @@ def main() -> None:
     if arguments.out:
         arguments.out.mkdir(parents=True, exist_ok=True)
         command = f"python benchmarks/compact.py --batch {arguments.batch} --rounds {arguments.rounds}"
-        table.write(arguments.out / "compact", Run(command, seed=0))
+        table.write(arguments.out / "compact", Provenance(command, seed=0))
 
 
 if __name__ == "__main__":

@@ -17,7 +17,7 @@ from spikeslab.compression import METHODS, Settings, compress
 from spikeslab.paper.demo import load_digits
 from spikeslab.paper.demo.digits import Settings as Digits
 from spikeslab.paper.demo.digits import train_dense
-from spikeslab.report.tables import Column, Run, Table
+from spikeslab.report.tables import Column, Provenance, Table
 from spikeslab.training import Callback, TensorBatches
 
 CASES: list[tuple[str, dict[str, float]]] = [
@@ -75,7 +75,7 @@ def main() -> None:
     )
     arguments.out.mkdir(parents=True, exist_ok=True)
     command = f"python benchmarks/compression.py --sparsity {arguments.sparsity} --epochs {arguments.epochs}"
-    table.write(arguments.out / "digits", Run(f"{command} --seed {arguments.seed}", arguments.seed))
+    table.write(arguments.out / "digits", Provenance(f"{command} --seed {arguments.seed}", arguments.seed))
     print(table.markdown())
 
 

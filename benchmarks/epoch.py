@@ -26,7 +26,7 @@ import torch.nn.functional as F
 import spikeslab as ss
 from spikeslab.paper.images import CNN
 from spikeslab.paper.images.augmentation import NORMALIZE, Augment
-from spikeslab.report.tables import Column, Run, Table
+from spikeslab.report.tables import Column, Provenance, Table
 from spikeslab.training import TensorBatches, Training
 
 ROWS, BATCH = 60_000, 1000
@@ -154,7 +154,7 @@ def main() -> None:
     torch.set_num_threads(arguments.threads)
     warnings.simplefilter("ignore", ss.SpikeSlabWarning)
     ratios = table(measure(candidates(), arguments.rounds), arguments.threads)
-    run = Run(f"python benchmarks/epoch.py --threads {arguments.threads} --rounds {arguments.rounds}", seed=0)
+    run = Provenance(f"python benchmarks/epoch.py --threads {arguments.threads} --rounds {arguments.rounds}", seed=0)
     print(ratios.json(run) if arguments.json else ratios.markdown())
     if arguments.out:
         arguments.out.mkdir(parents=True, exist_ok=True)

@@ -18,7 +18,7 @@ from spikeslab.files import write_atomically
 from spikeslab.paper.images.predictions import HELD, Part, kinds_of
 from spikeslab.paper.images.presets import Recipe, make_recipe
 from spikeslab.paper.images.runs import ImageRun, load_images, predict_parts, train
-from spikeslab.report.tables import Column, Run, Table
+from spikeslab.report.tables import Column, Provenance, Table
 from spikeslab.training import describe_classifier
 from spikeslab.training.precision import FLOAT32, PRECISIONS
 
@@ -124,7 +124,7 @@ def main() -> None:
     print(table.markdown())
     images = f"{arguments.dataset} --augment" if arguments.augment else arguments.dataset
     command = f"python benchmarks/image_search.py {images} --epochs E --set NAME=VALUE ..."
-    table.write(arguments.out / "search", Run(command, arguments.seed))
+    table.write(arguments.out / "search", Provenance(command, arguments.seed))
 
 
 if __name__ == "__main__":

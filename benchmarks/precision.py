@@ -24,7 +24,7 @@ from spikeslab.bench.timing import HOW, Plan, Times, measure
 from spikeslab.compression.distillation import softened_divergence
 from spikeslab.errors import pluralize
 from spikeslab.paper.cifar10 import resnet20
-from spikeslab.report.tables import Column, Run, Table
+from spikeslab.report.tables import Column, Provenance, Table
 from spikeslab.training import Training
 
 BATCH, ROWS, SECONDS = 128, 50_000, 0.5
@@ -101,7 +101,9 @@ def main() -> None:
     print(ratios.markdown())
     if arguments.out:
         arguments.out.mkdir(parents=True, exist_ok=True)
-        run = Run(f"python benchmarks/precision.py --threads {arguments.threads} --rounds {arguments.rounds}", seed=0)
+        run = Provenance(
+            f"python benchmarks/precision.py --threads {arguments.threads} --rounds {arguments.rounds}", seed=0
+        )
         ratios.write(arguments.out / "precision", run)
 
 

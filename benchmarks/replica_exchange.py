@@ -20,7 +20,7 @@ import spikeslab as ss
 from spikeslab.parallel import replica_exchange
 from spikeslab.parallel.replica_exchange import ReplicaExchange
 from spikeslab.parallel.swaps import log_acceptance
-from spikeslab.report.tables import Column, Estimate, Run, Table
+from spikeslab.report.tables import Column, Estimate, Provenance, Table
 
 WEIGHTS, MEANS, STDS = (0.3, 0.7), (-4.0, 4.0), (0.6, 0.8)
 LADDER = (1.0, 4.0, 16.0)
@@ -125,7 +125,7 @@ def main() -> None:
     if options.out:
         options.out.mkdir(parents=True, exist_ok=True)
         command = f"python benchmarks/replica_exchange.py --steps {options.steps} --seed {options.seed}"
-        result.write(options.out / "two-modes", Run(command, seed=options.seed))
+        result.write(options.out / "two-modes", Provenance(command, seed=options.seed))
 
 
 if __name__ == "__main__":

@@ -25,7 +25,7 @@ from matplotlib.figure import Figure
 import selection_calibration
 import selection_speed
 from spikeslab.report.figures import save
-from spikeslab.report.tables import Run, Table
+from spikeslab.report.tables import Provenance, Table
 
 
 class Part(NamedTuple):
@@ -58,7 +58,7 @@ def main() -> None:
         print(table.markdown())
     if arguments.out:
         arguments.out.mkdir(parents=True, exist_ok=True)
-        run = Run(f"python benchmarks/selection.py {arguments.part} --repeats {repeats}", seed=0)
+        run = Provenance(f"python benchmarks/selection.py {arguments.part} --repeats {repeats}", seed=0)
         for name, table in tables.items():
             table.write(arguments.out / name, run)
         for name, figure in figures.items():

@@ -16,7 +16,7 @@ from safetensors.torch import load_file
 import spikeslab as ss
 from spikeslab.compression.layer_counts import DENSE, file_sizes
 from spikeslab.paper.cifar10 import resnet20
-from spikeslab.report.tables import Column, Run, Table
+from spikeslab.report.tables import Column, Provenance, Table
 
 
 def main() -> None:
@@ -41,7 +41,7 @@ def main() -> None:
     print(table.markdown())
     if options.out is not None:
         command = f"python benchmarks/sparse_files.py --dense resnet20.safetensors --sparsity {options.sparsity:g}"
-        table.write(options.out / "files", Run(command, seed=0))
+        table.write(options.out / "files", Provenance(command, seed=0))
 
 
 if __name__ == "__main__":

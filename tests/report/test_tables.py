@@ -10,7 +10,7 @@ import torch
 from rich.console import Console
 
 from spikeslab import __version__
-from spikeslab.report.tables import Column, Estimate, Run, Table
+from spikeslab.report.tables import Column, Estimate, Provenance, Table
 
 COLUMNS = [Column("method", "Method"), Column("mse", "MSE", ".2f"), Column("selected", "selected", ",")]
 ROWS = [{"method": "SGLD-SA", "mse": 3.14159, "selected": 1234}, {"method": "SGLD", "mse": 100.0, "selected": None}]
@@ -36,7 +36,7 @@ def test_markdown(table: Table) -> None:
 
 def test_files_hold_the_raw_numbers_and_where_they_come_from(table: Table, tmp_path: Path) -> None:
     (tmp_path / "other.txt").write_text("mine")
-    files = table.write(tmp_path / "errors", Run("spikeslab demo --seed 3", seed=3))
+    files = table.write(tmp_path / "errors", Provenance("spikeslab demo --seed 3", seed=3))
     assert files == [tmp_path / "errors.md", tmp_path / "errors.json"]
     record = json.loads((tmp_path / "errors.json").read_text())
     assert record["rows"] == ROWS
@@ -53,7 +53,7 @@ def test_files_hold_the_raw_numbers_and_where_they_come_from(table: Table, tmp_p
 
 def test_several_commands_are_a_block_of_lines(table: Table, tmp_path: Path) -> None:
     commands = "spikeslab demo --seed 3\nspikeslab demo --seed 4"
-    table.write(tmp_path / "errors", Run(commands, seed=3))
+    table.write(tmp_path / "errors", Provenance(commands, seed=3))
     made = f"\nMade by\n\n```bash\n{commands}\n```\n\nThe raw numbers are in `errors.json`.\n"
     assert (tmp_path / "errors.md").read_text().endswith(made)
 
@@ -76,7 +76,7 @@ def test_estimates_show_their_standard_error_and_keep_both_numbers() -> None:
     columns = [Column("mse", "MSE", "+.2f"), Column("once", "once", ".1f")]
     table = Table("Errors", columns, [{"mse": Estimate.of([1.0, 2.0, 3.0]), "once": Estimate.of([2.0])}])
     assert "| +2.00 ± 0.58 |  2.0 |" in table.markdown()
-    (row,) = json.loads(table.json(Run("x", 0)))["rows"]
+    (row,) = json.loads(table.json(Provenance("x", 0)))["rows"]
     assert row == {"mse": {"mean": 2.0, "error": pytest.approx(3**-0.5)}, "once": {"mean": 2.0, "error": None}}
 
 
@@ -84,7 +84,7 @@ def test_a_table_is_the_old_one_or_the_new_one_and_writers_do_not_meet(
     table: Table, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "errors.md.tmp").write_text("another process is writing")
-    table.write(tmp_path / "errors", Run("first", seed=0))
+    table.write(tmp_path / "errors", Provenance("first", seed=0))
     assert (tmp_path / "errors.md.tmp").read_text() == "another process is writing"
 
     def fail(path: Path, target: Path) -> None:
@@ -92,5 +92,5 @@ def test_a_table_is_the_old_one_or_the_new_one_and_writers_do_not_meet(
 
     monkeypatch.setattr(Path, "replace", fail)
     with pytest.raises(OSError, match=r"^power cut$"):
-        table.write(tmp_path / "errors", Run("second", seed=0))
+        table.write(tmp_path / "errors", Provenance("second", seed=0))
     assert "Made by `first`" in (tmp_path / "errors.md").read_text()

@@ -23,8 +23,8 @@ from spikeslab.cli.options import (
 from spikeslab.cli.output import plain_console, print_result, progress_bars, write_file
 
 if TYPE_CHECKING:
-    from spikeslab.bench import Findings, Plan
-    from spikeslab.report.tables import Run
+    from spikeslab.bench import Findings
+    from spikeslab.report.tables import Provenance
 
 ALL = "update,step,selection,chains,predict,scaling"
 MARK, WHAT = '{\n "benchmark": ', "results of a benchmark"
@@ -60,7 +60,7 @@ def bench(
     from spikeslab.bench import SUITES, Plan
     from spikeslab.bench.suites import QUICK_REPEATS
     from spikeslab.bench.timing import use_threads
-    from spikeslab.report.tables import Run
+    from spikeslab.report.tables import Provenance, command_line
 
     with bad_input():
         names = check_choices("--suite", suite, SUITES)
@@ -88,7 +88,10 @@ def bench(
     with progress_bars(console, stages, unit="rounds") as advance:
         for name in names:
             found[name] = SUITES[name].run(replace(plans[name], tick=partial(advance, name, 1)))
-    runs = {name: Run(_command(name, plan, repeats), seed) for name, plan in plans.items()}
+    runs = {}
+    for name in names:
+        command = command_line("bench", suite=name, threads=threads, repeats=repeats, quick=quick, seed=seed or None)
+        runs[name] = Provenance(command, seed)
     print_result(console, [table for findings in found.values() for table in findings.tables.values()], [])
     files = [] if out is None else _write(out, found, runs, suffix)
     if json_file is not None:
@@ -97,15 +100,7 @@ def bench(
     print_result(console, [], files)
 
 
-def _command(name: str, plan: Plan, repeats: int | None) -> str:
-    parts = [f"spikeslab bench --suite {name} --threads {plan.threads}"]
-    parts += [f"--repeats {repeats}"] if repeats else []
-    parts += ["--quick"] if plan.quick else []
-    parts += [f"--seed {plan.seed}"] if plan.seed else []
-    return " ".join(parts)
-
-
-def _json(found: dict[str, Findings], runs: dict[str, Run]) -> str:
+def _json(found: dict[str, Findings], runs: dict[str, Provenance]) -> str:
     """All tables in one file, by suite and by the name of the table."""
     tables = {
         name: {key: json.loads(table.json(runs[name])) for key, table in findings.tables.items()}
@@ -114,7 +109,7 @@ def _json(found: dict[str, Findings], runs: dict[str, Run]) -> str:
     return json.dumps({"benchmark": list(found), "suites": tables}, indent=1, ensure_ascii=False) + "\n"
 
 
-def _write(out: Path, found: dict[str, Findings], runs: dict[str, Run], suffix: str) -> list[Path]:
+def _write(out: Path, found: dict[str, Findings], runs: dict[str, Provenance], suffix: str) -> list[Path]:
     """Write each table under its name and how it was measured, and the figures."""
     from spikeslab.report.figures import png
 

@@ -160,8 +160,8 @@ def cifar10(
         _check_runs(plan)
     if not resume and any((out / run.name).exists() for run in plan.runs()):
         raise InputError(f"--out must not hold these runs yet, but {out} does: go on with --resume, or choose another.")
-    start = f"--pretrain --pretrain-epochs {pretrain_epochs}" if dense is None else f"--dense {dense.name}"
-    command = plan.command(start) + ("" if threads is None else f" --threads {threads}")
+    start = {"dense": dense.name} if dense else {"pretrain": True, "pretrain_epochs": pretrain_epochs}
+    command = plan.command(start, threads)
     network = None if dense is None else _read_dense(dense)
     failed: list[str] = []
 

@@ -17,6 +17,7 @@ from spikeslab.cli.errors import InputError
 from spikeslab.cli.options import check_folder, use_threads
 from spikeslab.cli.output import plain_console, print_result, said
 from spikeslab.cli.running import running
+from spikeslab.report.tables import Provenance, command_line
 
 if TYPE_CHECKING:
     from spikeslab.cli.recipe import Recipe
@@ -68,7 +69,7 @@ def init(
         raise InputError(f"RECIPE must be a file that can be written, but {recipe}: {error.strerror}.") from error
     console = plain_console()
     console.print(f"Files written:\n  {recipe}", soft_wrap=True)
-    command = shlex.join(["spikeslab", "compress", str(recipe), "--out", f"out/{recipe.stem}"])
+    command = command_line("compress", recipe, out=f"out/{recipe.stem}")
     console.print(f"Next:\n  {command}", soft_wrap=True)
 
 
@@ -176,9 +177,23 @@ def compress(
     read = read_recipe(recipe)
     if dense is not None:
         load_dense(read.model, dense, "model()")
-    own: dict[str, Any] = {"count": count, "structure": None if structure == "weights" else structure}
-    own |= {"num-data": num_data, "dense": dense, "threads": threads, "out": out}
-    command = _command(recipe, sparsity, epochs, method, weights, seed, given | own, settings or [])
+    command = command_line(
+        "compress",
+        recipe,
+        sparsity=sparsity,
+        epochs=epochs,
+        method=method,
+        seed=seed,
+        **given,
+        count=count,
+        structure=None if structure == "weights" else structure,
+        num_data=num_data,
+        dense=dense,
+        threads=threads,
+        out=out,
+        weights=weights,
+        set=settings,
+    )
     with _bad_input(recipe), said(_renamed):
         compression = Compression(
             read.model,
@@ -297,30 +312,10 @@ def _number(floor: float | None) -> float | None:
     return int(floor) if floor is not None and floor.is_integer() else floor
 
 
-def _command(
-    recipe: Path,
-    sparsity: float,
-    epochs: int,
-    method: str,
-    weights: list[str] | None,
-    seed: int,
-    others: dict[str, Any],
-    settings: list[str],
-) -> str:
-    options: dict[str, Any] = {"sparsity": sparsity, "epochs": epochs, "method": method, "seed": seed}
-    options |= others
-    words = ["spikeslab", "compress", str(recipe)]
-    words += [word for name, value in options.items() if value is not None for word in (f"--{name}", f"{value}")]
-    words += [word for glob in weights or () for word in ("--weights", glob)]
-    words += [word for text in settings for word in ("--set", text)]
-    return shlex.join(words)
-
-
 def _finish(recipe: Recipe, result: Compressed, folder: Path, command: str, seed: int) -> None:
     from spikeslab.cli.compress_table import comparison
     from spikeslab.compression.evaluation import Evaluation
     from spikeslab.diagnostics import REPORT
-    from spikeslab.report.tables import Run
 
     parts, stored = {"val": result.evaluation}, {"val": result.evaluate_stored(recipe.val_data, VAL)}
     if recipe.test_data is not None:
@@ -328,11 +323,11 @@ def _finish(recipe: Recipe, result: Compressed, folder: Path, command: str, seed
         parts["test"] = {"dense": dense, **result.evaluate(recipe.test_data, TEST)}
         stored["test"] = result.evaluate_stored(recipe.test_data, TEST)
     table = comparison(result, parts, stored)
-    paths = table.write(folder / RESULT, Run(command, seed))
+    paths = table.write(folder / RESULT, Provenance(command, seed))
     names = ("model.safetensors", "sparse.safetensors", "report.json", "posterior", RECIPE, REPORT)
     paths = [folder / name for name in names if (folder / name).exists()] + paths
     console = plain_console()
     print_result(console, [table], paths)
-    place = shlex.quote(str(folder))
-    origin = shlex.quote(str(recipe.path))  # the copy in the folder may lack what it imports
-    console.print(f"Next:\n  spikeslab sparsity {place} --recipe {origin}\n  spikeslab doctor {place}", soft_wrap=True)
+    # The copy of the recipe in the folder may lack what it imports.
+    following = command_line("sparsity", folder, recipe=recipe.path), command_line("doctor", folder)
+    console.print("\n  ".join(("Next:", *following)), soft_wrap=True)

@@ -64,7 +64,7 @@ def theory(
     from spikeslab.paper.theory.figure import corollary1_figure, theorem1_figure, theory_tables
     from spikeslab.paper.theory.theory import OneWeight, corollary1, corollary1_steps, theorem1
     from spikeslab.report.figures import save
-    from spikeslab.report.tables import Run
+    from spikeslab.report.tables import Provenance
 
     check_results(out, NAMES, NAMES)
     check_seed(seed)
@@ -83,7 +83,7 @@ def theory(
         results = corollary1(OneWeight(), chains=chains, seed=seed, on_step=partial(progress, corollary_stage))
     out.mkdir(parents=True, exist_ok=True)
     tables = theory_tables(runs, results)
-    run = Run(f"spikeslab reproduce theory --seed {seed} --chains {chains} --steps {steps}", seed)
+    run = Provenance(f"spikeslab reproduce theory --seed {seed} --chains {chains} --steps {steps}", seed)
     files = [file for table, name in zip(tables, NAMES, strict=True) for file in table.write(out / name, run)]
     figures = theorem1_figure(runs), corollary1_figure(results)
     files += [save(figure, out / f"{name}.png") for figure, name in zip(figures, NAMES, strict=True)]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 import warnings
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -14,6 +13,7 @@ from spikeslab.cli.options import bad_input, check_folder, check_option, check_s
 from spikeslab.cli.output import plain_console
 from spikeslab.errors import check_choice, check_number, pluralize
 from spikeslab.files import write_atomically
+from spikeslab.report.tables import command_line
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -102,7 +102,21 @@ def select(
         estimator = _estimator(response.family, method, seed, iterations, verbose=console.is_terminal)
     _print_data(console, table, response, design)
     _fit(estimator, design, response, method)
-    command = _command(data, target, family, out, level, seed, one_hot, drop, rule, method, iterations)
+    command = command_line(
+        "select",
+        data,
+        target=target,
+        family=family,
+        out=out,
+        level=level,
+        seed=seed,
+        threshold=rule.threshold,
+        fdr=rule.fdr,
+        method=method,
+        iterations=iterations,
+        one_hot=one_hot,
+        drop=drop,
+    )
     _finish(console, folder, estimator, table, response, design, rule, level, command)
 
 
@@ -157,30 +171,6 @@ def _fit(estimator: SpikeSlabRegressor | SpikeSlabClassifier, design: Design, ta
             raise InputError(
                 f"--method {method} diverged, because its steps are too large for these data: use --method auto."
             ) from error
-
-
-def _command(
-    data: Path,
-    target: str,
-    family: str | None,
-    out: Path | None,
-    level: float,
-    seed: int,
-    one_hot: bool,
-    drop: list[str] | None,
-    rule: Rule,
-    method: str,
-    iterations: int | None,
-) -> str:
-    words = ["spikeslab", "select", str(data), "--target", target]
-    options: dict[str, object] = {"--family": family, "--out": out, "--level": level, "--seed": seed}
-    options |= {"--threshold": rule.threshold, "--fdr": rule.fdr, "--method": method, "--iterations": iterations}
-    for option, value in options.items():
-        words += [] if value is None else [option, str(value)]
-    words += ["--one-hot"] if one_hot else []
-    for name in drop or ():
-        words += ["--drop", name]
-    return shlex.join(words)
 
 
 def _finish(

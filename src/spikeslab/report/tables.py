@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import platform
+import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from importlib.metadata import version
@@ -64,21 +65,43 @@ class Column:
 
 
 @dataclass(frozen=True)
-class Run:
-    """How the numbers came about.
+class Provenance:
+    """Command and seed behind the numbers of a table.
 
     Attributes:
-        command: What to type to get them again; several commands are lines.
-        seed: Seed of the run.
+        command: What to type to get them again, as :func:`command_line` spells it; several commands are lines.
+        seed: Seed of the first run.
     """
 
     command: str
     seed: int
 
     def record(self) -> dict[str, Cell]:
-        """Command, seed, and the versions of spikeslab, torch and Python."""
+        """Return the command, the seed, and the versions of spikeslab, torch and Python."""
         versions = {name: version(name) for name in ("spikeslab", "torch")}
         return {"command": self.command, "seed": self.seed, **versions, "python": platform.python_version()}
+
+
+def command_line(*words: object, **options: object) -> str:
+    """Return the ``spikeslab`` command that a user types to repeat a run, quoted for a shell.
+
+    An option that is ``None`` or ``False`` is left out, ``True`` makes a flag, the parts of a tuple have commas between
+    them, and a list repeats its option.
+
+    >>> command_line("reproduce", "mnist", methods=("sghmc", "sghmc-sa"), seeds=2, augment=True, data_dir=None)
+    'spikeslab reproduce mnist --methods sghmc,sghmc-sa --seeds 2 --augment'
+    >>> command_line("compress", "my recipe.py", set=["lr=0.1", "samples=5"])
+    "spikeslab compress 'my recipe.py' --set lr=0.1 --set samples=5"
+    """
+    parts = ["spikeslab", *map(str, words)]
+    for name, value in options.items():
+        option = f"--{name.replace('_', '-')}"
+        for each in value if isinstance(value, list) else [value]:
+            if each is True:
+                parts.append(option)
+            elif each is not None and each is not False:
+                parts += [option, ",".join(map(str, each)) if isinstance(each, tuple) else str(each)]
+    return shlex.join(parts)
 
 
 class Table:
@@ -135,7 +158,7 @@ class Table:
         notes = [line for note in self.notes for line in (note, "")]
         return "\n".join([f"## {self.title}", "", head, f"|{'|'.join(rule)}|", *body, "", *notes])
 
-    def json(self, run: Run) -> str:
+    def json(self, run: Provenance) -> str:
         """The raw numbers by column key, and how they came about."""
         record = {
             "title": self.title,
@@ -147,7 +170,7 @@ class Table:
         }
         return json.dumps(record, indent=2, ensure_ascii=False, allow_nan=False, default=asdict) + "\n"
 
-    def write(self, stem: Path, run: Run) -> list[Path]:
+    def write(self, stem: Path, run: Provenance) -> list[Path]:
         """Write ``stem.md`` and ``stem.json``, replacing what was there; returns both paths."""
         block = "\n" in run.command
         command = f"\n\n```bash\n{run.command}\n```\n\nThe" if block else f" `{run.command}`; the"

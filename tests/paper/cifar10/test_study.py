@@ -38,7 +38,6 @@ from spikeslab.paper.images.data import THINGS, Images
 from spikeslab.posterior import Posterior
 from spikeslab.priors import L1, L2, SpikeSlab
 from spikeslab.pruning import Pruner
-from spikeslab.report.tables import Run
 from spikeslab.training import CheckpointError, Every, Interrupted, MetricsLog
 from spikeslab.weights import select_weights
 
@@ -750,9 +749,8 @@ def test_plans_write_what_to_type() -> None:
     plan = cifar10_study.CifarPlan(
         "compressed", ("a-sghmc-sa",), (0.9, 0.95), 30, (3, 4), 1000, False, ((("scope", "global"), ("v0", 0.01)),)
     )
-    assert plan.command("--dense d") == (
+    assert plan.command({"dense": "d"}) == (
         "spikeslab reproduce cifar10 --dense d --preset compressed --methods a-sghmc-sa --sparsities 0.9,0.95 "
         "--epochs 30 --seed 3 --seeds 2 --no-erasing --scope global --set v0=0.01"
     )
     assert [(run.seed, run.sparsity) for run in plan.runs()] == [(3, 0.9), (3, 0.95), (4, 0.9), (4, 0.95)]
-    assert Run(plan.command("--dense d"), 3).seed == 3

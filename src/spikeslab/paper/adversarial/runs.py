@@ -32,7 +32,7 @@ from spikeslab.paper.images.presets import make_recipe
 from spikeslab.paper.images.runs import NETWORK, RESULT, ImageRun, read_network, read_result
 from spikeslab.paper.images.study import ImagePlan
 from spikeslab.posterior import Chains
-from spikeslab.report.tables import Estimate, Run
+from spikeslab.report.tables import Estimate, Provenance, command_line
 
 DATASETS = ("mnist", "fashion")
 ATTACKS = ("fgsm", "pgd")
@@ -113,14 +113,11 @@ class AdversarialPlan:
         return [cell for contest in self.contests for cell in self.pieces(contest)]
 
     @property
-    def run(self) -> Run:
-        """What to type to get the same numbers."""
-        samples = "" if self.samples is None else f" --samples {self.samples}"
-        return Run(
-            f"spikeslab reproduce adversarial --datasets {','.join(self.datasets)} --methods {','.join(self.methods)} "
-            f"--recipe {self.recipe} --epochs {self.epochs} --seed {self.seed} --attack {self.attack} "
-            f"--images {self.images}{samples}",
-            self.seed,
+    def run(self) -> Provenance:
+        """Command and seed that give the same numbers."""
+        names = ("datasets", "methods", "recipe", "epochs", "seed", "attack", "images", "samples")
+        return Provenance(
+            command_line("reproduce", "adversarial", **{name: getattr(self, name) for name in names}), self.seed
         )
 
 

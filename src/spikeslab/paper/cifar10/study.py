@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -18,7 +18,7 @@ from spikeslab.paper.cifar10.table3 import rows_of_table3, table3
 from spikeslab.paper.cifar10.tables import Row, accuracy_table, detail_table, file_table, group_rows
 from spikeslab.paper.images.data import Images
 from spikeslab.report.figures import save
-from spikeslab.report.tables import Run, Table
+from spikeslab.report.tables import Provenance, Table, command_line
 from spikeslab.training import MetricsLog
 from spikeslab.training.folder import METRICS
 
@@ -77,31 +77,35 @@ class CifarPlan:
                             structure=self.structure,
                         )
 
-    def command(self, start: str) -> str:
-        """What to type to get the same numbers; ``start`` says where the dense network comes from."""
-        sparsities = ",".join(f"{sparsity:g}" for sparsity in self.sparsities)
-        words = [
-            f"spikeslab reproduce cifar10 {start} --preset {self.preset} --methods {','.join(self.methods)}",
-            f"--sparsities {sparsities} --epochs {self.epochs} --seed {self.seeds[0]} --seeds {len(self.seeds)}",
-        ]
-        recipe = PRESETS[self.preset]
-        words += [f"--batch-size {self.batch_size}"] if self.batch_size != recipe.batch_size else []
-        words += ["--erasing" if self.erasing else "--no-erasing"] if self.erasing != recipe.erasing else []
-        words += [f"--held-out {self.held_out}"] if self.held_out else []
-        words += ["--best-epoch"] if self.best_epoch else []
-        words += [f"--structure {self.structure}"] if self.structure != WEIGHTS else []
-        return " ".join([*words, *self._varied()])
-
-    def _varied(self) -> Iterator[str]:
-        """The options of the settings that differ from the recipe's."""
+    def command(self, start: Mapping[str, object], threads: int | None = None) -> str:
+        """Return the command that gives the same numbers; ``start`` has the options of the dense network."""
+        preset = PRESETS[self.preset]
         values: dict[str, list[str]] = {}
-        for changes in self.variants:
-            for name, value in changes:
-                text = shown(value) if isinstance(value, (tuple, bool)) else f"{value}"
-                values.setdefault(name, [])
-                values[name] += [] if text in values[name] else [text]
-        for name, texts in values.items():
-            yield f"--scope {texts[0]}" if name == "scope" else f"--set {name}={','.join(texts)}"
+        for name, value in (change for changes in self.variants for change in changes):
+            text = shown(value) if isinstance(value, (tuple, bool)) else f"{value}"
+            values.setdefault(name, [])
+            values[name] += [] if text in values[name] else [text]
+        scope = values.pop("scope", None)
+        return command_line(
+            "reproduce",
+            "cifar10",
+            **start,
+            preset=self.preset,
+            methods=self.methods,
+            sparsities=tuple(f"{sparsity:g}" for sparsity in self.sparsities),
+            epochs=self.epochs,
+            seed=self.seeds[0],
+            seeds=len(self.seeds),
+            batch_size=None if self.batch_size == preset.batch_size else self.batch_size,
+            erasing=self.erasing and not preset.erasing,
+            no_erasing=preset.erasing and not self.erasing,
+            held_out=self.held_out or None,
+            best_epoch=self.best_epoch,
+            structure=None if self.structure == WEIGHTS else self.structure,
+            scope=scope,
+            set=[f"{name}={','.join(texts)}" for name, texts in values.items()],
+            threads=threads,
+        )
 
 
 def run_plan(
@@ -173,11 +177,11 @@ def _parts(out: Path) -> Iterator[tuple[str, str, list[Row]]]:
             yield part, stem, rows
 
 
-def _made(rows: Sequence[Row]) -> Run:
+def _made(rows: Sequence[Row]) -> Provenance:
     """How rows came about: all of their commands, one after the other as in a shell."""
     results = [result for row in rows for result in row.results]
     commands = dict.fromkeys(result["command"] for result in results)
-    return Run("\n".join(commands), min(result["seed"] for result in results))
+    return Provenance("\n".join(commands), min(result["seed"] for result in results))
 
 
 def _courses(rows: Sequence[Row]) -> dict[float, list[Course]]:

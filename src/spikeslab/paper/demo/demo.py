@@ -16,7 +16,7 @@ from spikeslab.paper.linear.figure import linear_figure
 from spikeslab.paper.linear.sampling import METHODS, linear_table, run_linear
 from spikeslab.paper.threads import one_thread
 from spikeslab.report.figures import save
-from spikeslab.report.tables import Run, Table
+from spikeslab.report.tables import Provenance, Table
 
 STEPS = 32_000
 
@@ -59,7 +59,7 @@ def run_demo(out: Path, *, seed: int = 0, steps: int = STEPS, progress: Progress
 
 
 def _run(out: Path, seed: int, steps: int, progress: Progress) -> Demo:
-    run = Run(command=f"spikeslab demo --seed {seed} --steps {steps}", seed=seed)
+    run = Provenance(command=f"spikeslab demo --seed {seed} --steps {steps}", seed=seed)
     *linear_stages, digits_stage = stages(steps)
 
     data = simulate_linear(seed)

@@ -15,7 +15,7 @@ from spikeslab.paper.images.presets import make_recipe
 from spikeslab.paper.images.runs import HELD_OUT, ImageRun, run_images
 from spikeslab.paper.images.tables import Trained, accuracy_table, difference_table, uncertainty_table
 from spikeslab.report.figures import save
-from spikeslab.report.tables import Run, Table
+from spikeslab.report.tables import Provenance, Table, command_line
 from spikeslab.training.precision import FLOAT32
 
 
@@ -66,13 +66,18 @@ class ImagePlan:
 
     @property
     def command(self) -> str:
-        """What to type to get the same numbers."""
-        others = " --augment" if self.augment else ""
-        others += "" if self.held_out == HELD_OUT else f" --held-out {self.held_out}"
-        others += "" if self.precision == FLOAT32 else f" --precision {self.precision}"
-        return (
-            f"spikeslab reproduce {self.dataset} --methods {','.join(self.methods)} --recipes {','.join(self.recipes)} "
-            f"--epochs {self.epochs} --seed {self.seeds[0]} --seeds {len(self.seeds)}{others}"
+        """Command that gives the same numbers."""
+        return command_line(
+            "reproduce",
+            self.dataset,
+            methods=self.methods,
+            recipes=self.recipes,
+            epochs=self.epochs,
+            seed=self.seeds[0],
+            seeds=len(self.seeds),
+            augment=self.augment,
+            held_out=None if self.held_out == HELD_OUT else self.held_out,
+            precision=None if self.precision == FLOAT32 else self.precision,
         )
 
     def table(self, out: Path) -> Path:
@@ -98,7 +103,7 @@ def write_plan(plan: ImagePlan, runs: list[Trained], labels: Tensor, out: Path) 
         "uncertainty": uncertainty_table(plan.dataset, runs, labels),
     }
     made = {name: table for name, table in tables.items() if table is not None}
-    origin = Run(plan.command, plan.seeds[0])
+    origin = Provenance(plan.command, plan.seeds[0])
     files = [path for name, table in made.items() for path in table.write(out / f"{stem}{name}", origin)]
     for recipe in plan.recipes:
         about = f"{recipe} settings, {plan.epochs} epochs{', augmented images' if plan.augment else ''}"

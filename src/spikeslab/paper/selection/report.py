@@ -7,7 +7,7 @@ from pathlib import Path
 from spikeslab.paper.selection.figures import latents_figure, posterior_figure
 from spikeslab.paper.selection.study import CELLS, Outcome, Study, study_tables
 from spikeslab.report.figures import save
-from spikeslab.report.tables import Run, Table
+from spikeslab.report.tables import Provenance, Table
 
 
 def command(outcome: Outcome) -> str:
@@ -25,7 +25,7 @@ def file_names(study: Study) -> tuple[tuple[str, ...], tuple[str, ...]]:
 
 def write_study(outcome: Outcome, out: Path) -> tuple[list[Table], list[Path]]:
     """Write all tables and figures, replacing earlier ones; returns the tables and the paths of all files."""
-    run = Run(command(outcome), outcome.plan.seed)
+    run = Provenance(command(outcome), outcome.plan.seed)
     table_names, figure_names = file_names(outcome.study)
     tables = study_tables(outcome)
     files = [out / CELLS]

@@ -12,7 +12,7 @@ from pathlib import Path
 from spikeslab.paper.cells import Cell, CellFile, Record, run_cells
 from spikeslab.paper.uci.data import load_uci
 from spikeslab.paper.uci.sampling import METHODS, Splits, epochs_of, recipe_of, sample_splits, scores
-from spikeslab.report.tables import Column, Estimate, Run, Table
+from spikeslab.report.tables import Column, Estimate, Provenance, Table
 
 CELLS = "cells.jsonl"
 REFERENCE = "A-SGHMC-SA"
@@ -68,13 +68,13 @@ class Plan:
         return [Cell(_key(dataset, method), self.seed) for dataset in self.datasets for method in self.methods]
 
     @property
-    def run(self) -> Run:
+    def run(self) -> Provenance:
         """What to type to get the same numbers."""
         names = "" if set(self.datasets) == set(TITLES) else f" --datasets {','.join(self.datasets)}"
         names += "" if set(self.methods) == set(METHODS) else f" --methods {','.join(self.methods)}"
         names += "" if self.epochs is None else f" --epochs {self.epochs}"
         options = f"--preset {self.preset} --splits {self.splits} --seed {self.seed}"
-        return Run(f"spikeslab reproduce uci{names} {options}", self.seed)
+        return Provenance(f"spikeslab reproduce uci{names} {options}", self.seed)
 
 
 @dataclass(frozen=True)
