@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-import sys
 from dataclasses import replace
 
 import pytest
@@ -118,7 +117,7 @@ def test_noise_in_the_loss_is_no_rise(healthy):
           Convergence("norms of layers", 9, 4, 40, 1.5, 3.0, 3.0)], OK, "The 4 chains agree"),
         ([Convergence("norms of layers", 9, 4, 40, 1.004, 300.0, 200.0),
           Convergence("some weights", 9, 4, 40, 3.0, 3.0, 3.0)], OK, "The 4 chains agree"),
-        ([], NOTE, "There are too few samples, or ArviZ is missing"),
+        ([], NOTE, "There are too few samples"),
         ([Convergence("norms of layers", 9, 4, 3, math.nan, math.nan, math.nan)], NOTE, "There are too few samples"),
     ],
 )  # fmt: skip
@@ -304,11 +303,3 @@ def test_clipping_is_noted(healthy):
 def test_a_run_that_wrote_nothing_but_its_record():
     found = examine(RunFacts(run_record(status="running", steps=0)))
     assert [f.about for f in found] == ["end", "samples"]
-
-
-def test_without_arviz_the_rest_is_said(tmp_path, monkeypatch):
-    folder = write_run(tmp_path / "run")
-    monkeypatch.setitem(sys.modules, "arviz", None)
-    found = examine(read_run(folder))
-    assert finding(read_run(folder), "files").sentence.startswith("R-hat and effective sample sizes need ArviZ")
-    assert {f.about for f in found} >= {"loss", "latents", "samples", "zeros", "mixing"}

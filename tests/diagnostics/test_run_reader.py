@@ -38,7 +38,6 @@ def test_all_that_is_there_is_read(folder):
     assert "norm.running_mean" not in facts.snapshot.weights
     assert "norm.weight" in facts.snapshot.weights
     assert [item.name for item in facts.convergence] == ["norms of layers", "some weights"]
-    assert facts.notes == []
 
 
 def test_only_the_record_must_be_there(folder):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 
 import torch
 from torch import nn
@@ -91,12 +90,3 @@ def test_several_chains_are_compared():
             posterior.collect()
     result = PosteriorEvaluation(Chains(posteriors), torch.randn(7, 5), torch.zeros(7, dtype=torch.long))()
     assert result["convergence"][0]["chains"] == 2
-
-
-def test_without_arviz_there_is_no_convergence(monkeypatch):
-    monkeypatch.setitem(sys.modules, "arviz", None)
-    posterior = ss.Posterior(nn.Linear(5, 3))
-    posterior.collect()
-    result = PosteriorEvaluation(posterior, torch.randn(7, 5), torch.zeros(7, dtype=torch.long))()
-    assert "convergence" not in result
-    assert "ece" in result

@@ -2,9 +2,9 @@ import numpy as np
 import pytest
 from exact_posteriors import multinomial_patterns, separable_slab_scale
 
+from spikeslab.functional.convergence import rhat
 from spikeslab.sklearn._chains import run_chains
 from spikeslab.sklearn._class_patterns import class_patterns
-from spikeslab.sklearn._diagnostics import rhat
 from spikeslab.sklearn._gibbs_multinomial import MultinomialChain
 from spikeslab.sklearn._prior import Prior
 

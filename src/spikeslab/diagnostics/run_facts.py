@@ -81,7 +81,6 @@ class RunFacts:
     samples: SampleFacts | None = None
     snapshot: Snapshot | None = None
     convergence: list[Convergence] = field(default_factory=list)
-    notes: list[str] = field(default_factory=list)
 
     def series(self, *keys: str) -> Series:
         """Numbers under ``keys``, such as ``"evaluation", "accuracy"``, with those that are not finite."""

@@ -22,9 +22,9 @@ from safetensors.torch import load_file
 
 from spikeslab.diagnostics.run_facts import RunFacts, SampleFacts, Snapshot, mapping
 from spikeslab.errors import quote
+from spikeslab.functional.convergence import NEEDED_DRAWS
 from spikeslab.posterior.chains import chain_folders
 from spikeslab.posterior.convergence import (
-    NEEDED_DRAWS,
     PREDICTIONS,
     Convergence,
     assess,
@@ -68,12 +68,11 @@ def read_run(folder: Path) -> RunFacts:
         raise RunError(f"RUN must be the folder of a run, with {RECORD} in it, but got {folder}.")
     run = _read_object(folder / RECORD)
     _check_run(run, folder / RECORD)
-    notes: list[str] = []
     metrics = _read_metrics(folder / METRICS)
     evaluation = _read_object(folder / EVALUATION) if (folder / EVALUATION).is_file() else {}
     checkpoint = Checkpoints(folder / CHECKPOINTS).latest()
-    samples, convergence = _describe_samples(_chains(folder / POSTERIOR, checkpoint), notes)
-    facts = RunFacts(run, metrics, evaluation, samples, _snapshot(checkpoint), notes=notes)
+    samples, convergence = _describe_samples(_chains(folder / POSTERIOR, checkpoint))
+    facts = RunFacts(run, metrics, evaluation, samples, _snapshot(checkpoint))
     return replace(facts, convergence=[*_predictions(evaluation), *convergence, *_loss(facts)])
 
 
@@ -143,7 +142,7 @@ def _sample_steps(store: DiskSamples) -> list[int]:
         raise RunError(f"{store.directory / INDEX} must list samples, but it does not.") from error
 
 
-def _describe_samples(chains: Sequence[_Chain], notes: list[str]) -> tuple[SampleFacts | None, list[Convergence]]:
+def _describe_samples(chains: Sequence[_Chain]) -> tuple[SampleFacts | None, list[Convergence]]:
     if not chains:
         return None, []
     counts = [len(chain.steps) for chain in chains]
@@ -158,11 +157,7 @@ def _describe_samples(chains: Sequence[_Chain], notes: list[str]) -> tuple[Sampl
         zeros_common=min(z.common() for z in zeros),
         total=zeros[0].total,
     )
-    try:
-        return facts, assess_all(draws)
-    except ImportError as error:
-        notes.append(str(error))
-        return facts, []
+    return facts, assess_all(draws)
 
 
 class _Zeros:
@@ -210,10 +205,7 @@ def _loss(facts: RunFacts) -> list[Convergence]:
     values = loss.values[loss.steps >= facts.samples.first_step]
     if len(values) < 2 * NEEDED_DRAWS or not np.isfinite(values).all():
         return []
-    try:
-        return [assess(LOSS, values.reshape(1, -1))]
-    except ImportError:
-        return []
+    return [assess(LOSS, values.reshape(1, -1))]
 
 
 def _snapshot(checkpoint: Checkpoint | None) -> Snapshot | None:

@@ -7,6 +7,7 @@ each sample.
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Sequence
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Any
@@ -18,7 +19,6 @@ from spikeslab.errors import check_count, quote
 from spikeslab.posterior.convergence import (
     DELTA,
     common_length,
-    import_arviz,
     latent_draws,
     prediction_draws,
 )
@@ -30,6 +30,21 @@ if TYPE_CHECKING:
     from spikeslab.posterior.posterior import Posterior
 
 PREDICTION = "prediction"
+
+
+def import_arviz() -> Any:
+    """Return the module ArviZ.
+
+    Raises:
+        ImportError: If it is not installed; the message says how to get it.
+    """
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", FutureWarning)  # the next version will differ; pyproject.toml asks for this
+            import arviz
+    except ImportError as error:
+        raise ImportError("to_arviz() needs ArviZ: pip install 'spikeslab[arviz]'.") from error
+    return arviz
 
 
 def to_inference_data(

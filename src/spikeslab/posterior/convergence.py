@@ -1,21 +1,17 @@
-r"""Whether chains agree: rank-normalised split R-hat, bulk and tail effective sample size, through ArviZ.
+r"""Agreement of chains of networks: R-hat and effective sample sizes of what their samples predict and hold.
 
 The weights of a network are too many to look at one by one, and those of two chains need not agree: hidden units can
 swap places and scales without a change of the function. So what is looked at, in this order, is what the samples
 predict, the norm of each layer, the latents, and some weights chosen at random.
 
-R-hat compares the spread between chains with the spread within them; ArviZ splits every chain in two. A single chain is
-given to it as two halves, which shows drift but cannot show that another chain would have gone elsewhere.
-
-Reference: Vehtari, Gelman, Simpson, Carpenter and Bürkner, "Rank-normalization, folding, and localization: an improved
-R-hat for assessing convergence of MCMC", Bayesian Analysis 16, 2021.
+R-hat (:mod:`spikeslab.functional.convergence`) compares the spread between chains with the spread within them. A single
+chain counts as two halves, which shows drift but cannot show that another chain would have gone elsewhere.
 """
 
 from __future__ import annotations
 
 import math
-import warnings
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import NormalDist
 from typing import TYPE_CHECKING, Any
@@ -23,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
+from spikeslab.functional.convergence import NEEDED_DRAWS, ess_bulk, ess_tail, rhat
 from spikeslab.posterior.samples import Tensors
 
 if TYPE_CHECKING:
@@ -32,8 +29,6 @@ if TYPE_CHECKING:
 
     Draws = NDArray[np.float64]
 
-NEEDED_DRAWS = 4
-"""Of each chain, or of each half where there is only one."""
 SCALARS = 200
 WEIGHTS = 100
 PREDICTIONS, NORMS, SIGMA, DELTA, SOME_WEIGHTS = "predictions", "norms of layers", "sigma", "delta", "some weights"
@@ -87,17 +82,6 @@ def _chi_square_quantile(probability: float, freedom: int) -> float:
     return freedom * float((1.0 - 2.0 / (9.0 * freedom) + z * math.sqrt(2.0 / (9.0 * freedom))) ** 3)
 
 
-def import_arviz() -> Any:
-    """ArviZ, or one sentence that says how to get it."""
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", FutureWarning)  # the next version will differ; pyproject.toml asks for this
-            import arviz
-    except ImportError as error:
-        raise ImportError("R-hat and effective sample sizes need ArviZ: pip install 'spikeslab[arviz]'.") from error
-    return arviz
-
-
 def assess(name: str, draws: Draws, *, seed: int = 0) -> Convergence:
     """Compare chains in the scalars of one kind.
 
@@ -111,32 +95,28 @@ def assess(name: str, draws: Draws, *, seed: int = 0) -> Convergence:
         draws: Of shape (chains, draws) or (chains, draws, scalars).
         seed: Chooses the scalars to look at where there are more than 200.
     """
-    arviz = import_arviz()
     chains, length = draws.shape[:2]
     scalars = draws.reshape(chains, length, math.prod(draws.shape[2:]))
     scalars = scalars[:, :, np.ptp(scalars, axis=(0, 1)) > 0] if length else scalars[:, :, :0]
     if scalars.shape[2] > SCALARS:
         scalars = scalars[:, :, np.sort(np.random.default_rng(seed).permutation(scalars.shape[2])[:SCALARS])]
     count = scalars.shape[2]
-    enough = NEEDED_DRAWS * (2 if chains == 1 else 1)
-    if not count or length < enough:
+    if not count or length < NEEDED_DRAWS * (2 if chains == 1 else 1):
         return Convergence(name, count, chains, length, math.nan, math.nan, math.nan)
-    data = arviz.convert_to_dataset({"x": scalars})
     halves = np.stack([scalars[0, : length // 2], scalars[0, -(length // 2) :]]) if chains == 1 else scalars
     return Convergence(
         name,
         count,
         chains,
         length,
-        rhat=float(np.nanmax(_values(arviz.rhat(arviz.convert_to_dataset({"x": halves}), method="rank")))),
-        ess_bulk=float(np.nanmin(_values(arviz.ess(data, method="bulk")))),
-        ess_tail=float(np.nanmin(_values(arviz.ess(data, method="tail")))),
+        rhat=max(_without_nan(map(rhat, np.moveaxis(halves, 2, 0))), default=math.nan),
+        ess_bulk=min(_without_nan(map(ess_bulk, np.moveaxis(scalars, 2, 0))), default=math.nan),
+        ess_tail=min(_without_nan(map(ess_tail, np.moveaxis(scalars, 2, 0))), default=math.nan),
     )
 
 
-def _values(dataset: Any) -> Draws:
-    values: Draws = dataset["x"].values
-    return values if np.isfinite(values).any() else np.full(1, np.nan)
+def _without_nan(numbers: Iterable[float]) -> Iterator[float]:
+    return (number for number in numbers if not math.isnan(number))
 
 
 def weight_draws(chains: Sequence[Iterable[Tensors]], *, seed: int = 0) -> dict[str, Draws]:

@@ -16,8 +16,8 @@ from sklearn.feature_selection import SelectorMixin
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from spikeslab.errors import check_choice, check_count, check_number
+from spikeslab.functional.convergence import ess_bulk, rhat
 from spikeslab.sklearn._chains import run_chains
-from spikeslab.sklearn._diagnostics import ess, rhat
 from spikeslab.sklearn._prior import Prior
 from spikeslab.sklearn._progress import progress
 from spikeslab.sklearn._scaling import standardise
@@ -192,7 +192,7 @@ class SpikeSlabBase(SelectorMixin, BaseEstimator):  # type: ignore[misc]
         self.n_iter_ = n_iter
         self.pip_ = posterior.pip
         self.rhat_ = {name: rhat(draws) for name, draws in posterior.scalars.items()}
-        self.ess_ = {name: ess(draws) for name, draws in posterior.scalars.items()}
+        self.ess_ = {name: ess_bulk(draws) for name, draws in posterior.scalars.items()}
         worst = max(self.rhat_, key=lambda name: np.nan_to_num(self.rhat_[name]), default="")
         if worst and self.rhat_[worst] > RHAT_LIMIT:
             warnings.warn(
@@ -281,7 +281,7 @@ class SpikeSlabBase(SelectorMixin, BaseEstimator):  # type: ignore[misc]
             }
             for i in np.flatnonzero(post.pip[order] >= 0.05):
                 draws = post.coef_of(c * self.n_features_in_ + order[i])
-                columns["rhat"][i], columns["ess"][i] = rhat(draws), ess(draws)
+                columns["rhat"][i], columns["ess"][i] = rhat(draws), ess_bulk(draws)
             frame = pd.DataFrame(columns, index=pd.Index(self._names()[order], name="feature"))
             frames.append(frame if label is None else frame.assign(**{"class": label}).set_index("class", append=True))
         if len(frames) == 1:

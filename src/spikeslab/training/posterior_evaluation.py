@@ -16,7 +16,7 @@ from spikeslab.training.evaluation import ClassifierEvaluation, describe_classif
 class PosteriorEvaluation:
     """Evaluates the average of the samples there are; while there are none, the model as it is.
 
-    The result holds R-hat and effective sample sizes of the predictions (needs arviz), which ``spikeslab doctor`` and
+    The result holds R-hat and effective sample sizes of the predictions, which ``spikeslab doctor`` and
     the report read from ``evaluation.json``: in the space of functions, where chains that agree must agree.
 
     Args:
@@ -42,8 +42,5 @@ class PosteriorEvaluation:
         if not all(map(len, chains)):
             return ClassifierEvaluation(chains[0].model, self.x, self.y, self.batch_size)()
         result = describe_classifier(self.posterior.predict(self.x, batch_size=self.batch_size), self.y)
-        try:
-            draws = prediction_draws(chains, (self.x[: self.compared],), self.batch_size, common_length(chains))
-            return {**result, "convergence": [asdict(assess(PREDICTIONS, draws))]}
-        except ImportError:
-            return result
+        draws = prediction_draws(chains, (self.x[: self.compared],), self.batch_size, common_length(chains))
+        return {**result, "convergence": [asdict(assess(PREDICTIONS, draws))]}

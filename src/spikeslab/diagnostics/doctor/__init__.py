@@ -46,7 +46,6 @@ CHECKS: tuple[Check, ...] = (
 def examine(facts: RunFacts) -> list[Finding]:
     """What all checks found, problems first; checks without data to look at are silent."""
     found = [finding for check in CHECKS if (finding := check(facts)) is not None]
-    found += [Finding("files", Level.NOTE, note) for note in facts.notes]
     order = list(Level)
     return sorted(found, key=lambda finding: order.index(finding.level))
 

@@ -29,7 +29,7 @@ def check_mixing(facts: RunFacts) -> Finding | None:
         return Finding(
             "mixing",
             Level.NOTE,
-            "There are too few samples, or ArviZ is missing, so nothing can be said on mixing.",
+            "There are too few samples, so nothing can be said on mixing.",
             "Collect at least 8 samples of one chain, or 4 of each of several; better 100 or more in all.",
         )
     chains = len(facts.samples.chains)
