@@ -20,7 +20,7 @@ from spikeslab.bench.calibration import (
     sbc_ranks,
 )
 from spikeslab.paper.cells import Cell, CellFile, Record, run_cells
-from spikeslab.report.figures import BLUE, GREY, SKY, VERMILION, WIDTH, style, without_y_axis
+from spikeslab.report.figures import BLUE, GREY, SKY, VERMILION, WIDTH, remove_y_axis, style
 from spikeslab.report.tables import Column, Estimate, Table
 from spikeslab.sklearn import SpikeSlabRegressor
 from spikeslab.sklearn._gibbs_linear import GramChain
@@ -265,7 +265,7 @@ def rank_figure(ranks: dict[str, dict[str, list[float]]]) -> Figure:
         for row, (label, found) in zip(grid, ranks.items(), strict=True):
             row[0].set_ylabel(label.replace(", ", ",\n", 1), rotation=0, ha="right", va="center", fontsize=8.5)
             for axes, name in zip(row, names, strict=True):
-                without_y_axis(axes)
+                remove_y_axis(axes)
                 if not found[name]:
                     axes.spines["bottom"].set_visible(False)
                     axes.tick_params(bottom=False)

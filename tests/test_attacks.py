@@ -183,7 +183,7 @@ def test_a_posterior_without_samples_is_refused(posterior: ss.Posterior) -> None
             of_posterior(none)
     with pytest.raises(ValueError, match=r"^indices must be those of at least one sample, but got none\.$"):
         of_posterior(posterior, [])
-    with pytest.raises(IndexError, match=r"^index must be that of one of 5 samples, but got 5\.$"):
+    with pytest.raises(IndexError, match=r"^index must be below the number of samples, 5, but got 5\.$"):
         of_posterior(posterior, [5])
 
 

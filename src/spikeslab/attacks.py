@@ -1,4 +1,4 @@
-r"""Adversarial examples: how far a prediction moves when every pixel moves by at most zeta.
+r"""Adversarial examples: inputs whose pixels move by at most zeta.
 
 The fast gradient sign method (section 5.3 of the paper) takes one step against the log-probability of a label,
 
@@ -6,9 +6,8 @@ The fast gradient sign method (section 5.3 of the paper) takes one step against 
     x' = \mathrm{clip}_{[0,1]}\bigl(x - \zeta\,\mathrm{sign}\,\nabla_x \log P(y \mid x)\bigr),
 
 with y the predicted label (the paper: no labels are needed) or the true one; projected gradient descent takes many
-small steps and stays within zeta. P is that of one network or of a whole posterior. An attack that follows the gradient
-of one sample but is judged on the average of many misses its target, and makes the average look more robust than it is:
-attack what you defend.
+small steps and stays within zeta. P comes from one network or from a whole posterior. Attack what you defend: an attack
+along the gradient of one sample misses the average of many, and makes it look more robust than it is.
 
 References:
     I. Goodfellow, J. Shlens and C. Szegedy (2015), Explaining and harnessing adversarial examples.
@@ -33,11 +32,11 @@ LogProbabilities: TypeAlias = Callable[[Tensor], Tensor]
 
 
 def of_model(model: nn.Module, transform: Callable[[Tensor], Tensor] | None = None) -> LogProbabilities:
-    """Log-probabilities of one network that returns logits, in evaluation mode.
+    """Return the log-probabilities of a network that returns logits, in evaluation mode.
 
     Args:
         model: The network.
-        transform: From inputs in [0, 1] to those of the network, such as their normalisation; differentiable.
+        transform: Differentiable function from inputs in [0, 1] to those of the network, such as a normalisation.
     """
 
     def log_probabilities(x: Tensor) -> Tensor:
@@ -53,11 +52,11 @@ def of_posterior(
     indices: Sequence[int] | None = None,
     transform: Callable[[Tensor], Tensor] | None = None,
 ) -> LogProbabilities:
-    """Log of the averaged probabilities of a posterior, whose gradient is that of the average itself.
+    """Return the log of the averaged probabilities of a posterior, with the gradient of the average.
 
     Args:
         posterior: The posterior of one chain or of several.
-        indices: The samples that are averaged, counted chain after chain; all of them by default.
+        indices: Samples to average, counted chain after chain; ``None`` takes all.
         transform: As in :func:`of_model`.
     """
     indices = range(len(posterior)) if indices is None else indices
@@ -76,26 +75,26 @@ def of_posterior(
 
 
 def fgsm(target: LogProbabilities, x: Tensor, zeta: float, labels: Tensor | None = None) -> Tensor:
-    """One step of size ``zeta`` along :func:`fgsm_direction`.
+    """Attack inputs by one step of size ``zeta`` along :func:`fgsm_direction`.
 
     Args:
-        target: What is attacked: :func:`of_model` or :func:`of_posterior`.
+        target: Attacked prediction: :func:`of_model` or :func:`of_posterior`.
         x: Inputs in [0, 1].
         zeta: Largest change of a pixel.
-        labels: Labels whose probability is lowered; the predicted ones where they are not given.
+        labels: Labels whose probability is lowered; ``None`` takes the predicted ones.
     """
     check_number("zeta", zeta, ">= 0")
     return move(x, fgsm_direction(target, x, labels), zeta)
 
 
 def fgsm_direction(target: LogProbabilities, x: Tensor, labels: Tensor | None = None) -> Tensor:
-    """Where :func:`fgsm` goes, -1, 0 or 1 for each pixel: the same for every ``zeta``, so one is enough for a curve."""
+    """Return the direction of :func:`fgsm`, -1, 0 or 1 for each pixel; it does not depend on ``zeta``."""
     _check_inputs(x)
     return -_gradient(target, x, labels).sign()
 
 
 def move(x: Tensor, direction: Tensor, zeta: float) -> Tensor:
-    """Inputs after a step of size ``zeta``, clipped to [0, 1]."""
+    """Return the inputs after a step of size ``zeta``, clipped to [0, 1]."""
     _check_inputs(x)
     return (x + check_number("zeta", zeta, ">= 0") * direction).clamp(0.0, 1.0)
 
@@ -110,16 +109,16 @@ def pgd(
     step_size: float | None = None,
     generator: torch.Generator | None = None,
 ) -> Tensor:
-    """Many small steps along the sign of the gradient, never further than ``zeta`` from ``x``.
+    """Attack inputs by many small steps along the sign of the gradient, within ``zeta`` of ``x``.
 
     Args:
-        target: What is attacked.
+        target: Attacked prediction: :func:`of_model` or :func:`of_posterior`.
         x: Inputs in [0, 1].
         zeta: Largest change of a pixel.
-        labels: Labels whose probability is lowered; those predicted for ``x`` where they are not given.
+        labels: Labels whose probability is lowered; ``None`` takes those predicted for ``x``.
         steps: Number of steps.
-        step_size: Size of a step; by default ``2.5 * zeta / steps``, which reaches the border from any start.
-        generator: Where given, the attack starts at a random place within ``zeta``.
+        step_size: Size of a step; ``None`` is ``2.5 * zeta / steps``, which reaches the border from any start.
+        generator: If given, the attack starts at a random place within ``zeta``.
     """
     _check_inputs(x)
     zeta, steps = check_number("zeta", zeta, ">= 0"), check_count("steps", steps)
@@ -138,7 +137,7 @@ def pgd(
 
 
 def _gradient(target: LogProbabilities, x: Tensor, labels: Tensor | None) -> Tensor:
-    """Gradient of the log-probability of each row's label with respect to the row."""
+    """Return the gradient of the log-probability of each row's label with respect to the row."""
     with torch.enable_grad():
         x = x.detach().requires_grad_()
         scores = target(x)
@@ -159,7 +158,7 @@ def _check_inputs(x: Tensor) -> None:
 
 
 def _of_labels(scores: Tensor, labels: Tensor) -> Tensor:
-    """The score of each row's label."""
+    """Return the score of each row's label."""
     rows, classes = scores.shape
     if labels.shape != (rows,) or labels.is_floating_point():
         raise ValueError(
@@ -173,10 +172,10 @@ def _of_labels(scores: Tensor, labels: Tensor) -> Tensor:
 
 
 def _log_softmax(logits: Tensor) -> Tensor:
-    """Log-softmax that keeps its gradient where the largest probability rounds to 1.
+    """Return a log-softmax that keeps its gradient where the largest probability rounds to 1.
 
-    The usual gradient has 1 - P there as a difference, which is 0 for a confident network in float32: its attack would
-    lose the class that it should move away from, and the network look more robust than it is.
+    The usual gradient contains the difference 1 - P, which is 0 in float32 for a confident network: the attack would
+    vanish and the network look more robust than it is.
     """
     top = logits.argmax(dim=1, keepdim=True)
     others = logits.scatter(1, top, -torch.inf).logsumexp(dim=1, keepdim=True)

@@ -15,7 +15,7 @@ import spikeslab as ss
 from spikeslab.compression import SparsityReport, compact, save_sparse
 from spikeslab.compression.latency import Latency
 from spikeslab.paper.cifar10.network import ResNet
-from spikeslab.report.figures import png
+from spikeslab.report.figures import render_png
 
 
 @pytest.fixture(scope="module")
@@ -171,4 +171,4 @@ def test_the_chart_shows_the_numbers(report: SparsityReport) -> None:
     assert any(title.startswith("Smaller? ") for title in titles)
     assert sum("x smaller" in text for text in texts) == 6
     assert sum(" ms)" in text for text in texts) == 8
-    assert png(figure).startswith(b"\x89PNG")
+    assert render_png(figure).startswith(b"\x89PNG")

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from spikeslab.metrics import detection, detection_curves, entropy, mutual_information, selective_accuracy
-from spikeslab.metrics.detection import _ranked
+from spikeslab.metrics.uncertainty import _ranked
 
 
 def test_entropy_and_mutual_information_of_known_predictions() -> None:

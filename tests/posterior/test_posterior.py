@@ -269,7 +269,7 @@ def test_recalibrate_touches_nothing_but_batch_norm_statistics() -> None:
 
 def test_an_iterator_of_batches_is_refused_since_it_serves_one_sample_only() -> None:
     posterior = filled(network(), 2)
-    message = "batches must be a list or a loader that can be run through again, but got an iterator."
+    message = "batches must be a list or a loader that can be read again, but got an iterator."
     with pytest.raises(TypeError, match=re.escape(message)):
         posterior.recalibrate(iter([torch.randn(4, 3)]))
 
@@ -306,8 +306,8 @@ def test_mean_model_warns_where_the_samples_have_different_zeros(recwarn) -> Non
     with pytest.warns(ss.SpikeSlabWarning) as record:
         other.mean_model()
     assert [str(w.message) for w in record] == [
-        "the samples have different zeros, so their mean has 1 where each sample has at least 2: freeze the mask "
-        "before collecting, or prune the mean again and recalibrate it."
+        "The samples have different zeros: their mean has 1, each sample at least 2. Freeze the mask before "
+        "collecting, or prune the mean again and recalibrate it."
     ]
     assert record[0].filename == __file__
 
@@ -374,8 +374,8 @@ def test_a_regression_keeps_its_sigmas_and_its_link_through_a_file(tmp_path) -> 
 def test_one_output_has_no_softmax(model: nn.Module, samples: int) -> None:
     posterior, x = filled(model, samples), torch.randn(5, 3)
     message = (
-        "link must be given where the model has one output, such as torch.sigmoid for a logit, or likelihood for a "
-        f"regression, but got neither, and outputs of shape {tuple(model(x).shape)}."
+        "The model has one output for each row: give link=torch.sigmoid for a logit, or likelihood=... for a "
+        f"regression. The outputs have shape {tuple(model(x).shape)}."
     )
     with pytest.raises(ValueError, match=f"^{re.escape(message)}$"):
         posterior.predict(x)
@@ -393,7 +393,7 @@ def test_the_link_is_kept_through_a_file(name: str, tmp_path) -> None:
 def test_a_link_of_ones_own_must_be_given_again(tmp_path) -> None:
     posterior, x = filled(network(), 3, link=torch.sigmoid), torch.randn(5, 3)
     posterior.save(tmp_path / "saved")
-    message = "link must be given, since the samples were saved with a function of your own, but got None."
+    message = "link must be given: the samples were saved with a link of your own."
     with pytest.raises(ValueError, match=f"^{re.escape(message)}$"):
         ss.Posterior.load(tmp_path / "saved", network())
     again = ss.Posterior.load(tmp_path / "saved", network(), link=torch.sigmoid)
@@ -410,9 +410,7 @@ def test_another_model_is_refused(tmp_path) -> None:
     filled(nn.Linear(3, 4), 1).save(tmp_path / "saved")
     with pytest.raises(ValueError, match="model must") as error:
         ss.Posterior.load(tmp_path / "saved", nn.Linear(3, 5))
-    assert str(error.value) == (
-        "model must have the tensors that the samples were saved with, but it differs in 'weight', 'bias'."
-    )
+    assert str(error.value) == ("model must have the tensors of the saved samples, but it differs in 'weight', 'bias'.")
     with pytest.raises(ValueError, match=re.escape("differs in 'bias'.")):
         ss.Posterior.load(tmp_path / "saved", nn.Linear(3, 4, bias=False))
 
@@ -421,7 +419,7 @@ def test_a_posterior_is_never_overwritten(tmp_path) -> None:
     posterior = filled(nn.Linear(3, 4), 1)
     posterior.save(tmp_path / "saved")
     before = {path.name: path.read_bytes() for path in (tmp_path / "saved").iterdir()}
-    message = f"directory must not hold a posterior yet, but {tmp_path / 'saved'} does"
+    message = f"{tmp_path / 'saved'} holds a posterior already"
     with pytest.raises(FileExistsError, match=re.escape(message)):
         posterior.save(tmp_path / "saved")
     with pytest.raises(FileExistsError, match=re.escape(message)):
@@ -472,9 +470,7 @@ class TestDamagedFiles:
 def test_an_empty_posterior_says_when_the_first_sample_comes() -> None:
     posterior = ss.Posterior(nn.Linear(2, 2), burn_in=5, thin=3)
     posterior.collect()
-    message = (
-        "the posterior must hold a sample, but got none in 1 steps: the first is taken at step burn_in + thin = 8."
-    )
+    message = "The posterior has no samples after 1 steps: the first is taken at step burn_in + thin = 8."
     for use in (
         lambda: posterior.predict(torch.ones(1, 2)),
         posterior.mean_model,
@@ -502,7 +498,7 @@ def test_bad_arguments_are_refused() -> None:
     for index in (2, -3):
         with pytest.raises(IndexError) as error:
             posterior.sample(index)
-        assert str(error.value) == f"index must be that of one of 2 samples, but got {index}."
+        assert str(error.value) == f"index must be below the number of samples, 2, but got {index}."
 
 
 def test_a_posterior_of_an_exact_gaussian_has_its_variance() -> None:

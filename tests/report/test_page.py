@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from matplotlib.figure import Figure
 
-from spikeslab.report.figures import png
+from spikeslab.report.figures import render_png
 from spikeslab.report.page import Code, Facts, Grid, Page, Picture, Section, Text
 from spikeslab.report.tables import Column, Table
 from spikeslab.tabular.figures import inclusion_figure, traces_figure
@@ -24,7 +24,7 @@ def page():
     columns = [Column(f"c{i}", f"Column number {i}", ".3f") for i in range(12)]
     wide = Table("Wide", columns, [{column.key: float(i) for i, column in enumerate(columns)}], ["A note."])
     names = Table("Names", [Column("name", NAUGHTY)], [{"name": NAUGHTY}])
-    picture = Picture(png(Figure(figsize=(9, 2))), "A caption", "A description")
+    picture = Picture(render_png(Figure(figsize=(9, 2))), "A caption", "A description")
     blocks = [
         Text("Plain."),
         Text(NAUGHTY, "warning"),
@@ -113,7 +113,7 @@ def test_few_variables_have_no_band_and_names_are_not_mathematics():
     figure = inclusion_figure(["price $ and $", "x" * 80], np.array([1.0, 0.0]), np.array([True, False]))
     (bars,) = figure.axes
     assert [label.get_text() for label in bars.get_yticklabels()] == [r"price \$ and \$", "x" * 18 + "…" + "x" * 17]
-    png(figure)
+    render_png(figure)
 
 
 def test_traces_of_draws_that_do_not_vary():
@@ -125,4 +125,4 @@ def test_traces_of_draws_that_do_not_vary():
     figure = traces_figure(draws)
     assert texts(figure)[-1] is not None
     assert [axes.get_title(loc="left") for axes in figure.axes[::2]] == ["size", "sigma", "huge"]
-    png(figure)
+    render_png(figure)

@@ -111,7 +111,7 @@ def _json(found: dict[str, Findings], runs: dict[str, Provenance]) -> str:
 
 def _write(out: Path, found: dict[str, Findings], runs: dict[str, Provenance], suffix: str) -> list[Path]:
     """Write each table under its name and how it was measured, and the figures."""
-    from spikeslab.report.figures import png
+    from spikeslab.report.figures import render_png
 
     files: list[Path] = []
     try:
@@ -124,5 +124,5 @@ def _write(out: Path, found: dict[str, Findings], runs: dict[str, Provenance], s
     for name, findings in found.items():
         if findings.figure is not None:
             files.append(out / f"{name}-{suffix}.png")
-            write_file("--out", files[-1], png(findings.figure))
+            write_file("--out", files[-1], render_png(findings.figure))
     return files

@@ -92,10 +92,10 @@ def _check_out(out: Path) -> None:
 
 
 def _write(out: Path, report: SparsityReport, text: str) -> list[Path]:
-    from spikeslab.report.figures import png
+    from spikeslab.report.figures import render_png
 
     markdown = "\n".join(table.markdown() for table in report.tables())
-    contents = {"json": f"{text}\n".encode(), "md": markdown.encode(), "png": png(report.figure())}
+    contents = {"json": f"{text}\n".encode(), "md": markdown.encode(), "png": render_png(report.figure())}
     files = []
     for suffix, content in contents.items():
         files.append(out / f"{STEM}.{suffix}")

@@ -25,7 +25,7 @@ from spikeslab.errors import pluralize
 from spikeslab.metrics import Reliability
 from spikeslab.posterior.convergence import SOME_WEIGHTS
 from spikeslab.posterior.samples import Tensors
-from spikeslab.report.figures import png
+from spikeslab.report.figures import render_png
 from spikeslab.report.page import Block, Code, Facts, Grid, Page, Picture, Section, Text
 from spikeslab.report.plots import reliability_figure
 from spikeslab.report.tables import Column, Table
@@ -107,7 +107,7 @@ def _curves(facts: RunFacts) -> list[Block]:
     caption = f"Along the steps of the run, as metrics.jsonl has them.{_constants(facts, 'lr', 'temperature')}"
     if facts.layers("kinetic_temperature"):
         caption += " The kinetic temperature is that of the momenta: at its right value it lies on the one that is set."
-    return [Picture(png(figure), caption, "Curves of the loss and of what else the run reported.")]
+    return [Picture(render_png(figure), caption, "Curves of the loss and of what else the run reported.")]
 
 
 def _constants(facts: RunFacts, *names: str) -> str:
@@ -131,7 +131,7 @@ def _latents(facts: RunFacts) -> list[Block]:
     if figure is None:
         return [*([Text(constant)] if constant else []), *rho]
     caption = f"They should be level well before the first sample is taken.{more} {constant}"
-    return [Picture(png(figure), caption, "Traces of sigma and delta."), *rho]
+    return [Picture(render_png(figure), caption, "Traces of sigma and delta."), *rho]
 
 
 def _histograms(tensors: Tensors, label: str, limits: tuple[float, float] | None, caption: str) -> list[Block]:
@@ -144,7 +144,7 @@ def _histograms(tensors: Tensors, label: str, limits: tuple[float, float] | None
     left = len(filled) - len(shown)
     more = f" {pluralize(left, 'smaller layer')} {'is' if left == 1 else 'are'} left out." if left else ""
     figure = histograms_figure(shown, label, limits)
-    return [Picture(png(figure), caption + more, f"Histograms of {label} of {pluralize(len(shown), 'layer')}.")]
+    return [Picture(render_png(figure), caption + more, f"Histograms of {label} of {pluralize(len(shown), 'layer')}.")]
 
 
 def _weights(snapshot: Snapshot | None) -> list[Block]:
@@ -197,7 +197,7 @@ def _calibration(evaluation: Mapping[str, Any]) -> list[Block]:
     rows = f" {pluralize(evaluation['rows'], 'row')}." if isinstance(evaluation.get("rows"), int) else ""
     caption = f"{ece} mean distance of the points from the diagonal, weighted by their rows.{rows}"
     figure = reliability_figure({"at the last evaluation": Reliability(*bins)})
-    return [Picture(png(figure), caption, "Accuracy against confidence, in bins.")]
+    return [Picture(render_png(figure), caption, "Accuracy against confidence, in bins.")]
 
 
 def _convergence(facts: RunFacts) -> list[Block]:

@@ -1,4 +1,4 @@
-"""How good a prediction is, tensors in, numbers out; and how warm a chain is."""
+"""Metrics of predictions, calibration and uncertainty, and the temperature of a chain: tensors in, numbers out."""
 
 from spikeslab.metrics.classification import (
     Reliability,
@@ -8,7 +8,6 @@ from spikeslab.metrics.classification import (
     negative_log_likelihood,
     reliability_curve,
 )
-from spikeslab.metrics.detection import Detection, DetectionCurves, detection, detection_curves, selective_accuracy
 from spikeslab.metrics.regression import (
     gaussian_log_score,
     interval_coverage,
@@ -17,7 +16,15 @@ from spikeslab.metrics.regression import (
     root_mean_squared_error,
 )
 from spikeslab.metrics.temperature import ConfigurationalTemperature, Temperature, kinetic_temperature
-from spikeslab.metrics.uncertainty import entropy, mutual_information
+from spikeslab.metrics.uncertainty import (
+    Detection,
+    DetectionCurves,
+    detection,
+    detection_curves,
+    entropy,
+    mutual_information,
+    selective_accuracy,
+)
 
 __all__ = [
     "ConfigurationalTemperature",

@@ -17,7 +17,7 @@ BINS = 15
 
 
 def accuracy(probabilities: Tensor, labels: Tensor) -> float:
-    """Share of rows whose most probable class is right.
+    """Return the share of rows whose most probable class is right.
 
     >>> accuracy(torch.tensor([[0.9, 0.1], [0.6, 0.4]]), torch.tensor([0, 1]))
     0.5
@@ -27,13 +27,13 @@ def accuracy(probabilities: Tensor, labels: Tensor) -> float:
 
 
 def negative_log_likelihood(probabilities: Tensor, labels: Tensor) -> float:
-    """Mean of minus the log of the probability given to the right class, in nats; infinite if one of them is 0."""
+    """Return the mean of -log P(right class) in nats; infinite if one of these probabilities is 0."""
     check_predictions(probabilities, labels)
     return float(nll_loss(probabilities.double().log(), labels.long()))
 
 
 def brier_score(probabilities: Tensor, labels: Tensor) -> float:
-    """Mean squared distance of the probabilities from the one-hot label, summed over classes: from 0 to 2."""
+    """Return the mean squared distance of the probabilities from the one-hot label, summed over classes: 0 to 2."""
     check_predictions(probabilities, labels)
     errors = probabilities.double() - one_hot(labels.long(), probabilities.shape[1])
     return float(errors.square().sum(dim=1).mean())
@@ -55,7 +55,7 @@ class Reliability:
 
 
 def reliability_curve(probabilities: Tensor, labels: Tensor, bins: int = BINS) -> Reliability:
-    """Sort rows into bins by their largest probability; bin i holds those in (i/bins, (i+1)/bins]."""
+    """Compute the reliability curve; bin i holds the rows with a largest probability in (i/bins, (i+1)/bins]."""
     check_predictions(probabilities, labels)
     bins = check_count("bins", bins)
     confidence, predicted = probabilities.double().max(dim=1)
@@ -70,7 +70,7 @@ def reliability_curve(probabilities: Tensor, labels: Tensor, bins: int = BINS) -
 
 
 def expected_calibration_error(probabilities: Tensor, labels: Tensor, bins: int = BINS) -> float:
-    """Mean distance of confidence from accuracy over the bins, weighted by their rows (Naeini et al., 2015)."""
+    """Return the mean gap of confidence and accuracy over the bins, weighted by their rows (Naeini et al., 2015)."""
     curve = reliability_curve(probabilities, labels, bins)
     gaps = (curve.confidence - curve.accuracy).abs()
     return float((torch.where(curve.count > 0, gaps, 0.0) * curve.count).sum() / curve.count.sum())

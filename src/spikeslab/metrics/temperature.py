@@ -1,4 +1,4 @@
-r"""Thermometers of a chain: the temperature that its momenta and its weights have, layer by layer.
+r"""Temperatures of a chain, layer by layer, measured from its momenta and from its weights.
 
 **Kinetic.** SGHMC's buffer b has at stationarity, on :math:`U/N = \lambda w^2/2`, the exact variance
 
@@ -7,17 +7,17 @@ r"""Thermometers of a chain: the temperature that its momenta and its weights ha
 so :math:`\hat T = \tfrac12 N\,\mathrm{lr}\,(1+m)\,\mathrm{mean}(b^2)` estimates T. The second factor is its bias: it
 reads high by about :math:`\mathrm{lr}\,\lambda/(2(1+m))`, as the chain's variance is too large by the same factor.
 Mini-batches add noise: if v is the variance of a coordinate of g over batches, the reading is high by
-:math:`v\,N\,\mathrm{lr}/(2(1-m)T)` of T, unless ``gradient_noise`` makes up for it. To see that is what the
-thermometer is for. Over d independent coordinates its relative standard error is :math:`\sqrt{2/d}`.
+:math:`v\,N\,\mathrm{lr}/(2(1-m)T)` of T, unless ``gradient_noise`` makes up for it; the thermometer is there to
+show this. Over d independent coordinates its relative standard error is :math:`\sqrt{2/d}`.
 
 **Configurational.** Integration by parts gives :math:`E[(w - a)\cdot\nabla U] = d\,T` for the law exp(-U/T) and any
 fixed a. With a the weights at which averaging began,
 :math:`\hat T = \tfrac{N}{d}\,\mathrm{mean}_k\,(w_k - a)\cdot g_k`. A stochastic gradient may stand for the exact one,
-for its noise at step k is independent of :math:`w_k`. The same bias in lr holds. A chain that has not yet travelled far
-from a reads low, by the autocorrelation between a and :math:`w_k`, so average over several relaxation times; one that
-still descends reads anything.
+because its noise at step k is independent of :math:`w_k`. The bias in lr is the same. A chain that is still near a
+reads low, by the autocorrelation between a and :math:`w_k`: average over several relaxation times. While a chain
+descends, the reading means nothing.
 
-Both count weights that are not exactly zero: those which a pruner holds at zero do not follow the law.
+Both leave out weights that are exactly zero: a pruner holds them, and they do not follow the law.
 
 References: Leimkuhler and Matthews, "Molecular Dynamics", 2015, section 6; Wenzel et al., "How Good is the Bayes
 Posterior in Deep Neural Networks Really?", ICML 2020, appendix I.
@@ -37,7 +37,7 @@ from spikeslab.samplers.base import Sampler
 
 @dataclass(frozen=True)
 class Temperature:
-    """A reading of a thermometer.
+    """Temperature with its standard error.
 
     Attributes:
         value: Estimated temperature, in the units of the sampler's ``temperature``.
@@ -48,7 +48,7 @@ class Temperature:
     error: float
 
     def agrees(self, temperature: float, errors: float = 4.0) -> bool:
-        """Whether ``temperature`` is within some standard errors of the reading.
+        """Return True if ``temperature`` is within ``errors`` standard errors of the value.
 
         >>> Temperature(1.1, 0.05).agrees(1.0), Temperature(2.0, 0.05).agrees(1.0)
         (True, False)
@@ -58,7 +58,7 @@ class Temperature:
 
 @torch.no_grad()
 def kinetic_temperature(model: nn.Module, sampler: Sampler) -> dict[str, Temperature]:
-    """Kinetic temperature of each parameter of ``model`` now, by name.
+    """Return the present kinetic temperature of each parameter of ``model``, by name.
 
     >>> from spikeslab import SGHMC
     >>> model = nn.Linear(1000, 1)
@@ -71,7 +71,7 @@ def kinetic_temperature(model: nn.Module, sampler: Sampler) -> dict[str, Tempera
 
     Args:
         model: The model that the sampler moves.
-        sampler: An SGHMC sampler; others have no momenta, and give an empty dict.
+        sampler: An SGHMC sampler; a sampler without momenta gives an empty dict.
     """
     readings = {}
     names = {id(param): name for name, param in model.named_parameters()}
@@ -87,12 +87,12 @@ def kinetic_temperature(model: nn.Module, sampler: Sampler) -> dict[str, Tempera
 
 
 class ConfigurationalTemperature:
-    """Averages the configurational temperature of each layer along a chain.
+    """Average configurational temperature of each layer along a chain.
 
-    Call :meth:`update` after ``backward()`` and before ``sampler.step()``, as the chain samples, not while it descends.
+    Call :meth:`update` after ``backward()`` and before ``sampler.step()``, once the chain has stopped descending.
 
     Args:
-        model: The model that the sampler moves; its weights now are the point from which deviations are taken.
+        model: The model that the sampler moves; deviations are taken from its present weights.
         sampler: Any sampler.
     """
 
@@ -104,14 +104,14 @@ class ConfigurationalTemperature:
 
     @torch.no_grad()
     def update(self) -> None:
-        """Count the weights and gradients of this step."""
+        """Add the weights and gradients of this step."""
         for group, param, gradient in self._sampler.energy_gradients():
             if id(param) in self._start:
                 _, start, readings = self._start[id(param)]
                 readings.append(_work(param - start, gradient, param != 0) * group["num_data"])
 
     def result(self) -> dict[str, Temperature]:
-        """The average of each layer by name, with a standard error from the means of batches of steps."""
+        """Return the average of each layer by name, with a standard error from batch means."""
         return {
             name: Temperature(fmean(readings), _batch_means_error(readings))
             for name, _, readings in self._start.values()
@@ -125,7 +125,7 @@ def _work(deviation: Tensor, gradient: Tensor, alive: Tensor) -> float:
 
 
 def _batch_means_error(readings: list[float]) -> float:
-    """Standard error of the mean of a correlated series, from about sqrt(n) batches; NaN for fewer than 9 readings."""
+    """Return the standard error of a correlated series from sqrt(n) batch means; NaN for fewer than 9 readings."""
     size = math.isqrt(len(readings))
     if size < 3:
         return math.nan

@@ -1,4 +1,4 @@
-"""Samples of a network's weights, and what they predict together."""
+"""Posterior samples of a network and their predictions."""
 
 from spikeslab.posterior.batch_norm import recalibrate
 from spikeslab.posterior.chains import Chains

@@ -1,8 +1,8 @@
 """Samples as ArviZ InferenceData, for its plots, summaries and files.
 
-Groups: ``posterior`` holds the parameters by name, and the latents ``sigma`` and ``delta`` (one for each layer) where
-they were kept; ``predictions`` what every sample predicts on given inputs; ``sample_stats`` the step and the weight of
-each sample.
+Groups: ``posterior`` holds the parameters by name and, where they were kept, the latents ``sigma`` and ``delta`` (one
+for each layer); ``predictions`` holds the prediction of every sample on given inputs; ``sample_stats`` holds the step
+and the weight of each sample.
 """
 
 from __future__ import annotations
@@ -57,11 +57,11 @@ def to_inference_data(
     batch_size: int | None,
     seed: int,
 ) -> Any:
-    """The samples of one or several chains; arguments as in :meth:`Posterior.to_arviz`."""
+    """Convert the samples of one or several chains; arguments as in :meth:`Posterior.to_arviz`."""
     arviz = import_arviz()
     check_count("thin", thin)
     length = common_length(posteriors)
-    # The last sample stays, whatever the thinning: it is the one that everything else was compared to.
+    # The last sample stays, whatever the thinning.
     kept = slice((length - 1) % thin, None, thin)
     coords: dict[str, Any] = {}
     dims: dict[str, list[str]] = {}
@@ -90,7 +90,7 @@ def to_inference_data(
 def _places(
     posterior: Posterior, weights: str | Sequence[str], limit: int | None, seed: int
 ) -> dict[str, NDArray[np.int64] | None]:
-    """For each parameter that is asked for, the places in it that are kept; ``None`` is all of them."""
+    """Return the elements to keep of each chosen parameter; ``None`` keeps all."""
     patterns = [weights] if isinstance(weights, str) else list(weights)
     sizes = {name: param.numel() for name, param in posterior.model.named_parameters()}
     chosen = {name: size for name, size in sizes.items() if any(fnmatchcase(name, p) for p in patterns)}

@@ -1,4 +1,7 @@
-"""Forward passes of many samples as one, for models so small that starting an operation costs more than running it."""
+"""Forward passes with the tensors of samples in place of the model's own, many samples at once where possible.
+
+For a small model it costs more to start an operation than to run it, so samples are stacked and run as one.
+"""
 
 from __future__ import annotations
 
@@ -17,13 +20,13 @@ from spikeslab.posterior.prediction import check_classes, identity, probabilitie
 from spikeslab.posterior.samples import Tensors, named_tensors
 
 BUDGET = 1 << 23
-"""Bytes that the weights and the activations of the samples in one pass may take."""
+"""Bytes of weights and activations in one pass."""
 KEPT = 1 << 26
-"""Bytes of stacked samples that are kept from one prediction to the next."""
+"""Bytes of stacked samples kept between predictions."""
 
 
 class Slot(NamedTuple):
-    """A place in the model, ``where[leaf]``, with the tensor that is there and the stacked ones of the samples."""
+    """Place of a tensor in the model, ``where[leaf]``, with the tensor itself and the stacked ones of the samples."""
 
     where: dict[str, Tensor | None]
     leaf: str
@@ -31,7 +34,7 @@ class Slot(NamedTuple):
     stacked: Tensor
 
     def fits(self) -> bool:
-        """Whether the model's tensor is still there, and of the device and dtype that the stacked ones have."""
+        """Return True if the model still holds this tensor, on the device and in the dtype of the stacked ones."""
         own, stacked = self.own, self.stacked
         return self.where.get(self.leaf) is own and own.dtype is stacked.dtype and own.device == stacked.device
 
@@ -40,11 +43,11 @@ class Stack(NamedTuple):
     """Stacked samples.
 
     Attributes:
-        tensors: Their tensors, under all their names.
-        samples: How many there are.
-        size: Bytes of all.
+        tensors: Stacked tensors, under all their names.
+        samples: Number of samples.
+        size: Bytes in all.
         modules: All modules of the model.
-        slots: Where the model has the tensors.
+        slots: Places of the tensors in the model.
     """
 
     tensors: Tensors
@@ -55,7 +58,7 @@ class Stack(NamedTuple):
 
     @contextmanager
     def in_place(self) -> Iterator[None]:
-        """The stacked tensors in the model, for a while; ``functional_call`` takes longer than a small network."""
+        """Put the stacked tensors into the model for a while; ``functional_call`` takes longer than a small network."""
         for slot in self.slots:
             slot.where[slot.leaf] = slot.stacked
         try:
@@ -66,14 +69,14 @@ class Stack(NamedTuple):
 
 
 class BatchedForward:
-    """Runs several samples of a model at once, as many as a budget of memory allows.
+    """Forward pass of several samples at once, as many as a budget of memory allows.
 
-    ``torch.vmap`` does it; a model with a method ``stacked_forward`` (see ``StackedModel``) does it faster. A model
-    that can do neither runs one sample at a time. Samples that have been stacked stay so, within a budget of their own:
-    to stack those of a small network takes longer than to run it.
+    Uses the model's method ``stacked_forward`` if it has one (see ``StackedModel``), else ``torch.vmap``; a model that
+    supports neither runs one sample at a time. Stacked samples are kept, within a budget of their own, because stacking
+    those of a small network takes longer than running it.
 
     Args:
-        model: In the mode in which it shall run.
+        model: The model, in the mode in which it shall run.
     """
 
     def __init__(self, model: nn.Module) -> None:
@@ -83,13 +86,13 @@ class BatchedForward:
         self._stacks: dict[tuple[int, ...], Stack] = {}
 
     def forget(self) -> None:
-        """Drop the stacked samples, after one of them has changed or gone."""
+        """Drop the stacked samples after one of them has changed."""
         self._stacks.clear()
 
     def together(self, samples: int, inputs: tuple[Any, ...]) -> int:
-        """How many of ``samples`` to run at once, so that all passes but the last are of one size, and it hardly less.
+        """Return how many of ``samples`` to run at once, in passes of nearly equal size.
 
-        The first call for inputs of some shapes runs the model to find out what it needs.
+        The first call for inputs of some shape runs the model once to measure its memory.
         """
         if not self.possible or not all(isinstance(item, Tensor) for item in inputs):
             return 1
@@ -101,11 +104,11 @@ class BatchedForward:
         return -(-samples // passes)
 
     def stack(self, keys: Sequence[int], read: Callable[[int], Tensors], modules: list[nn.Module]) -> Stack:
-        """Samples stacked along a new first dimension, as the model's tensors are and under all their names.
+        """Stack samples along a new first dimension, in the device and dtype of the model's tensors.
 
         Args:
-            keys: Names of the samples; :meth:`forget` must be called when one of them names other tensors.
-            read: Gives the tensors of a sample by its name.
+            keys: Keys of the samples; call :meth:`forget` when the tensors behind a key change.
+            read: Function from a key to the tensors of the sample.
             modules: All modules of the model.
         """
         stack = self._stacks.get(tuple(keys))
@@ -134,7 +137,7 @@ class BatchedForward:
         return Stack(tensors, len(samples), sum(tensor.nbytes for tensor in joined.values()), modules, slots)
 
     def run(self, stack: Stack, inputs: tuple[Tensor, ...]) -> Tensor:
-        """The outputs of each sample, (samples, batch, ...)."""
+        """Return the outputs of all samples, of shape (samples, batch, ...)."""
         quick = stacked_forward(self.model, stack.modules)
         if quick is not None:
             with stack.in_place():
@@ -142,14 +145,14 @@ class BatchedForward:
         return torch.vmap(lambda tensors: _call(self.model, tensors, inputs), randomness="different")(stack.tensors)
 
     def run_one(self, sample: Tensors, inputs: tuple[Any, ...]) -> Tensor:
-        """The outputs of one sample, (batch, ...)."""
+        """Return the outputs of one sample, of shape (batch, ...)."""
         places = _places(self.model).items()
         return _call(
             self.model, {alias: sample[name].to(own.device, own.dtype) for alias, (name, own) in places}, inputs
         )
 
     def _activation_bytes(self, inputs: tuple[Any, ...]) -> int:
-        """Bytes of what all modules return for these inputs: more than is alive at any time."""
+        """Return the bytes of all modules' outputs, an upper bound of the memory alive at any time."""
         total = 0
 
         def count(module: nn.Module, _: Any, outputs: Any) -> None:
@@ -168,9 +171,9 @@ class BatchedForward:
 
 
 def stacked_forward(model: nn.Module, modules: Iterable[nn.Module]) -> Callable[..., Tensor] | None:
-    """The model's method ``stacked_forward``, if it has one that still does what ``forward`` does.
+    """Return the model's method ``stacked_forward``, or ``None`` if it may differ from ``forward``.
 
-    It does not where a subclass has another ``forward``, where there are hooks, and where tensors are parametrised.
+    It may differ if a subclass overrides ``forward``, if there are hooks, or if tensors are parametrised.
 
     Args:
         model: The model.
@@ -186,13 +189,13 @@ def stacked_forward(model: nn.Module, modules: Iterable[nn.Module]) -> Callable[
 
 @cache
 def _knows_stacks(kinds: tuple[type, ...]) -> bool:
-    """Whether the first of a class and its parents that has either method has the stacked one."""
+    """Return True if the first class in the order that has either method defines ``stacked_forward``."""
     first = next(vars(kind) for kind in kinds if {"forward", "stacked_forward"} & vars(kind).keys())
     return "stacked_forward" in first
 
 
 def _places(model: nn.Module) -> dict[str, tuple[str, Tensor]]:
-    """Every name of every tensor, with the name of the same tensor in a sample, which knows a shared one once."""
+    """Map every name of a tensor to its name in a sample, where a shared tensor has one name, and to the tensor."""
     names: dict[int, str] = {}
     return {alias: (names.setdefault(id(tensor), alias), tensor) for alias, tensor in _aliases(model)}
 
@@ -202,7 +205,7 @@ def _aliases(model: nn.Module) -> Iterator[tuple[str, Tensor]]:
 
 
 def _call(model: nn.Module, tensors: Tensors, inputs: tuple[Any, ...]) -> Tensor:
-    # All names of shared tensors are there, so torch need not look for them at every call.
+    # All names of shared tensors are given, so torch need not look for them at every call.
     outputs: Tensor = torch.func.functional_call(model, tensors, inputs, tie_weights=False)
     return outputs
 
@@ -212,7 +215,7 @@ class SampleForward:
 
     Args:
         model: The model.
-        link: From its outputs to what is averaged.
+        link: Function from its outputs to the values that are averaged.
     """
 
     def __init__(self, model: nn.Module, link: Callable[[Tensor], Tensor]) -> None:
@@ -221,19 +224,19 @@ class SampleForward:
         self._model = model
 
     def forget(self) -> None:
-        """Forget what was kept of samples, which are no longer the same."""
+        """Drop stacked samples after one of them has changed."""
         self.batched.forget()
 
     def chunks(
         self, steps: Sequence[int], read: Callable[[int], Tensors], inputs: tuple[Any, ...], batch_size: int | None
     ) -> Iterator[Tensor]:
-        """What the samples predict after the link, (samples, batch, ...), some at a time.
+        """Yield predictions after the link, of shape (samples, batch, ...), some samples at a time.
 
         Args:
-            steps: The steps of the samples.
-            read: Gives the tensors of the sample of a step.
+            steps: Steps of the samples.
+            read: Function from a step to the tensors of its sample.
             inputs: Arguments of the model.
-            batch_size: Where given, tensors among them are split into batches of this size.
+            batch_size: If given, tensors among them are split into batches of this size.
         """
         batches = list(_batches(inputs, batch_size))
         start = 0
@@ -256,19 +259,19 @@ class SampleForward:
         batches: list[tuple[Any, ...]],
         modules: list[nn.Module],
     ) -> Tensor | None:
-        """The samples of some steps in one pass, or ``None`` where there is one or the model cannot do it."""
+        """Run the samples of some steps in one pass; return ``None`` for one sample or if the model cannot do it."""
         if len(steps) == 1:
             return None
         stack = self.batched.stack(steps, read, modules)
         try:
             outputs = [self.batched.run(stack, batch) for batch in batches]
             return self._link_each(outputs[0] if len(outputs) == 1 else torch.cat(outputs, dim=1))
-        # What vmap raises where it cannot, and a stacked_forward whose layers were changed.
+        # Raised by vmap where it cannot, and by a stacked_forward whose layers were changed.
         except (RuntimeError, ValueError, TypeError, AttributeError, IndexError):
             return None
 
     def _link_each(self, outputs: Tensor) -> Tensor:
-        """The link of every sample, (samples, batch, ...); vmap takes longer than the links that are known."""
+        """Apply the link to outputs of shape (samples, batch, ...), without vmap where the link is a known one."""
         if self.link is identity:
             return outputs
         if self.link is probabilities:

@@ -1,4 +1,4 @@
-"""Statistics of batch normalisation that belong to the present weights."""
+"""Recalibration of batch normalisation."""
 
 from __future__ import annotations
 
@@ -20,8 +20,7 @@ def recalibrate(model: nn.Module, batches: Iterable[Any]) -> None:
 
     Args:
         model: Its batch-normalisation buffers are replaced.
-        batches: Inputs, or tuples whose first entry is the input, as the model was trained on: with their
-            augmentation, without which the statistics are those of other data.
+        batches: Inputs, or tuples whose first entry is the input, augmented as in training.
     """
     norms = [
         module

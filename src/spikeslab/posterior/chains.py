@@ -1,4 +1,4 @@
-"""Several chains of one model: what all their samples predict together, and whether they agree."""
+"""Several chains of one model: their joint prediction and their convergence."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from spikeslab.posterior.samples import INDEX, named_tensors
 
 
 class Chains:
-    """The posteriors of several chains, which started apart.
+    """Posteriors of several chains that started apart.
 
     >>> models = [nn.Linear(2, 3), nn.Linear(2, 3)]
     >>> posteriors = [Posterior(model) for model in models]
@@ -53,7 +53,7 @@ class Chains:
         *,
         link: Callable[[Tensor], Tensor] | None = None,
     ) -> Chains:
-        """Read a folder with ``chain-0``, ``chain-1`` and so on in it, or that of a single posterior.
+        """Load the chains of a folder with ``chain-0``, ``chain-1`` and so on, or of a single posterior.
 
         Args:
             directory: The folder.
@@ -63,7 +63,7 @@ class Chains:
         return cls([Posterior.load(folder, model, link=link) for folder in chain_folders(Path(directory))])
 
     def __len__(self) -> int:
-        """Samples of all chains."""
+        """Return the number of samples in all chains."""
         return sum(map(len, self.posteriors))
 
     @property
@@ -73,19 +73,19 @@ class Chains:
         return raw / raw.sum()
 
     def sample(self, index: int) -> nn.Module:
-        """A copy of the model with the weights and buffers of sample ``index``, counted chain after chain."""
+        """Return a copy of the model with sample ``index``, counted chain after chain."""
         places = [(posterior, place) for posterior in self.posteriors for place in range(len(posterior))]
         if not -len(places) <= index < len(places):
-            raise IndexError(f"index must be that of one of {len(places)} samples, but got {index}.")
+            raise IndexError(f"index must be below the number of samples, {len(places)}, but got {index}.")
         posterior, place = places[index]
         return posterior.sample(place)
 
     def predict(self, *inputs: Any, batch_size: int | None = None) -> Tensor:
-        """Mean over the samples of all chains; arguments as in :meth:`Posterior.predict`."""
+        """Return the mean over the samples of all chains; arguments as in :meth:`Posterior.predict`."""
         return self.predictive(*inputs, batch_size=batch_size).mean
 
     def predictive(self, *inputs: Any, batch_size: int | None = None) -> Prediction:
-        """Mean and split variance over the samples of all chains; arguments as in :meth:`Posterior.predict`."""
+        """Return mean and split variance over the samples of all chains; arguments as in :meth:`Posterior.predict`."""
         average = Average()
         for posterior in self.posteriors:
             for term in posterior.terms(*inputs, batch_size=batch_size):
@@ -101,21 +101,21 @@ class Chains:
         batch_size: int | None = None,
         seed: int = 0,
     ) -> Any:
-        """The samples as ArviZ InferenceData with a dimension for the chain; arguments as in the posterior's.
+        """Return the samples as ArviZ InferenceData; arguments as in :meth:`Posterior.to_arviz`.
 
-        Where chains have unequally many samples, the last ones of each are taken.
+        If chains have different numbers of samples, the last ones of each are taken.
         """
         return to_inference_data(
             self.posteriors, inputs, weights=weights, limit=limit, thin=thin, batch_size=batch_size, seed=seed
         )
 
     def convergence(self, *inputs: Any, batch_size: int | None = None, seed: int = 0) -> list[Convergence]:
-        """Whether the chains agree in what they predict on ``inputs``, in norms, latents and some weights."""
+        """Compare the chains in their predictions on ``inputs``, in norms, latents and some weights."""
         return assess_convergence(self.posteriors, inputs, batch_size, seed)
 
 
 def chain_folders(directory: Path) -> list[Path]:
-    """The folders of the chains in a folder of posteriors, in order: itself where it holds one alone."""
+    """Return the folders of the chains in a folder, in order, or the folder itself if it holds one posterior."""
     if (directory / INDEX).is_file():
         return [directory]
     folders = sorted(
@@ -123,5 +123,7 @@ def chain_folders(directory: Path) -> list[Path]:
         key=lambda path: int(path.name[6:]),
     )
     if not folders:
-        raise FileNotFoundError(f"directory must hold a posterior or chains of them, but {directory} does not.")
+        raise FileNotFoundError(
+            f"{directory} holds neither a posterior nor folders chain-0, chain-1, ... of posteriors."
+        )
     return folders

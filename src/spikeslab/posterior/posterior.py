@@ -37,12 +37,12 @@ NEEDS_SAMPLER = "sampler must be given where weights='epsilon', but got None."
 
 LINKS = {"probabilities": probabilities, "identity": identity}
 OWN_LINK = "own"
-"""What an index says of a link that is a function of the user's."""
+"""Name in the index of a link that is the user's own function."""
 
 
 @dataclass(frozen=True)
 class Record:
-    """What is known of a sample besides its tensors: its step and weight, the sigma of a regression, each delta."""
+    """Facts about a sample besides its tensors: step, weight, the sigma of a regression, delta of each layer."""
 
     step: int
     weight: float
@@ -51,9 +51,9 @@ class Record:
 
 
 class Posterior:
-    """Collects samples along a chain and averages their predictions.
+    """Samples of a chain, and the average of their predictions.
 
-    Predictions are averaged after the link (probabilities, not logits). Every sample keeps its own buffers, so batch
+    Predictions are averaged after the link: probabilities, not logits. Every sample keeps its own buffers, so batch
     normalisation uses the statistics that belong to its weights.
 
     >>> model = nn.Linear(2, 3)
@@ -64,20 +64,20 @@ class Posterior:
     (2, torch.Size([4, 3]))
 
     Args:
-        model: The model that the sampler moves. Of a compiled one the samples have the names without the compiler, and
+        model: The model that the sampler moves. If it is compiled, samples are named as in the original model and
             predictions run uncompiled.
         burn_in: Steps before the first sample.
         thin: Steps between two samples; the first is at step ``burn_in + thin``.
-        weights: ``"uniform"``, or ``"epsilon"`` for samples weighted by the step size at which they were taken
-            (Welling and Teh), for a decreasing lr; the latter needs ``sampler``.
-        likelihood: The likelihood of a regression: outputs are then means, and its sigma is kept with each sample.
-        link: From the model's outputs to what is averaged; by default a softmax over dimension 1, or the outputs
-            themselves where there is a likelihood. Dimension 1 is that of the classes for ``F.cross_entropy``: where
-            they come last, as in outputs (batch, tokens, classes), give ``lambda x: x.softmax(-1)``.
-        sampler: Where given, its steps are counted instead of the calls of :meth:`collect`.
-        directory: Where given, samples live in this folder instead of in memory.
-        exist_ok: Whether the folder may hold a posterior of this model already, which is then continued.
-        max_samples: Where given, the oldest sample is dropped once there are more.
+        weights: ``"uniform"``, or ``"epsilon"`` to weight samples by the lr at which they were taken, for an lr that
+            decreases (Welling and Teh, 2011); ``"epsilon"`` needs ``sampler``.
+        likelihood: Likelihood of a regression. Outputs are then means, and each sample keeps the likelihood's sigma.
+        link: Function from the model's outputs to the values that are averaged. The default is a softmax over
+            dimension 1, as in ``F.cross_entropy``; with a likelihood it is the identity. For outputs of shape (batch,
+            tokens, classes) give ``lambda x: x.softmax(-1)``.
+        sampler: If given, its steps are counted instead of the calls of :meth:`collect`.
+        directory: If given, samples are stored in this folder instead of in memory.
+        exist_ok: If True, a posterior of this model in the folder is continued.
+        max_samples: If given, the oldest sample is dropped once there are more.
     """
 
     def __init__(
@@ -126,10 +126,10 @@ class Posterior:
         return torch.tensor([record.weight / total for record in self.records], dtype=torch.float64)
 
     def collect(self) -> bool:
-        """Count a step, and keep the model's weights and buffers if this step's turn has come.
+        """Count a step, and keep the model's weights and buffers if a sample is due.
 
         Returns:
-            Whether a sample was kept.
+            True if a sample was kept.
         """
         step = self.steps + 1 if self._sampler is None else self._sampler.steps
         if step == self.steps:  # a GradScaler skipped the sampler's step
@@ -143,7 +143,7 @@ class Posterior:
         sigma = None if self._likelihood is None else self._likelihood.sigma
         self._forward.forget()
         self._samples.write(step, snapshot(self.model))
-        # A sampler that was set back, after a crash, repeats steps whose samples are there: one stays of each step.
+        # After a crash the sampler may repeat steps that have a sample already: keep one per step.
         self.records = [record for record in self.records if record.step != step]
         self.records.append(Record(step, weight, sigma, self._delta()))
         dropped = self.records.pop(0) if self.max_samples and len(self) > self.max_samples else None
@@ -164,22 +164,22 @@ class Posterior:
         return prior.delta if isinstance(prior, SpikeSlab) else None
 
     def tensors(self, index: int) -> Tensors:
-        """Parameters and buffers of sample ``index``, by name: to be read, not written."""
+        """Return parameters and buffers of sample ``index`` by name; do not write to them."""
         if not -len(self) <= index < len(self):
-            raise IndexError(f"index must be that of one of {len(self)} samples, but got {index}.")
+            raise IndexError(f"index must be below the number of samples, {len(self)}, but got {index}.")
         return self._samples.read(self.records[index].step)
 
     def sample(self, index: int) -> nn.Module:
-        """A copy of the model with the weights and buffers of sample ``index``."""
+        """Return a copy of the model with the weights and buffers of sample ``index``."""
         return self._with_tensors(self.tensors(index))
 
     @torch.no_grad()
     def mean_model(self) -> nn.Module:
-        """A copy of the model with the weighted mean of all parameters and floating-point buffers.
+        """Return a copy of the model with the weighted mean of all parameters and floating-point buffers.
 
-        The mean of samples whose zeros differ is less sparse than they are: freeze the mask before collecting, or
-        prune the mean again. Where the model has batch normalisation, recalibrate the mean on training data with
-        :func:`~spikeslab.posterior.recalibrate`. A warning says when zeros differ.
+        The mean of samples with different zeros is less sparse than each of them, and a warning says so: freeze the
+        mask before collecting, or prune the mean again. If the model has batch normalisation, recalibrate the mean on
+        training data with :func:`~spikeslab.posterior.recalibrate`.
         """
         self._check_not_empty()
         samples = ((self.tensors(index), weight) for index, weight in enumerate(self.weights.tolist()))
@@ -194,11 +194,11 @@ class Posterior:
         return model
 
     def predict(self, *inputs: Any, batch_size: int | None = None) -> Tensor:
-        """Mean over the samples of the probabilities, or of the regression means.
+        """Return the mean over the samples of the probabilities, or of the regression means.
 
         Args:
             *inputs: Arguments of the model, batched along their first dimension.
-            batch_size: Where given, tensors are split into batches of this size to bound memory.
+            batch_size: If given, tensors are split into batches of this size to bound memory.
         """
         weights, done = self.weights, 0
         total: Tensor | None = None
@@ -209,10 +209,10 @@ class Posterior:
         return cast(Tensor, total)
 
     def predictive(self, *inputs: Any, batch_size: int | None = None) -> Prediction:
-        """Mean and variance of the prediction, split into aleatoric and epistemic; arguments as in :meth:`predict`.
+        """Return mean and variance of the prediction, aleatoric and epistemic; arguments as in :meth:`predict`.
 
-        For classification the variance is that of each class's indicator, and sums to ``mean * (1 - mean)``. Where
-        the link gives other values than probabilities and there is no likelihood, the aleatoric part is unknown: NaN.
+        For classification the variance is that of each class's indicator, and the two parts sum to
+        ``mean * (1 - mean)``. If the link gives no probabilities and there is no likelihood, the aleatoric part is NaN.
         """
         average = Average()
         for term in self.terms(*inputs, batch_size=batch_size):
@@ -220,7 +220,7 @@ class Posterior:
         return average.result()
 
     def terms(self, *inputs: Any, batch_size: int | None = None) -> Iterator[tuple[Tensor, Tensor, list[float]]]:
-        """What some samples at a time predict, the variance of the data around it, and their weights."""
+        """Yield predictions, variances of the data around them and weights, some samples at a time."""
         done = 0
         for values in map(to_float, self._chunks(inputs, batch_size)):
             records = self.records[done : done + len(values)]
@@ -236,41 +236,41 @@ class Posterior:
         batch_size: int | None = None,
         seed: int = 0,
     ) -> Any:
-        """The samples as ArviZ InferenceData: parameters and latents, predictions, steps and weights (needs arviz).
+        """Return the samples as ArviZ InferenceData: parameters, latents, predictions, steps and weights (needs arviz).
 
-        ArviZ has no weights: with ``weights="epsilon"`` its means differ from those of :meth:`predict`.
+        ArviZ does not weight draws: for a posterior with ``weights="epsilon"`` its means differ from :meth:`predict`.
 
         Args:
-            *inputs: Where given, predictions on these arguments of the model are in it too.
-            weights: Globs of the names of the parameters in it.
-            limit: Of a parameter with more numbers than this, that many are chosen at random; ``None`` keeps all.
-            thin: Every ``thin``-th sample is in it, counted back from the last.
+            *inputs: If given, predictions on these arguments of the model are included.
+            weights: Globs over the names of the parameters to include.
+            limit: Number of elements to keep of a larger parameter, chosen at random; ``None`` keeps all.
+            thin: Keep every ``thin``-th sample, counted back from the last.
             batch_size: As in :meth:`predict`.
-            seed: Chooses the numbers that are kept.
+            seed: Seed of the choice of elements.
         """
         return to_inference_data(
             [self], inputs, weights=weights, limit=limit, thin=thin, batch_size=batch_size, seed=seed
         )
 
     def convergence(self, *inputs: Any, batch_size: int | None = None, seed: int = 0) -> list[Convergence]:
-        """R-hat and effective sample sizes of the two halves of this one chain, in predictions, norms and weights.
+        """Return R-hat and effective sample sizes of the two halves of this chain, for predictions, norms and weights.
 
-        Agreement of the halves is necessary, not enough: :class:`Chains` compares chains that started apart.
+        Agreement of the halves is necessary, not sufficient: :class:`Chains` compares chains that started apart.
 
         Args:
-            *inputs: Where given, predictions on these arguments of the model are assessed too.
+            *inputs: If given, predictions on these arguments of the model are assessed too.
             batch_size: As in :meth:`predict`.
-            seed: Chooses the predictions and the weights where there are many.
+            seed: Seed of the choice of predictions and weights where there are many.
         """
         return assess_convergence([self], inputs, batch_size, seed)
 
     def outputs(self, *inputs: Any, batch_size: int | None = None) -> Iterator[Tensor]:
-        """What each sample predicts, after the link, one at a time; arguments as in :meth:`predict`."""
+        """Yield the prediction of each sample, after the link; arguments as in :meth:`predict`."""
         for values in self._chunks(inputs, batch_size):
             yield from values
 
     def _chunks(self, inputs: tuple[Any, ...], batch_size: int | None) -> Iterator[Tensor]:
-        """What the samples predict, (samples, batch, ...), some of them at a time."""
+        """Yield predictions of shape (samples, batch, ...), some samples at a time."""
         self._check_not_empty()
         return self._forward.chunks([record.step for record in self.records], self._samples.read, inputs, batch_size)
 
@@ -278,12 +278,12 @@ class Posterior:
         """Replace each sample's batch-normalisation statistics by averages over ``batches`` of inputs.
 
         Args:
-            batches: A list or loader (it is run through once for each sample) of inputs, or of tuples whose first
-                entry is the input.
+            batches: List or loader of inputs, or of tuples whose first entry is the input. It is read once for each
+                sample.
         """
         self._check_not_empty()
         if iter(batches) is batches:
-            raise TypeError("batches must be a list or a loader that can be run through again, but got an iterator.")
+            raise TypeError("batches must be a list or a loader that can be read again, but got an iterator.")
         self._forward.forget()
         for index, record in enumerate(self.records):
             model = self.sample(index)
@@ -291,7 +291,7 @@ class Posterior:
             self._samples.write(record.step, snapshot(model))
 
     def save(self, directory: str | os.PathLike[str]) -> None:
-        """Write all samples to a new folder: one safetensors file each, and an index in JSON."""
+        """Write all samples to a new folder: a safetensors file for each, and an index in JSON."""
         target = DiskSamples.create(Path(directory))
         for index, record in enumerate(self.records):
             target.write(record.step, self.tensors(index))
@@ -312,12 +312,12 @@ class Posterior:
         Args:
             directory: The folder.
             model: A model with the same parameters and buffers.
-            likelihood: As for the constructor; needed only to collect more samples of a regression.
-            link: As for the constructor; needed only if the samples were saved with a function of your own.
-            sampler: As for the constructor; needed only to collect more samples.
+            likelihood: Needed only to collect more samples of a regression.
+            link: Needed only if the samples were saved with a link of your own.
+            sampler: Needed only to collect more samples.
 
         Raises:
-            ValueError: If the model is another one, or the link is not known.
+            ValueError: If the model has other tensors, or the link is not known.
         """
         samples = DiskSamples(Path(directory))
         index = samples.read_index()
@@ -336,7 +336,7 @@ class Posterior:
         return posterior
 
     def sibling(self, index: Mapping[str, Any], samples: Samples) -> Posterior:
-        """The posterior of another chain of the same model, from its :meth:`index` and its samples."""
+        """Return the posterior of another chain of the same model, given its :meth:`index` and its samples."""
         posterior = Posterior(
             self.model, index["burn_in"], index["thin"], link=self._forward.link, max_samples=index["max_samples"]
         )
@@ -345,20 +345,18 @@ class Posterior:
         return posterior
 
     def _take_over(self, index: Mapping[str, Any], samples: Samples) -> None:
-        """Continue with the samples that an index of this model describes."""
+        """Continue with samples of this model, as described by their index."""
         own = {name: list(tensor.shape) for name, tensor in named_tensors(self.model)}
         if index["shapes"] != own:
             odd = [name for name in {**index["shapes"], **own} if index["shapes"].get(name) != own.get(name)]
-            raise ValueError(
-                f"model must have the tensors that the samples were saved with, but it differs in {quote(odd)}."
-            )
+            raise ValueError(f"model must have the tensors of the saved samples, but it differs in {quote(odd)}.")
         self.steps = index["steps"]
         self.records = [Record(**record) for record in index["samples"]]
         self._samples = samples
         self._forward.forget()
 
     def state_dict(self) -> dict[str, Any]:
-        """Steps, records and samples; samples on disk are the paths of their files."""
+        """Return steps, records and samples; samples on disk are given by the paths of their files."""
         return {
             "steps": self.steps,
             "records": [vars(record) for record in self.records],
@@ -366,7 +364,7 @@ class Posterior:
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Continue from a state: its samples replace those that are there."""
+        """Continue from a state, whose samples replace the present ones."""
         records = [Record(**record) for record in state["records"]]
         self._forward.forget()
         for record, sample in zip(records, state["samples"], strict=True):
@@ -379,7 +377,7 @@ class Posterior:
             self._samples.remove(step)
 
     def index(self) -> dict[str, Any]:
-        """What describes the samples, as it is written to JSON."""
+        """Return the description of the samples that is written to JSON."""
         return {
             "burn_in": self.burn_in,
             "thin": self.thin,
@@ -395,25 +393,25 @@ class Posterior:
     def _check_not_empty(self) -> None:
         if not self.records:
             raise RuntimeError(
-                f"the posterior must hold a sample, but got none in {self.steps} steps: the first is taken at step "
+                f"The posterior has no samples after {self.steps} steps: the first is taken at step "
                 f"burn_in + thin = {self.burn_in + self.thin}."
             )
 
 
 def _saved_link(index: Mapping[str, Any]) -> Callable[[Tensor], Tensor]:
-    """The link of an index; one from before it was kept has the constructor's default."""
+    """Return the link of an index; an index of an early version has the default link."""
     name = index.get("link", "identity" if index["regression"] else "probabilities")
     if name not in LINKS:
-        raise ValueError("link must be given, since the samples were saved with a function of your own, but got None.")
+        raise ValueError("link must be given: the samples were saved with a link of your own.")
     return LINKS[name]
 
 
 def _noises(values: Tensor, sigmas: Sequence[float | None]) -> Tensor:
-    """Variance of the data around what each of some samples predicts."""
+    """Return the variance of the data around the predictions of some samples."""
     known = [sigma**2 for sigma in sigmas if sigma is not None]
     if known:
         return values.new_tensor(known).view(-1, *(1,) * (values.ndim - 1)).expand_as(values)
     noises = values * (1.0 - values)
-    # Where a sample gives no probabilities there is no likelihood that would know.
+    # Without probabilities and without a likelihood the variance is unknown.
     beyond = ((values < 0.0) | (values > 1.0)).flatten(1).any(1)
     return noises.masked_fill_(beyond.view(-1, *(1,) * (values.ndim - 1)), torch.nan) if bool(beyond.any()) else noises

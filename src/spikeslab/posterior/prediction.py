@@ -1,4 +1,4 @@
-"""A predictive mean with its variance split, accumulated some samples at a time."""
+"""Predictive mean and variance, accumulated some samples at a time."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from torch import Tensor
 
 @dataclass(frozen=True)
 class Prediction:
-    """A predictive mean and its variance, split by the law of total variance.
+    """Predictive mean and variance, split by the law of total variance.
 
     Attributes:
         mean: Mean over the samples, of probabilities or of regression means.
-        aleatoric: Mean over the samples of the variance that each predicts: the noise of the data.
-        epistemic: Variance over the samples of what they predict: what more data would remove.
+        aleatoric: Mean over the samples of their predicted variance: the noise of the data.
+        epistemic: Variance over the samples of their predictions: it shrinks with more data.
     """
 
     mean: Tensor
@@ -31,18 +31,18 @@ class Prediction:
 
 
 class Average:
-    """Weighted running mean and variance; deviations from means keep a small epistemic variance from cancelling."""
+    """Weighted running mean and variance, updated by deviations from the mean so that small variances do not cancel."""
 
     def __init__(self) -> None:
         self._total = 0.0
         self._moments: tuple[Tensor, Tensor, Tensor] | None = None
 
     def add(self, values: Tensor, noises: Tensor, weights: Sequence[float]) -> None:
-        """Add what some samples predict, and the variance of the data around it.
+        """Add predictions of some samples and the variances of the data around them.
 
         Args:
             values: Predictions, (samples, ...).
-            noises: Variances, likewise.
+            noises: Variances, (samples, ...).
             weights: One for each sample.
         """
         total = math.fsum(weights)
@@ -61,33 +61,33 @@ class Average:
         self._total += total
 
     def result(self) -> Prediction:
-        """The prediction of all samples added."""
+        """Return the prediction of all samples added so far."""
         if self._moments is None:
-            raise RuntimeError("an average needs at least one sample.")
+            raise RuntimeError("An average needs at least one sample.")
         mean, squares, aleatoric = self._moments
         return Prediction(mean, aleatoric / self._total, squares / self._total)
 
 
 def weighted_mean(shares: Tensor, values: Tensor) -> Tensor:
-    """Mean of values (samples, ...) over the samples, whose shares sum to 1."""
+    """Return the mean of values (samples, ...) over the samples, whose shares sum to 1."""
     return (shares @ values.flatten(1)).view(values.shape[1:])
 
 
 def to_float(values: Tensor) -> Tensor:
-    """The values, as floats where they are integers or truth values: those of a link such as ``argmax``."""
+    """Return the values as floating-point numbers, also for a link such as ``argmax`` that gives integers."""
     return values if values.is_floating_point() else values.to(torch.get_default_dtype())
 
 
 def identity(outputs: Tensor) -> Tensor:
-    """Outputs that are averaged as they are."""
+    """Return the outputs as they are."""
     return outputs
 
 
 def probabilities(outputs: Tensor) -> Tensor:
-    """Softmax over dimension 1, the classes of ``F.cross_entropy``; right for logits and for log-probabilities.
+    """Return the softmax over dimension 1, as in ``F.cross_entropy``, of logits or log-probabilities.
 
     Raises:
-        ValueError: If there is one output for each row, of which a softmax would be 1 whatever it is.
+        ValueError: If there is one output for each row: its softmax would always be 1.
     """
     check_classes(outputs.shape)
     return outputs.softmax(dim=1)
@@ -97,6 +97,6 @@ def check_classes(shape: torch.Size) -> None:
     """Raise unless outputs of this shape have classes in dimension 1."""
     if len(shape) < 2 or shape[1] < 2:
         raise ValueError(
-            "link must be given where the model has one output, such as torch.sigmoid for a logit, or likelihood for a "
-            f"regression, but got neither, and outputs of shape {tuple(shape)}."
+            "The model has one output for each row: give link=torch.sigmoid for a logit, or likelihood=... for a "
+            f"regression. The outputs have shape {tuple(shape)}."
         )

@@ -1,4 +1,4 @@
-"""Where samples live: in memory, or in a folder of safetensors files with an index in JSON."""
+"""Storage of samples: in memory, or in a folder of safetensors files with an index in JSON."""
 
 from __future__ import annotations
 
@@ -24,18 +24,18 @@ VERSION = 1
 
 
 def named_tensors(model: nn.Module) -> Iterator[tuple[str, Tensor]]:
-    """Parameters and buffers, a shared one once."""
+    """Yield parameters and buffers by name, a shared one once."""
     yield from model.named_parameters()
     yield from model.named_buffers()
 
 
 def snapshot(model: nn.Module) -> Tensors:
-    """Copies of all parameters and buffers, on the CPU."""
+    """Return copies of all parameters and buffers on the CPU."""
     return {name: tensor.detach().to("cpu", copy=True).contiguous() for name, tensor in named_tensors(model)}
 
 
 class Samples(ABC):
-    """Tensors of samples by their key, the step at which they were taken."""
+    """Tensors of samples, by the step at which they were taken."""
 
     @abstractmethod
     def write(self, key: int, tensors: Tensors) -> None:
@@ -43,22 +43,22 @@ class Samples(ABC):
 
     @abstractmethod
     def read(self, key: int) -> Tensors:
-        """Give a sample back."""
+        """Return a sample."""
 
     @abstractmethod
     def remove(self, key: int) -> None:
-        """Forget a sample."""
+        """Delete a sample."""
 
     @abstractmethod
     def export(self, key: int) -> Tensors | Path:
-        """A sample as part of a state: its tensors, or the file they are in."""
+        """Return a sample for a state: its tensors, or the file that holds them."""
 
     def adopt(self, key: int, source: Tensors | Path) -> None:
-        """Keep a sample that :meth:`export` gave, of any kind of storage."""
+        """Keep a sample from :meth:`export` of any kind of storage."""
         self.write(key, load_file(source) if isinstance(source, Path) else source)
 
     def write_index(self, index: Callable[[], dict[str, Any]]) -> None:  # noqa: B027 - memory needs no index
-        """Keep what describes the samples; a function, since it takes longer the more there are."""
+        """Keep the description of the samples, given as a function because it grows with their number."""
 
 
 class MemorySamples(Samples):
@@ -72,38 +72,37 @@ class MemorySamples(Samples):
         self._tensors[key] = tensors
 
     def read(self, key: int) -> Tensors:
-        """Give a sample back."""
+        """Return a sample."""
         return self._tensors[key]
 
     def remove(self, key: int) -> None:
-        """Forget a sample."""
+        """Delete a sample."""
         del self._tensors[key]
 
     def export(self, key: int) -> Tensors:
-        """Its tensors."""
+        """Return the tensors."""
         return self._tensors[key]
 
 
 class DiskSamples(Samples):
-    """Samples in a folder; every file is written under another name first, so none is ever half there."""
+    """Samples in a folder; every file is written under another name first, so that none is ever half written."""
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
 
     @classmethod
     def create(cls, directory: Path, exist_ok: bool = False) -> DiskSamples:
-        """Start in a folder that holds no posterior yet, or, if that is wanted, go on in one that does."""
+        """Use a folder without a posterior, or with ``exist_ok`` also one that has samples already."""
         samples = cls(directory)
         if samples.exists() and not exist_ok:
             raise FileExistsError(
-                f"directory must not hold a posterior yet, but {directory} does: load it with Posterior.load, or "
-                "choose another."
+                f"{directory} holds a posterior already: load it with Posterior.load, or choose another directory."
             )
         directory.mkdir(parents=True, exist_ok=True)
         return samples
 
     def exists(self) -> bool:
-        """Whether there is a posterior in the folder."""
+        """Return True if the folder holds a posterior."""
         return (self.directory / INDEX).exists()
 
     def _path(self, key: int) -> Path:
@@ -114,26 +113,26 @@ class DiskSamples(Samples):
         write_atomically(self._path(key), save(tensors))
 
     def read(self, key: int) -> Tensors:
-        """Give a sample back."""
+        """Return a sample."""
         try:
             return load_file(self._path(key))
         except (SafetensorError, OSError) as error:
             raise ValueError(f"{self._path(key)} must be a readable sample, but got: {error}.") from error
 
     def remove(self, key: int) -> None:
-        """Forget a sample."""
+        """Delete a sample."""
         self._path(key).unlink(missing_ok=True)
 
     def export(self, key: int) -> Path:
-        """The file it is in."""
+        """Return the file."""
         return self._path(key)
 
     def write_index(self, index: Callable[[], dict[str, Any]]) -> None:
-        """Write what describes the samples."""
+        """Write the description of the samples."""
         write_atomically(self.directory / INDEX, json.dumps({"version": VERSION, **index()}, indent=1).encode())
 
     def read_index(self) -> dict[str, Any]:
-        """Read what describes the samples."""
+        """Read the description of the samples."""
         path = self.directory / INDEX
         if not path.is_file():
             raise FileNotFoundError(f"directory must hold a posterior ({INDEX}), but {self.directory} does not.")
@@ -147,9 +146,9 @@ class DiskSamples(Samples):
 
 
 def mean_tensors(samples: Iterable[tuple[Tensors, float]], last: Tensors) -> Tensors:
-    """The weighted mean of samples, in double precision; of integers it is the last sample's.
+    """Return the weighted mean of samples, computed in double precision; integer tensors are the last sample's.
 
-    A warning says when zeros differ: the mean then has fewer than each sample.
+    Warns if the samples have different zeros, since the mean then has fewer than each of them.
 
     Args:
         samples: Tensors by name, and the weight of each; the weights sum to 1.
@@ -166,8 +165,8 @@ def mean_tensors(samples: Iterable[tuple[Tensors, float]], last: Tensors) -> Ten
     common = sum(int((~alive).sum()) for alive in ever_alive.values())
     if common < min(zeros):
         warnings.warn(
-            f"the samples have different zeros, so their mean has {common} where each sample has at least "
-            f"{min(zeros)}: freeze the mask before collecting, or prune the mean again and recalibrate it.",
+            f"The samples have different zeros: their mean has {common}, each sample at least {min(zeros)}. Freeze the "
+            "mask before collecting, or prune the mean again and recalibrate it.",
             SpikeSlabWarning,
             stacklevel=4,  # who called mean_model, behind torch.no_grad's wrapper
         )

@@ -1,1 +1,1 @@
-"""One writer of tables and one style of figures, for every experiment."""
+"""Tables, figures and pages in one style."""

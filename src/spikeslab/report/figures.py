@@ -1,4 +1,4 @@
-"""The one style of figures: sizes, fonts and colours that a colour-blind reader can tell apart.
+"""Style of all figures: sizes, fonts, and colours that a colour-blind reader can tell apart.
 
 >>> from matplotlib.figure import Figure
 >>> with style():
@@ -27,7 +27,7 @@ WIDTH = 9.0
 BLUE, ORANGE, GREEN, SKY, VERMILION = "#0072B2", "#E69F00", "#009E73", "#56B4E9", "#D55E00"
 GREY, INK = "#8A8A8A", "#222222"
 COLOURS = (BLUE, ORANGE, GREEN, VERMILION, SKY, INK)
-"""Of lines and bars, in this order."""
+"""Colours of lines and bars, in this order."""
 
 RC: dict[Any, Any] = {
     "savefig.dpi": 160,
@@ -56,26 +56,26 @@ RC: dict[Any, Any] = {
 
 @contextmanager
 def style() -> Iterator[None]:
-    """Settings under which every figure is made; those of the caller come back afterwards."""
+    """Use the settings of all figures; the caller's come back afterwards."""
     with mpl.rc_context():
         mpl.rcdefaults()
         mpl.rcParams.update(RC)
         yield
 
 
-def without_y_axis(axes: Axes) -> None:
-    """Remove a y axis whose numbers say nothing, such as that of a histogram's density."""
+def remove_y_axis(axes: Axes) -> None:
+    """Remove the y axis, where its numbers say nothing, as in a histogram."""
     axes.set_yticks([])
     axes.spines["left"].set_visible(False)
 
 
-def entitle(figure: Figure, title: str) -> None:
-    """Say above all panels what the figure is about."""
+def add_title(figure: Figure, title: str) -> None:
+    """Write the title of the figure above all panels."""
     figure.suptitle(title, x=0.005, ha="left", fontsize=10.5)
 
 
-def png(figure: Figure) -> bytes:
-    """A PNG without a date, so that equal figures are equal files.
+def render_png(figure: Figure) -> bytes:
+    """Return a PNG without a date, so that equal figures are equal files.
 
     256 colours are enough for lines and points, and make the file less than half as large.
     """
@@ -88,5 +88,5 @@ def png(figure: Figure) -> bytes:
 
 def save(figure: Figure, path: Path) -> Path:
     """Write a PNG and return its path."""
-    write_atomically(path, png(figure))
+    write_atomically(path, render_png(figure))
     return path

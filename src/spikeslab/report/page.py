@@ -1,4 +1,4 @@
-"""The one style of HTML pages: a single file that needs no network, for a screen of any width and for paper.
+"""HTML pages: a single file that needs no network, for a screen of any width and for paper.
 
 >>> page = Page("Selection", "y from 3 variables", [Section("Result", [Text("One variable was selected.")])])
 >>> "<h2>Result</h2>" in page.html()
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Text:
-    """A paragraph; ``kind`` is ``"plain"``, ``"note"`` (small) or ``"warning"``."""
+    """Paragraph; ``kind`` is ``"plain"``, ``"note"`` (small) or ``"warning"``."""
 
     text: str
     kind: str = "plain"
@@ -29,7 +29,7 @@ class Text:
 
 @dataclass(frozen=True)
 class Facts:
-    """Names and what they are."""
+    """List of names and values."""
 
     facts: Mapping[str, str]
     block: ClassVar[str] = "facts"
@@ -37,7 +37,7 @@ class Facts:
 
 @dataclass(frozen=True)
 class Code:
-    """Something to type."""
+    """Command or code to copy."""
 
     code: str
     block: ClassVar[str] = "code"
@@ -45,7 +45,7 @@ class Code:
 
 @dataclass(frozen=True)
 class Grid:
-    """A table, which scrolls by itself where the screen is too narrow."""
+    """Table that scrolls by itself on a narrow screen."""
 
     table: Table
     block: ClassVar[str] = "table"
@@ -53,7 +53,7 @@ class Grid:
 
 @dataclass(frozen=True)
 class Picture:
-    """A figure: what it shows, for those who see it (``caption``) and those who do not (``description``)."""
+    """Figure with a caption, and a description for readers who cannot see it."""
 
     png: bytes
     caption: str
@@ -62,7 +62,7 @@ class Picture:
 
     @property
     def uri(self) -> str:
-        """The figure as a PNG in a data URI."""
+        """Data URI of the figure."""
         return f"data:image/png;base64,{b64encode(self.png).decode()}"
 
 
@@ -71,7 +71,7 @@ Block: TypeAlias = Text | Facts | Code | Grid | Picture
 
 @dataclass(frozen=True)
 class Section:
-    """A heading and what is below it."""
+    """Heading with the blocks below it."""
 
     title: str
     blocks: Sequence[Block] = field(default_factory=list)
@@ -79,12 +79,12 @@ class Section:
 
 @dataclass(frozen=True)
 class Page:
-    """A page.
+    """HTML page.
 
     Attributes:
-        title: Its heading.
+        title: Heading.
         lead: The result in one or two sentences, below the heading.
-        sections: What follows.
+        sections: Sections of the page.
     """
 
     title: str
@@ -92,7 +92,7 @@ class Page:
     sections: Sequence[Section]
 
     def html(self) -> str:
-        """The page as one HTML file."""
+        """Return the page as one HTML file."""
         environment = Environment(
             loader=PackageLoader("spikeslab.report"), autoescape=True, undefined=StrictUndefined, trim_blocks=True
         )

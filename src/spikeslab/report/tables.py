@@ -1,4 +1,4 @@
-"""The one writer of tables: Markdown to read, JSON with the raw numbers and their origin, rich for a terminal."""
+"""Tables in Markdown, in JSON with raw numbers and their origin, and for a terminal."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ MISSING = "–"
 
 @dataclass(frozen=True)
 class Estimate:
-    """A mean over repetitions, shown as "mean ± standard error".
+    """Mean over repetitions, shown as "mean ± standard error".
 
     Attributes:
         mean: The mean.
@@ -35,7 +35,7 @@ class Estimate:
 
     @classmethod
     def of(cls, values: Sequence[float]) -> Estimate:
-        """Mean and standard error of independent repetitions.
+        """Compute mean and standard error of independent repetitions.
 
         >>> Estimate.of([1.0, 2.0, 3.0])
         Estimate(mean=2.0, error=0.5773502691896258)
@@ -51,7 +51,7 @@ Cell: TypeAlias = str | int | float | Estimate | None
 
 @dataclass(frozen=True)
 class Column:
-    """A column: the key of its cells, its heading, and the format of its numbers.
+    """Column of a table.
 
     Attributes:
         key: Name of the cells in the rows and in the JSON file.
@@ -69,7 +69,7 @@ class Provenance:
     """Command and seed behind the numbers of a table.
 
     Attributes:
-        command: What to type to get them again, as :func:`command_line` spells it; several commands are lines.
+        command: Command that makes them again, as :func:`command_line` spells it; several commands are lines.
         seed: Seed of the first run.
     """
 
@@ -121,7 +121,7 @@ class Table:
         columns: The columns, in order.
         rows: One mapping for each row, with a cell for every column; ``None`` is a number that does not exist.
         notes: Sentences below the table.
-        raw: What the cells were made of, for the JSON alone.
+        raw: Numbers behind the cells, for the JSON file alone.
 
     Raises:
         ValueError: If a row lacks a cell or has one that no column shows.
@@ -146,7 +146,7 @@ class Table:
         self.raw = raw
 
     def markdown(self) -> str:
-        """The table in Markdown, its columns aligned in the source too."""
+        """Return the table in Markdown, with aligned columns."""
         lines = [[column.title for column in self.columns], *self.lines()]
         widths = [max(map(len, cells)) for cells in zip(*lines, strict=True)]
         sides = [">" if right else "<" for right in self.flush_right()]
@@ -159,7 +159,7 @@ class Table:
         return "\n".join([f"## {self.title}", "", head, f"|{'|'.join(rule)}|", *body, "", *notes])
 
     def json(self, run: Provenance) -> str:
-        """The raw numbers by column key, and how they came about."""
+        """Return the raw numbers by column key, and their origin, as JSON."""
         record = {
             "title": self.title,
             "columns": {column.key: column.title for column in self.columns},
@@ -171,7 +171,7 @@ class Table:
         return json.dumps(record, indent=2, ensure_ascii=False, allow_nan=False, default=asdict) + "\n"
 
     def write(self, stem: Path, run: Provenance) -> list[Path]:
-        """Write ``stem.md`` and ``stem.json``, replacing what was there; returns both paths."""
+        """Write ``stem.md`` and ``stem.json``, replacing older files, and return both paths."""
         block = "\n" in run.command
         command = f"\n\n```bash\n{run.command}\n```\n\nThe" if block else f" `{run.command}`; the"
         made = f"Made by{command} raw numbers are in `{stem.name}.json`.\n"
@@ -181,7 +181,7 @@ class Table:
         return list(texts)
 
     def rich(self) -> RichTable:
-        """The table for a terminal."""
+        """Return the table for a terminal."""
         from rich import box
         from rich.table import Table as RichTable
 
@@ -193,11 +193,11 @@ class Table:
         return table
 
     def lines(self) -> list[list[str]]:
-        """The cells of each row as they are shown."""
+        """Return the text of each cell, row by row."""
         return [[_text(row[column.key], column.spec) for column in self.columns] for row in self.rows]
 
     def flush_right(self) -> list[bool]:
-        """Whether each column holds numbers only."""
+        """Return True for each column that holds numbers only."""
         return [not any(isinstance(row[column.key], str) for row in self.rows) for column in self.columns]
 
 

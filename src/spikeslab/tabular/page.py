@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from spikeslab.report.figures import png
+from spikeslab.report.figures import render_png
 from spikeslab.report.page import Block, Code, Facts, Grid, Page, Picture, Section, Text
 from spikeslab.report.tables import Column, Table
 from spikeslab.sklearn import SpikeSlabClassifier
@@ -61,7 +61,7 @@ def figures(selection: Selection) -> tuple[bytes, bytes]:
     posterior = selection.estimator._posterior
     traces = {QUANTITIES.get(name, name): draws for name, draws in posterior.scalars.items()}
     traces |= _coefficient_traces(selection)
-    return png(inclusion), png(traces_figure(traces))
+    return render_png(inclusion), render_png(traces_figure(traces))
 
 
 def _coefficient_traces(selection: Selection) -> dict[str, NDArray[np.float64]]:

@@ -11,7 +11,7 @@ from spikeslab.metrics import accuracy, negative_log_likelihood, reliability_cur
 from spikeslab.paper.demo.data import Digits
 from spikeslab.paper.demo.digits import DigitsResult
 from spikeslab.report.figures import BLUE, GREY, ORANGE, WIDTH, style
-from spikeslab.report.plots.classifiers import draw_bars, draw_diagonal, draw_reliability
+from spikeslab.report.plots import draw_bars, draw_diagonal, draw_reliability
 from spikeslab.report.tables import Estimate
 
 COLOURS = (GREY, ORANGE, BLUE)

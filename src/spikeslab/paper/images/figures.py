@@ -13,7 +13,7 @@ from spikeslab.paper.images.predictions import FOREIGN, kinds_of
 from spikeslab.paper.images.runs import OTHER
 from spikeslab.paper.images.tables import TITLES, Trained
 from spikeslab.report import plots
-from spikeslab.report.figures import BLUE, GREEN, GREY, ORANGE, entitle
+from spikeslab.report.figures import BLUE, GREEN, GREY, ORANGE, add_title
 from spikeslab.report.tables import Estimate
 
 COLOURS = {"vanilla": GREY, "dropout": ORANGE, "sghmc": GREEN, "sghmc-sa": BLUE}
@@ -55,7 +55,7 @@ def image_figures(dataset: str, runs: Sequence[Trained], labels: Tensor, about: 
             figures["uncertainty"] = plots.uncertainty_figure(_uncertainties(run), TITLES[dataset], other)
             titles["uncertainty"] = f"{title}: {names[run.method]}"
     for name, figure in figures.items():
-        entitle(figure, titles[name])
+        add_title(figure, titles[name])
     return figures
 
 

@@ -9,7 +9,7 @@ from matplotlib.axes import Axes
 from matplotlib.colors import to_rgba
 from numpy.typing import NDArray
 
-from spikeslab.report.figures import BLUE, GREY, INK, ORANGE, VERMILION, without_y_axis
+from spikeslab.report.figures import BLUE, GREY, INK, ORANGE, VERMILION, remove_y_axis
 
 COLOURS = {"SGLD-SA": BLUE, "SGLD-EM": ORANGE, "SGLD": VERMILION}
 
@@ -29,7 +29,7 @@ def draw_posteriors(
     axes.axvline(truth, color=INK, linestyle="--", linewidth=1.2, label="truth")
     axes.set_title(rf"$\beta_{index + 1}$, truth {truth:.2f}")
     axes.set_xlim(edges[0], edges[-1])
-    without_y_axis(axes)
+    remove_y_axis(axes)
 
 
 def draw_predictions(axes: Axes, truth: Array, predicted: Array, limits: tuple[float, float], method: str) -> int:

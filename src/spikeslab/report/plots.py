@@ -1,7 +1,14 @@
-"""Figures of class probabilities: calibration, accuracy of the most confident, and bars of scores.
+"""A figure for each metric: results of :mod:`spikeslab.metrics` in, a matplotlib figure in the one style out.
 
-Each takes the results of several models by name. The first has the first colour in all of them, unless ``colours`` has
-one for every name, so that a model keeps its own where others are left out.
+>>> import torch
+>>> from spikeslab.metrics import reliability_curve
+>>> from spikeslab.report import plots
+>>> probabilities, labels = torch.rand(100, 3).softmax(1), torch.randint(3, (100,))
+>>> figure = plots.reliability_figure({"a guess": reliability_curve(probabilities, labels)})
+
+Each takes the results of several models by name. Models get the colours in order, or those of ``colours``, so that a
+model keeps its own where others are left out. ``plots.save(figure, path)`` writes a PNG in that style;
+``figure.savefig`` writes any format in yours.
 """
 
 from __future__ import annotations
@@ -17,17 +24,27 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from spikeslab.errors import quote
-from spikeslab.metrics import Reliability
-from spikeslab.report.figures import COLOURS, GREY, INK, WIDTH, style, without_y_axis
+from spikeslab.metrics import Reliability, detection, detection_curves
+from spikeslab.report.figures import BLUE, COLOURS, GREY, INK, VERMILION, WIDTH, remove_y_axis, save, style
 from spikeslab.report.tables import Estimate
 
+__all__ = [
+    "detection_figure",
+    "reliability_figure",
+    "save",
+    "scores_figure",
+    "selective_accuracy_figure",
+    "uncertainty_figure",
+]
+
 Result = TypeVar("Result")
+BINS = 40
 
 
-def coloured(
+def assign_colours(
     results: Mapping[str, Result], colours: Mapping[str, str] | None = None
 ) -> Iterator[tuple[str, Result, str]]:
-    """Names, results and colours: those of ``colours``, or else of ``COLOURS`` in their order.
+    """Yield names, results and colours: those of ``colours``, or else of ``COLOURS`` in their order.
 
     Raises:
         ValueError: If there are no results, more than there are colours, or one without a colour.
@@ -41,15 +58,15 @@ def coloured(
     return ((name, result, chosen[name]) for name, result in results.items())
 
 
-def array(values: Tensor) -> NDArray[Any]:
-    """Numbers for matplotlib, from any device."""
+def to_array(values: Tensor) -> NDArray[Any]:
+    """Return a tensor of any device as an array for matplotlib."""
     return values.detach().cpu().numpy()
 
 
 def draw_reliability(axes: Axes, curve: Reliability, colour: str, label: str | None = None, fewest: int = 1) -> None:
     """Draw accuracy against confidence in the bins that hold at least ``fewest`` rows."""
     shown = curve.count >= fewest
-    confidence, accuracy = array(curve.confidence[shown]), array(curve.accuracy[shown])
+    confidence, accuracy = to_array(curve.confidence[shown]), to_array(curve.accuracy[shown])
     axes.plot(confidence, accuracy, "o-", color=colour, markersize=4, label=label)
 
 
@@ -72,10 +89,10 @@ def reliability_figure(
         figure = Figure(figsize=(WIDTH, 3.8), layout="constrained")
         left, right = figure.subplots(1, 2, sharex=True)
         draw_diagonal(left)
-        for name, curve, colour in coloured(curves, colours):
+        for name, curve, colour in assign_colours(curves, colours):
             draw_reliability(left, curve, colour, name, fewest)
             _draw_errors(left, curve, colour, fewest)
-            share = array(curve.count / curve.count.sum())
+            share = to_array(curve.count / curve.count.sum())
             edges = np.linspace(0.0, 1.0, len(share) + 1)
             right.stairs(share, edges, color=colour, linewidth=1.6)
         left.set(xlim=(0.0, 1.02), ylim=(-0.02, 1.02))
@@ -91,7 +108,7 @@ def reliability_figure(
 
 
 def percent(share: float, _: int | None = None) -> str:
-    """A share on a logarithmic axis, with as many digits as it needs."""
+    """Format a share on a logarithmic axis, with as many digits as it needs."""
     return f"{100 * share:g}%"
 
 
@@ -100,14 +117,14 @@ def _draw_errors(axes: Axes, curve: Reliability, colour: str, fewest: int) -> No
     accuracy, rows = curve.accuracy[filled], curve.count[filled]
     shrunk = (accuracy * rows + 1.0) / (rows + 2.0)  # a bin with one row, right or wrong, is not certain
     error = (shrunk * (1.0 - shrunk) / (rows + 2.0)).sqrt()
-    confidence = array(curve.confidence[filled])
-    axes.vlines(confidence, array(accuracy - error), array(accuracy + error), color=colour, linewidth=1.0)
+    confidence = to_array(curve.confidence[filled])
+    axes.vlines(confidence, to_array(accuracy - error), to_array(accuracy + error), color=colour, linewidth=1.0)
 
 
 def selective_accuracy_figure(
     curves: Mapping[str, Tensor], coverages: Tensor, colours: Mapping[str, str] | None = None
 ) -> Figure:
-    """Draw accuracy against the share of rows kept, those of which the model is most confident.
+    """Draw accuracy against the share of rows kept, the most confident first.
 
     Args:
         curves: Results of :func:`~spikeslab.metrics.selective_accuracy` at ``coverages``, by the name of the model.
@@ -117,8 +134,8 @@ def selective_accuracy_figure(
     with style():
         figure = Figure(figsize=(0.62 * WIDTH, 3.6), layout="constrained")
         axes = figure.subplots()
-        for name, curve, colour in coloured(curves, colours):
-            axes.plot(array(coverages), array(curve), color=colour, label=name)
+        for name, curve, colour in assign_colours(curves, colours):
+            axes.plot(to_array(coverages), to_array(curve), color=colour, label=name)
         axes.set_xlim(float(coverages.min()), float(coverages.max()))
         axes.set_xlabel("share of rows answered, the most confident first")
         axes.set_title("accuracy on the rows answered")
@@ -129,7 +146,7 @@ def selective_accuracy_figure(
 
 
 def scores_figure(scores: Mapping[str, Mapping[str, Estimate]], colours: Mapping[str, str] | None = None) -> Figure:
-    """Draw bars of several models, a panel for each score, with standard errors where there are some.
+    """Draw bars of several models with their standard errors, a panel for each score.
 
     Bars begin at zero: give the error, not the accuracy, of models that are nearly always right.
 
@@ -140,7 +157,7 @@ def scores_figure(scores: Mapping[str, Mapping[str, Estimate]], colours: Mapping
     Raises:
         ValueError: If the models have different scores.
     """
-    models = list(coloured(scores, colours))
+    models = list(assign_colours(scores, colours))
     names = list(models[0][1])
     for model, estimates, _ in models:
         if list(estimates) != names:
@@ -171,4 +188,66 @@ def draw_bars(
     axes.set_title(title)
     axes.set_xticks([])
     axes.set_ylim(0.0, 1.12 * max(tops))
-    without_y_axis(axes)
+    remove_y_axis(axes)
+
+
+def uncertainty_figure(scores: Mapping[str, tuple[Tensor, Tensor]], own: str, foreign: str) -> Figure:
+    """Draw histograms of scores, a panel for each, such as the predictive entropy and the mutual information.
+
+    Args:
+        scores: Scores of own and foreign inputs, by the name of the score.
+        own: Name of the inputs of the kind that the model was trained on.
+        foreign: Name of the others.
+    """
+    with style():
+        figure = Figure(figsize=(WIDTH, 3.0), layout="constrained")
+        panels = figure.subplots(1, len(scores), squeeze=False)[0]
+        for axes, (name, pair) in zip(panels, scores.items(), strict=True):
+            top = max(float(values.max()) for values in pair)
+            edges = np.linspace(0.0, top or 1.0, BINS + 1)
+            for values, colour, label in zip(pair, (BLUE, VERMILION), (own, foreign), strict=True):
+                share = np.histogram(to_array(values.double()), edges)[0] / len(values)
+                axes.stairs(share, edges, color=colour, fill=True, alpha=0.25)
+                axes.stairs(share, edges, color=colour, label=label)
+            axes.set_xlim(0.0, float(edges[-1]))
+            axes.set_yscale("log")  # nearly all own inputs are in the first bin
+            axes.set_ylim(0.5 / max(len(values) for values in pair), 1.0)
+            axes.yaxis.set_major_formatter(percent)
+            axes.set_xlabel(f"{name}, nats")
+        panels[0].set_ylabel("share of the inputs, log scale")
+        figure.legend(*panels[0].get_legend_handles_labels(), loc="outside lower center", ncols=2)
+    return figure
+
+
+def detection_figure(scores: Mapping[str, tuple[Tensor, Tensor]], colours: Mapping[str, str] | None = None) -> Figure:
+    """Draw the ROC and the precision-recall curve of each score that should be higher for foreign inputs.
+
+    False alarms have a logarithmic axis, since those of a good score are few.
+
+    Args:
+        scores: Scores of own and foreign inputs, by the name of the model or of the score.
+        colours: Colour of each.
+    """
+    with style():
+        figure = Figure(figsize=(WIDTH, 4.4), layout="constrained")
+        roc, recall = figure.subplots(1, 2)
+        models = list(assign_colours(scores, colours))
+        fewest = 1.0 / max(len(own) for _, (own, _), _ in models)
+        guess = np.geomspace(fewest, 1.0, 100)
+        roc.plot(guess, guess, color=GREY, linewidth=0.8, zorder=0)
+        for name, (own, foreign), colour in models:
+            curves, found = detection_curves(own, foreign), detection(own, foreign)
+            label = f"{name}: AUROC {found.auroc:.3f}, AUPR {found.aupr:.3f}, FPR95 {found.fpr95:.3f}"
+            roc.plot(to_array(curves.false_positive), to_array(curves.true_positive), color=colour, label=label)
+            recall.plot(to_array(curves.recall), to_array(curves.precision), color=colour)
+        roc.set_title("ROC")
+        roc.set(xlabel="own inputs called foreign, log scale", ylabel="foreign inputs called foreign")
+        roc.set_xscale("log")
+        roc.set(xlim=(fewest, 1.0), ylim=(0.0, 1.01))
+        roc.xaxis.set_major_formatter(percent)
+        recall.set_title("precision and recall")
+        recall.set(xlabel="recall: foreign inputs called foreign", ylabel="precision")
+        least = min(float(line.get_ydata().min()) for line in recall.lines)  # of a guess, the share of foreign inputs
+        recall.set(xlim=(0.0, 1.01), ylim=(least - 0.01, 1.01))
+        figure.legend(*roc.get_legend_handles_labels(), loc="outside lower center")
+    return figure
