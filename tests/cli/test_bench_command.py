@@ -12,8 +12,8 @@ from spikeslab.cli.app import run
 def test_tables_numbers_and_files(tmp_path, capsys):
     out, numbers = tmp_path / "out", tmp_path / "bench.json"
     assert run(["bench", "--suite", "chains", "--quick", "--out", str(out), "--json", str(numbers)]) == 0
-    shown = capsys.readouterr().out
-    assert "chains: 2 rounds" in shown
+    shown, progress = capsys.readouterr()
+    assert "chains: 2 of 2 rounds" in progress
     assert "20 stacked chains, torch.vmap" in shown
     assert sorted(path.name for path in out.iterdir()) == ["chains-1-quick.json", "chains-1-quick.md"]
     record = json.loads(numbers.read_text())

@@ -137,7 +137,7 @@ def test_options_reach_the_run(folder, capsys):
     assert record["num_data"] == 99
     assert record["command"].startswith("spikeslab compress recipe.py --sparsity 0.25 --epochs 2 --method l2 --seed 7")
     assert record["command"].endswith("--weights '[02].weight' --set softening=2 --set drops=0.5:0.8")
-    assert "Compressing: step 8 of 8" in capsys.readouterr().err
+    assert "Compressing: 8 of 8 steps" in capsys.readouterr().err
 
 
 ATTENTION = """

@@ -4,8 +4,8 @@ import time
 import numpy as np
 import pytest
 
+from spikeslab.sklearn import SpikeSlabRegressor
 from spikeslab.sklearn._chains import Chain, run_chains, spawn
-from spikeslab.sklearn._progress import progress
 
 
 class _Counter(Chain):
@@ -59,9 +59,9 @@ def test_spawn_is_reproducible_and_gives_different_streams():
     assert len(spawn(np.random.default_rng(0), 4)) == 4
 
 
-def test_progress_is_silent_by_default():
-    with progress(0, "fit") as report:
-        assert report is None
-    with progress(1, "fit") as report:
-        report(1, 2)
-        report(2, 2)
+def test_verbose_fits_show_their_progress(capsys):
+    X = np.random.default_rng(0).normal(size=(20, 3))
+    SpikeSlabRegressor(n_iter=10, warmup=10, n_chains=2, random_state=0).fit(X, X[:, 0])
+    assert capsys.readouterr().err == ""
+    SpikeSlabRegressor(n_iter=10, warmup=10, n_chains=2, random_state=0, verbose=1).fit(X, X[:, 0])
+    assert capsys.readouterr().err.splitlines()[-1] == "SpikeSlabRegressor: 40 of 40 steps"

@@ -11,8 +11,9 @@ from rich.console import Console
 
 from spikeslab.cli.errors import InputError
 from spikeslab.cli.options import CORES, bad_input, check_choices, check_option, check_results, check_seed
-from spikeslab.cli.output import print_result, progress_bars
+from spikeslab.cli.output import print_result
 from spikeslab.errors import check_choice
+from spikeslab.report.progress import Progress
 
 
 def adversarial(
@@ -99,8 +100,8 @@ def adversarial(
         console = Console(highlight=False, width=200)
     stage = f"{len(plan.contests)} curves"
     try:
-        with progress_bars(console, {stage: len(plan.cells)}, unit="pieces in all") as progress:
-            curves = run_adversarial(plan, out, partial(progress, stage))
+        with Progress({stage: len(plan.cells)}, unit="pieces") as progress:
+            curves = run_adversarial(plan, out, partial(progress.advance, stage))
         tables, files = write_adversarial(plan, curves, out)
     except SettingsError as error:
         raise InputError(f"--out must be a new folder or that of a run to go on with, but {error}.") from error

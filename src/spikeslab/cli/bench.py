@@ -20,7 +20,8 @@ from spikeslab.cli.options import (
     check_results,
     check_writable,
 )
-from spikeslab.cli.output import plain_console, print_result, progress_bars, write_file
+from spikeslab.cli.output import plain_console, print_result, write_file
+from spikeslab.report.progress import Progress
 
 if TYPE_CHECKING:
     from spikeslab.bench import Findings
@@ -85,9 +86,9 @@ def bench(
     stages = {name: SUITES[name].blocks(plan) * plan.repeats for name, plan in plans.items()}
     console, found = plain_console(), {}
     use_threads(threads)
-    with progress_bars(console, stages, unit="rounds") as advance:
+    with Progress(stages, unit="rounds") as progress:
         for name in names:
-            found[name] = SUITES[name].run(replace(plans[name], tick=partial(advance, name, 1)))
+            found[name] = SUITES[name].run(replace(plans[name], tick=partial(progress.advance, name)))
     runs = {}
     for name in names:
         command = command_line("bench", suite=name, threads=threads, repeats=repeats, quick=quick, seed=seed or None)

@@ -10,7 +10,8 @@ from rich.console import Console
 
 from spikeslab.cli.errors import InputError
 from spikeslab.cli.options import check_option, check_results, check_seed
-from spikeslab.cli.output import print_result, progress_bars
+from spikeslab.cli.output import print_result
+from spikeslab.report.progress import Progress
 
 
 def demo(
@@ -38,9 +39,9 @@ def demo(
     check_seed(seed)
     check_option("--steps", steps, minimum=1)
     console = Console(highlight=False)
-    with progress_bars(console, stages(steps)) as progress:
+    with Progress(stages(steps)) as progress:
         try:
-            result = run_demo(out, seed=seed, steps=steps, progress=progress)
+            result = run_demo(out, seed=seed, steps=steps, progress=progress.advance)
         except OSError as error:
             raise InputError(f"--out must be a folder that can be written to, but {out}: {error.strerror}.") from error
     print_result(console, result.tables, result.files)

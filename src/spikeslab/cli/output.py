@@ -1,4 +1,4 @@
-"""What every command shows: progress while it works, tables and files at the end."""
+"""Output of commands: warnings, tables and files."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from spikeslab.cli.errors import InputError
 from spikeslab.files import write_atomically
@@ -62,29 +61,3 @@ def print_result(console: Console, tables: Sequence[Table], files: Sequence[Path
         console.print("Files written:")
     for file in files:
         console.print(f"  {file}", soft_wrap=True)
-
-
-@contextmanager
-def progress_bars(
-    console: Console, stages: dict[str, int], unit: str = "steps"
-) -> Iterator[Callable[[str, int], None]]:
-    """A bar for each stage on a terminal; elsewhere a plain line when a stage begins."""
-    if not console.is_terminal:
-        begun: set[str] = set()
-
-        def announce(stage: str, steps: int) -> None:
-            if stage not in begun:
-                begun.add(stage)
-                print(f"{stage}: {stages[stage]:,} {unit}", flush=True)
-
-        yield announce
-        return
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
-    with Progress(*columns, console=console) as bars:
-        tasks = {stage: bars.add_task(stage, total=total, start=False) for stage, total in stages.items()}
-
-        def advance(stage: str, steps: int) -> None:
-            bars.start_task(tasks[stage])
-            bars.advance(tasks[stage], steps)
-
-        yield advance

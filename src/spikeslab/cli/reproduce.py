@@ -14,8 +14,9 @@ from spikeslab.cli.cifar10 import cifar10
 from spikeslab.cli.errors import InputError
 from spikeslab.cli.images import fashion, mnist
 from spikeslab.cli.options import CORES, bad_input, check_choices, check_option, check_results, check_seed
-from spikeslab.cli.output import print_result, progress_bars
+from spikeslab.cli.output import print_result
 from spikeslab.errors import check_choice
+from spikeslab.report.progress import Progress
 
 if TYPE_CHECKING:
     from spikeslab.paper.selection.study import Plan, Study
@@ -74,13 +75,20 @@ def theory(
     alphas = (0.6, 0.75, 0.9)
     stages = {f"Theorem 1, α = {alpha:g}": steps for alpha in alphas} | {"Corollary 1": corollary1_steps()}
     console = Console(highlight=False)
-    with progress_bars(console, stages) as progress:
+    with Progress(stages) as progress:
         *theorem_stages, corollary_stage = stages
         runs = [
-            theorem1(OneWeight(), alpha=alpha, chains=chains, steps=steps, seed=seed, on_step=partial(progress, stage))
+            theorem1(
+                OneWeight(),
+                alpha=alpha,
+                chains=chains,
+                steps=steps,
+                seed=seed,
+                on_step=partial(progress.advance, stage),
+            )
             for alpha, stage in zip(alphas, theorem_stages, strict=True)
         ]
-        results = corollary1(OneWeight(), chains=chains, seed=seed, on_step=partial(progress, corollary_stage))
+        results = corollary1(OneWeight(), chains=chains, seed=seed, on_step=partial(progress.advance, corollary_stage))
     out.mkdir(parents=True, exist_ok=True)
     tables = theory_tables(runs, results)
     run = Provenance(f"spikeslab reproduce theory --seed {seed} --chains {chains} --steps {steps}", seed)
@@ -199,8 +207,8 @@ def uci(
         console = Console(highlight=False, width=200)
     stage = f"{len(plan.datasets)} data sets, {len(plan.methods)} methods"
     try:
-        with progress_bars(console, {stage: len(plan.cells)}, unit="cells in all") as progress:
-            results = run_uci(plan, out, partial(progress, stage))
+        with Progress({stage: len(plan.cells)}, unit="cells") as progress:
+            results = run_uci(plan, out, partial(progress.advance, stage))
         tables, files = write_uci(results, out)
     except SettingsError as error:
         raise InputError(f"--out must be a new folder or that of a run to go on with, but {error}.") from error
@@ -224,8 +232,8 @@ def _run_study(study: Study, out: Path, plan: Plan) -> None:
     if not console.is_terminal:
         console = Console(highlight=False, width=200)  # a file can be as wide as the tables
     try:
-        with progress_bars(console, plan.stages(study), unit="in all") as progress:
-            outcome = run_study(study, out, plan, progress)
+        with Progress(plan.stages(study), unit="cells") as progress:
+            outcome = run_study(study, out, plan, progress.advance)
         tables, files = write_study(outcome, out)
     except SettingsError as error:
         raise InputError(f"--out must be a new folder or that of a run to go on with, but {error}.") from error

@@ -28,8 +28,8 @@ from spikeslab.posterior.samples import Tensors
 from spikeslab.report.figures import render_png
 from spikeslab.report.page import Block, Code, Facts, Grid, Page, Picture, Section, Text
 from spikeslab.report.plots import reliability_figure
+from spikeslab.report.progress import format_duration
 from spikeslab.report.tables import Column, Table
-from spikeslab.training.duration import duration
 from spikeslab.training.folder import CHECKPOINTS
 
 ROWS = 60
@@ -74,7 +74,7 @@ def _lead(facts: RunFacts) -> str:
     results += [f"{sparsity.values[-1]:.1%} of the weights zero"] if len(sparsity) else []
     results += [pluralize(sum(facts.samples.chains), "sample")] if facts.samples is not None else []
     found = f": {', '.join(results)}" if results else ""
-    return f"{did} in {duration(run['seconds'])}{found}. {verdict(examine(facts))}"
+    return f"{did} in {format_duration(run['seconds'])}{found}. {verdict(examine(facts))}"
 
 
 def _final(facts: RunFacts, key: str) -> float | None:

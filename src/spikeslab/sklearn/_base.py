@@ -17,9 +17,9 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from spikeslab.errors import check_choice, check_count, check_number
 from spikeslab.functional.convergence import ess_bulk, rhat
+from spikeslab.report.progress import Progress
 from spikeslab.sklearn._chains import run_chains
 from spikeslab.sklearn._prior import Prior
-from spikeslab.sklearn._progress import progress
 from spikeslab.sklearn._scaling import standardise
 from spikeslab.sklearn._sgld import SGLDChain
 from spikeslab.sklearn._sgld_settings import SGLDSettings
@@ -182,8 +182,11 @@ class SpikeSlabBase(SelectorMixin, BaseEstimator):  # type: ignore[misc]
         return self._sample(chains, steps), scaling, steps
 
     def _sample(self, chains: Sequence[Chain], steps: int) -> list[ChainDraws]:
-        with progress(self.verbose, type(self).__name__) as report:
-            return run_chains(chains, steps, self._threads(), report)
+        if not self.verbose:
+            return run_chains(chains, steps, self._threads())
+        name = type(self).__name__
+        with Progress({name: steps * len(chains)}) as progress:
+            return run_chains(chains, steps, self._threads(), lambda done, total: progress.update(name, done))
 
     def _store(self, posterior: Posterior, method: str, n_iter: int) -> None:
         """Set every fitted attribute, at the very end of a fit."""

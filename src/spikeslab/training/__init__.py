@@ -1,7 +1,7 @@
 """The training runtime: a small loop, callbacks, checkpoints with exact resume, chains and processes."""
 
 from spikeslab.training.batches import DataOrder, TensorBatches
-from spikeslab.training.callbacks import Callback, Collect, Evaluate, Every, Prune, ScheduleLR
+from spikeslab.training.callbacks import Callback, Collect, Evaluate, Every, Prune, ScheduleLR, ShowProgress
 from spikeslab.training.checkpoints import Checkpoint, CheckpointError, Checkpoints
 from spikeslab.training.evaluation import ClassifierEvaluation, describe_classifier
 from spikeslab.training.folder import RunFolder
@@ -9,7 +9,6 @@ from spikeslab.training.interruption import Interrupted
 from spikeslab.training.log import MetricsLog
 from spikeslab.training.loop import Training, cross_entropy
 from spikeslab.training.posterior_evaluation import PosteriorEvaluation
-from spikeslab.training.progress import ShowProgress
 
 __all__ = [
     "Callback",

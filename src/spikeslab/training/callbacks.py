@@ -15,6 +15,7 @@ from torch.optim.lr_scheduler import LRScheduler, ReduceLROnPlateau
 from spikeslab.errors import check_count, check_number
 from spikeslab.posterior import Posterior
 from spikeslab.pruning import ChannelPruner, Pruner, RhoPruner
+from spikeslab.report.progress import Progress
 from spikeslab.states import State
 
 if TYPE_CHECKING:
@@ -244,3 +245,57 @@ class Evaluate(Callback):
     def load_state_dict(self, state: Mapping[str, State]) -> None:
         """Take over what was found last."""
         self.last, self._evaluated = dict(state["last"]), int(state["evaluated"])
+
+
+class ShowProgress(Callback):
+    """Shows the loss, accuracy, sparsity, temperature and the time left while a run goes on.
+
+    Args:
+        title: Name of the run.
+    """
+
+    def __init__(self, title: str = "Sampling") -> None:
+        self.title = title
+        self._progress: Progress | None = None
+        self._loss: float | None = None
+
+    def begin(self, run: Training) -> None:
+        """Show a bar if there is a terminal."""
+        self._loss = None
+        self._progress = Progress({self.title: run.total_steps})
+        self._progress.start()
+
+    def after_step(self, run: Training) -> None:
+        """Update the running mean of the loss, and show the numbers now and then."""
+        self._loss = run.last_loss if self._loss is None else 0.98 * self._loss + 0.02 * run.last_loss
+        if run.steps < run.total_steps:  # the last step is shown by `end`, after the last evaluation
+            self._show(run)
+
+    def end(self, run: Training) -> None:
+        """Show the final numbers."""
+        self._show(run)
+
+    def close(self) -> None:
+        """Close the bar."""
+        if self._progress is not None:
+            self._progress.close()
+
+    def _show(self, run: Training) -> None:
+        if self._progress is not None:
+            self._progress.update(self.title, run.steps, lambda: self._describe(run))
+
+    def _describe(self, run: Training) -> str:
+        found: dict[str, Any] = {}
+        for callback in run.callbacks:
+            found |= callback.metrics()
+        accuracy = found.get("evaluation", {}).get("accuracy")
+        sparsity = found.get("sparsity", found.get("sparsity_sparse"))
+        dead = found.get("dead_channels")
+        numbers = {
+            "loss": None if self._loss is None else f"{self._loss:.4f}",
+            "accuracy": None if accuracy is None else f"{accuracy:.2%}",
+            "dead channels": None if dead is None else f"{dead:.1%}",
+            "sparsity": None if sparsity is None or dead is not None else f"{sparsity:.1%}",
+            "T": f"{run.sampler.param_groups[0].get('temperature', 0.0):.3g}",
+        }
+        return ", ".join(f"{name} {value}" for name, value in numbers.items() if value is not None)
