@@ -9,7 +9,8 @@ import torch
 from torch import Tensor, nn
 
 from spikeslab.compression.layer_counts import count_layers
-from spikeslab.compression.macs import arguments, count_positions
+from spikeslab.compression.macs import count_positions
+from spikeslab.graph.tracing import check_example_input
 from spikeslab.paper.cifar10.network import resnet20
 from spikeslab.paper.images.networks import CNN
 
@@ -75,4 +76,4 @@ def test_the_model_is_left_as_it_was() -> None:
 )  # fmt: skip
 def test_what_is_no_batch_is_refused(example: object, error: type[Exception], message: str) -> None:
     with pytest.raises(error, match=f"^{re.escape(message)}$"):
-        arguments(example)
+        check_example_input(example)

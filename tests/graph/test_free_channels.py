@@ -70,6 +70,9 @@ FREE_B = {"b.weight": None}
         (Net(lambda net, x: net.norm(x), norm=nn.BatchNorm2d(4, affine=False)), FREE_B),
         (Net(lambda net, x: net.norm(x), norm=nn.GroupNorm(2, 4)), FREE_B),
         (Net(plain, groups=2), {}),
+        (Net(lambda net, x: x - 1.0), FREE_B),
+        (Net(lambda net, x: functional.alpha_dropout(x, training=True)), FREE_B),  # it does not keep zeros
+        (Net(lambda net, x: x / x.shape[1]), FREE_B),
     ],
 )
 def test_what_ties_channels_is_seen(net: Net, expected: dict[str, str | None]) -> None:
@@ -139,6 +142,26 @@ def test_a_mean_over_the_features_of_a_linear_layer_ties_them() -> None:
             return self.second(self.first(x).mean(2))
 
     assert free_channel_layers(Tokens()) == {}
+
+
+def test_a_computed_weight_or_a_hook_is_left_out() -> None:
+    model = nn.Sequential(*(layer for _ in range(4) for layer in (nn.Linear(4, 4), nn.ReLU())), nn.Linear(4, 2))
+    nn.utils.parametrizations.weight_norm(model[2])
+    model[4].register_forward_hook(lambda *_: None)
+    assert free_channel_layers(model) == {"0.weight": None, "6.weight": None}
+
+
+def test_a_mean_over_the_places_of_tokens_may_mix_their_features() -> None:
+    class Grid(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.first, self.second = nn.Linear(3, 5), nn.Linear(4, 2)
+
+        def forward(self, x: Tensor) -> Tensor:
+            return self.second(self.first(x).mean((2, 3)))
+
+    Grid()(torch.zeros(2, 4, 7, 3))  # it runs
+    assert free_channel_layers(Grid()) == {}
 
 
 def test_a_shared_weight_is_left_out() -> None:

@@ -4,8 +4,7 @@
 ``SparsityReport`` says what was gained.
 """
 
-from spikeslab.compression.compact import Compacted, compact
-from spikeslab.compression.compact_report import CompactReport, LayerSize
+from spikeslab.compression.compact import Compacted, CompactReport, LayerSize, compact
 from spikeslab.compression.finalize import finalize
 from spikeslab.compression.harness import Compression, compress
 from spikeslab.compression.methods import METHODS
@@ -16,7 +15,7 @@ from spikeslab.compression.settings import Settings
 from spikeslab.compression.sparse_file import load_sparse, load_sparse_into, save_sparse
 from spikeslab.compression.sparsity_report import SparsityReport
 from spikeslab.compression.tasks import BatchError
-from spikeslab.graph.fold import fold_batch_norm
+from spikeslab.graph.folding import fold_batch_norm
 
 __all__ = [
     "METHODS",

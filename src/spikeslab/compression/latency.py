@@ -18,7 +18,7 @@ import torch
 from torch import Tensor, nn
 
 from spikeslab.errors import SpikeSlabWarning, check_count
-from spikeslab.graph.example_input import ExampleInput, arguments
+from spikeslab.graph.tracing import ExampleInput, check_example_input
 from spikeslab.posterior.eval_mode import eval_mode
 
 ENOUGH = 0.5
@@ -63,8 +63,8 @@ def measure_latency(
         for model in variants.values():
             modes.enter_context(eval_mode(model))
         for batch in batches:
-            rows = torch.arange(check_count("batches", batch)) % len(arguments(example_input)[0])
-            inputs = tuple(tensor[rows] for tensor in arguments(example_input))
+            rows = torch.arange(check_count("batches", batch)) % len(check_example_input(example_input)[0])
+            inputs = tuple(tensor[rows] for tensor in check_example_input(example_input))
             begun = time.perf_counter(), time.process_time()
             seconds = _in_turn(variants, inputs, rounds)
             _warn_if_starved(time.perf_counter() - begun[0], time.process_time() - begun[1], inputs[0])

@@ -18,7 +18,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.modules.conv import _ConvNd, _ConvTransposeNd
 
-from spikeslab.graph.example_input import ExampleInput, arguments
+from spikeslab.graph.tracing import ExampleInput, check_example_input
 from spikeslab.posterior.eval_mode import eval_mode
 
 
@@ -32,7 +32,7 @@ def count_positions(model: nn.Module, example_input: ExampleInput) -> dict[str, 
     >>> count_positions(model, torch.zeros(2, 1, 8, 8))
     {'0.weight': 36, '2.weight': 1}
     """
-    inputs = arguments(example_input)
+    inputs = check_example_input(example_input)
     names = {id(parameter): name for name, parameter in model.named_parameters()}
     positions: dict[str, int] = defaultdict(int)
 

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 
 from spikeslab.compression.finalize import finalize
 from spikeslab.files import write_atomically
-from spikeslab.graph.example_input import ExampleInput, arguments
+from spikeslab.graph.tracing import ExampleInput, check_example_input
 
 NEEDS = ("onnx", "onnxscript", "onnxruntime")
 INSTALL = "pip install 'spikeslab[onnx]'"
@@ -120,7 +120,7 @@ def _check_installed(what: str) -> None:
 
 def _on_cpu(model: nn.Module, example_input: ExampleInput) -> tuple[nn.Module, tuple[Tensor, ...]]:
     """The plain model and a batch for it, where onnxruntime will compute."""
-    return finalize(model).cpu(), tuple(tensor.cpu() for tensor in arguments(example_input))
+    return finalize(model).cpu(), tuple(tensor.cpu() for tensor in check_example_input(example_input))
 
 
 @torch.no_grad()

@@ -28,7 +28,7 @@ from spikeslab.compression.macs import count_positions
 from spikeslab.compression.onnx import OnnxNetwork
 from spikeslab.compression.sparsity_words import file_table, known_sum, latency_table, layer_table, words
 from spikeslab.compression.variants import network_variants
-from spikeslab.graph.example_input import ExampleInput
+from spikeslab.graph.tracing import ExampleInput
 from spikeslab.report.tables import Table
 
 if TYPE_CHECKING:

@@ -8,9 +8,9 @@ from spikeslab.compression.compact import compact
 from spikeslab.compression.finalize import finalize
 from spikeslab.compression.layer_counts import COMPACTED, DENSE
 from spikeslab.compression.onnx import OnnxNetwork
-from spikeslab.graph.example_input import ExampleInput
-from spikeslab.graph.fold import fold_batch_norm
-from spikeslab.graph.narrowable import BATCH_NORMS
+from spikeslab.graph.folding import fold_batch_norm
+from spikeslab.graph.layers import BATCH_NORMS
+from spikeslab.graph.tracing import ExampleInput
 
 FOLDED, FINALISED = "BN folded", "finalised"
 ONNX = "{} in onnxruntime"

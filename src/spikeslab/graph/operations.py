@@ -1,16 +1,23 @@
-"""Operations that keep channels apart: their names, and what they make of a channel that is constant.
+"""Operations that keep channels apart, and what they make of a channel that is constant.
 
-A constant is a number in double precision, NaN where the channel depends on the input.
+This is the one table of operations: :mod:`~spikeslab.graph.dependency` follows channels through it with the shapes of
+an example, :mod:`~spikeslab.graph.free_channels` without. The constant of a channel is the number that it holds at
+every place for every input, in double precision, or NaN if it depends on the input.
 """
 
 from __future__ import annotations
 
+import copy
 import math
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from functools import partial
+from types import EllipsisType, NoneType
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, fx, nn
+
+from spikeslab.graph.tracing import TracedModel, has_hooks
 
 ELEMENTWISE = frozenset({
     "relu", "relu_", "relu6", "leaky_relu", "leaky_relu_", "elu", "elu_", "selu", "celu", "gelu", "silu", "mish",
@@ -22,75 +29,180 @@ ELEMENTWISE_MODULES = (
     nn.ReLU, nn.ReLU6, nn.LeakyReLU, nn.ELU, nn.SELU, nn.CELU, nn.GELU, nn.SiLU, nn.Mish, nn.Sigmoid, nn.Tanh,
     nn.Softplus, nn.Softsign, nn.Hardtanh, nn.Hardswish, nn.Hardsigmoid, nn.LogSigmoid, nn.Tanhshrink,
 )  # fmt: skip
-PRODUCTS = frozenset({"mul", "mul_"})
-IDENTITIES = (nn.Identity, nn.Dropout, nn.Dropout1d, nn.Dropout2d, nn.Dropout3d, nn.AlphaDropout)
-# Whatever the size of the image, a window or a mean over a constant is that constant.
-POOLS = frozenset(
-    f"{kind}{dims}d" for kind in ("max_pool", "adaptive_avg_pool", "adaptive_max_pool") for dims in (1, 2, 3)
-)
-POOL_MODULES = (
-    nn.MaxPool1d, nn.MaxPool2d, nn.MaxPool3d, nn.AdaptiveAvgPool1d, nn.AdaptiveAvgPool2d, nn.AdaptiveAvgPool3d,
-    nn.AdaptiveMaxPool1d, nn.AdaptiveMaxPool2d, nn.AdaptiveMaxPool3d, nn.Upsample,
-)  # fmt: skip
-AVERAGE_POOLS = (nn.AvgPool1d, nn.AvgPool2d, nn.AvgPool3d)
-AVERAGE_ARGUMENTS = ("kernel_size", "stride", "padding", "ceil_mode", "count_include_pad", "divisor_override")
+POOLS = {
+    "MaxPool": "max_pool", "AvgPool": "avg_pool", "AdaptiveAvgPool": "adaptive_avg_pool",
+    "AdaptiveMaxPool": "adaptive_max_pool",
+}  # fmt: skip
+DROPOUTS: dict[type, str] = {
+    nn.Dropout: "dropout", nn.Dropout1d: "dropout1d", nn.Dropout2d: "dropout2d", nn.Dropout3d: "dropout3d",
+    nn.AlphaDropout: "alpha_dropout",
+}  # fmt: skip
+IDENTITIES = (nn.Identity, *DROPOUTS)
+"""Modules that do nothing in evaluation mode."""
+FUNCTIONS_OF_MODULES: dict[type, str] = {
+    nn.Identity: "identity", nn.Flatten: "flatten", nn.Upsample: "interpolate", **DROPOUTS,
+    **{getattr(nn, f"{pool}{dims}d"): f"{name}{dims}d" for pool, name in POOLS.items() for dims in (1, 2, 3)},
+}  # fmt: skip
+REDUCTIONS = ("mean", "amax", "amin", "squeeze", "unsqueeze")
+ARGUMENTS = {
+    "avg_pool": ("kernel_size", "stride", "padding", "ceil_mode", "count_include_pad", "divisor_override"),
+    "flatten": ("start_dim", "end_dim"),
+    "dropout": ("p", "training"),
+    "getitem": ("index",),
+    **dict.fromkeys(REDUCTIONS, ("dim", "keepdim")),
+}
+"""Names of the arguments behind the tensor; functions are listed without their number of dimensions."""
+
+
+class Effect(NamedTuple):
+    """Effect of an operation that keeps channels apart.
+
+    Attributes:
+        map_constants: Function from the constants of its tensors to those of its result.
+        rank: Number of dimensions of the result; ``None`` if it is not known.
+        flattens: True if every place of a channel becomes a feature of its own.
+        combines: True if all tensors count, channel by channel, and not the first alone.
+    """
+
+    map_constants: Callable[..., Tensor]
+    rank: int | None
+    flattens: bool = False
+    combines: bool = False
 
 
 def operation_name(node: fx.Node) -> str:
-    """Name of a function or method of torch or of Python's operators; nothing for any other."""
+    """Return the name of a function or method of torch or of Python's operators; "" for any other."""
     if node.op == "call_method":
         return str(node.target)
     origin = getattr(node.target, "__module__", None) or "torch"
     return getattr(node.target, "__name__", "") if origin.partition(".")[0] in ("torch", "_operator") else ""
 
 
+def find_effect(traced: TracedModel, node: fx.Node, tensors: Sequence[fx.Node], rank: int | None) -> Effect | None:
+    """Return the effect of an operation on the channels of its inputs; ``None`` if it may not keep them apart.
+
+    Args:
+        traced: The network.
+        node: The operation.
+        tensors: Its inputs that have channels; any other input must be a scalar parameter.
+        rank: Number of dimensions of the first input, whose dimension 1 has the channels. With ``None`` the last
+            dimension has them and their number is not known, as behind a linear layer of tokens.
+    """
+    module = traced.module(node)
+    if module is None:
+        name = operation_name(node)
+        if name in ELEMENTWISE:
+            return _find_elementwise(traced, node, tensors, rank)
+        if node.args[:1] != (tensors[0],):
+            return None
+    else:
+        if has_hooks(module) or len(node.all_input_nodes) != 1:
+            return None
+        if type(module) in ELEMENTWISE_MODULES:
+            return Effect(partial(map_constants, copy.deepcopy(module).double()), rank)
+        name = FUNCTIONS_OF_MODULES.get(type(module), "")
+    settings = _settings(node, module, name)
+    if name == "identity":
+        return Effect(_keep, rank)
+    if name.startswith("dropout") or (name.endswith("alpha_dropout") and settings.get("training") is False):
+        return Effect(_keep if settings.get("training") is False else _keep_zeros, rank)
+    return None if rank is None else _find_spatial(name, settings, rank)
+
+
+def _settings(node: fx.Node, module: nn.Module | None, name: str) -> dict[str, Any]:
+    names = ARGUMENTS.get("dropout" if "dropout" in name else name.rstrip("123d") if "pool" in name else name, ())
+    if module is not None:
+        return {key: getattr(module, key, None) for key in names}
+    return {**dict(zip(names, node.args[1:], strict=False)), **node.kwargs}
+
+
+def _find_spatial(name: str, settings: Mapping[str, Any], rank: int) -> Effect | None:
+    """Return the effect of an operation on the dimensions behind the channels."""
+    if name == "interpolate":
+        return Effect(_keep, rank)
+    if name.rstrip("123d") in POOLS.values():
+        # One dimension less is no batch for it: the first dimension are the channels then, and the second is pooled.
+        average = name.startswith("avg_pool") and not _averages_exactly(settings)
+        return Effect(_keep_zeros if average else _keep, rank) if rank == int(name[-2]) + 2 else None
+    if name == "flatten":
+        start, end = settings.get("start_dim", 0), settings.get("end_dim", -1)
+        whole = end in (-1, rank - 1) and isinstance(start, int) and start >= 1
+        return Effect(_keep, start + 1, flattens=start == 1) if whole else None
+    if name in REDUCTIONS:
+        dims = settings.get("dim")
+        dims = dims if isinstance(dims, (tuple, list)) else [dims]
+        after = rank + 1 if name == "unsqueeze" else rank if settings.get("keepdim") else rank - len(dims)
+        return Effect(_keep, after) if _are_behind_channels(dims, max(rank, after)) else None
+    if name == "getitem" and isinstance(index := settings["index"], tuple) and index[:2] == (slice(None),) * 2:
+        # Lists and tensors among the indices may move dimensions.
+        plain = all(isinstance(entry, (int, slice, NoneType, EllipsisType)) for entry in index)
+        after = rank - sum(isinstance(entry, int) for entry in index) + sum(entry is None for entry in index)
+        return Effect(_keep, after) if plain else None
+    return None
+
+
+def _find_elementwise(
+    traced: TracedModel, node: fx.Node, tensors: Sequence[fx.Node], rank: int | None
+) -> Effect | None:
+    scalars = {source: traced.scalar(source) for source in node.all_input_nodes if source not in tensors}
+    if any(value is None for value in scalars.values()):
+        return None
+
+    def call(*constants: Tensor) -> Tensor:
+        values: dict[fx.Node, Any] = {**scalars, **dict(zip(tensors, constants, strict=True))}
+        args = fx.node.map_arg(node.args, values.__getitem__)
+        kwargs = fx.node.map_arg(node.kwargs, values.__getitem__)
+        if node.op == "call_method":
+            return getattr(args[0], str(node.target))(*args[1:], **kwargs)  # type: ignore[no-any-return]
+        assert callable(node.target)
+        return node.target(*args, **kwargs)  # type: ignore[no-any-return]
+
+    def multiply(*constants: Tensor) -> Tensor:
+        """Return the constants of a product, which is zero where a factor is, whatever the others are."""
+        zero = torch.stack([values == 0 for values in constants]).any(0)
+        return map_constants(call, *constants).masked_fill(zero, 0.0)
+
+    product = operation_name(node) in ("mul", "mul_")
+    return Effect(multiply if product else partial(map_constants, call), rank, combines=True)
+
+
 def map_constants(function: Callable[..., Tensor], *constants: Tensor) -> Tensor:
-    """The constants that a function makes of constants; unknown where an argument is, whatever the function does."""
+    """Apply a function to constants; the result is NaN where an argument is, whatever the function does with it."""
     unknown = torch.stack([values.isnan() for values in constants]).any(0)
     with torch.no_grad():
         results = function(*(values.nan_to_num(0.0) for values in constants))
-    return finite_or_unknown(results.masked_fill(unknown, math.nan))
+    return infinite_to_nan(results.masked_fill(unknown, math.nan))
 
 
-def product_constants(results: Tensor, factors: Sequence[Tensor]) -> Tensor:
-    """Constants of a product, which is zero where a factor is, whatever the others are."""
-    return results.masked_fill(torch.stack([values == 0 for values in factors]).any(0), 0.0)
-
-
-def finite_or_unknown(constants: Tensor) -> Tensor:
-    """The constants, unknown where they overflow."""
+def infinite_to_nan(constants: Tensor) -> Tensor:
+    """Replace constants that overflow by NaN."""
     return constants.masked_fill(~constants.isfinite(), math.nan)
 
 
-def average_constants(constants: Tensor, settings: Mapping[str, Any]) -> Tensor:
-    """What average pooling makes of constants: where it counts its padding, only zeros stay constant at the border."""
-    padding = settings.get("padding") or 0
-    padded = any(padding) if isinstance(padding, (tuple, list)) else bool(padding)
-    counted = settings.get("count_include_pad")
-    if settings.get("divisor_override") is None and (not padded or counted is False):
-        return constants
+def _keep(constants: Tensor) -> Tensor:
+    return constants
+
+
+def _keep_zeros(constants: Tensor) -> Tensor:
     return constants.masked_fill(constants != 0, math.nan)
 
 
-def pools_behind_channels(name: str, rank: int) -> bool:
-    """Whether a pooling such as ``max_pool2d`` or ``MaxPool2d`` leaves batch and channels of such a tensor alone.
-
-    One dimension less is no batch for it: the first dimension are the channels then, and the second is pooled.
-
-    >>> pools_behind_channels("MaxPool1d", 3), pools_behind_channels("MaxPool1d", 2)
-    (True, False)
-    """
-    return not name[-2].isdigit() or rank == int(name[-2]) + 2
+def _averages_exactly(settings: Mapping[str, Any]) -> bool:
+    """Return True if average pooling keeps constants: where it counts its padding, they change at the border."""
+    padding = settings.get("padding") or 0
+    padded = any(padding) if isinstance(padding, (tuple, list)) else bool(padding)
+    return settings.get("divisor_override") is None and (not padded or settings.get("count_include_pad") is False)
 
 
-def behind_channels(dims: object, rank: int) -> bool:
-    """Whether an operation over these dimensions leaves batch and channels alone."""
-    entries = dims if isinstance(dims, (tuple, list)) else [dims]
-    return bool(entries) and all(isinstance(dim, int) and (dim if dim >= 0 else dim + rank) >= 2 for dim in entries)
+def _are_behind_channels(dims: Sequence[object], rank: int) -> bool:
+    """Return True if an operation over these dimensions leaves batch and channels alone."""
+    return bool(dims) and all(isinstance(dim, int) and (dim if dim >= 0 else dim + rank) >= 2 for dim in dims)
 
 
-def reads_other_sizes(node: fx.Node, rank: int) -> bool:
-    """Whether a node reads the shape of a tensor of this rank, but not its number of channels."""
+def reads_other_sizes(node: fx.Node, rank: int | None) -> bool:
+    """Return True if a node reads the shape of a tensor of this rank, but not its number of channels."""
+    if node.op == "call_module":
+        return False
     if node.target == "size" and len(node.args) > 1:
         return _skips_channels(node.args[1], rank)
     if node.target == "size" or (node.target is getattr and node.args[1] == "shape"):
@@ -101,10 +213,12 @@ def reads_other_sizes(node: fx.Node, rank: int) -> bool:
     return node.target == "dim" or (node.target is getattr and node.args[1] in ("dtype", "device", "ndim"))
 
 
-def _skips_channels(index: object, rank: int) -> bool:
-    """Whether this part of a shape has no entry 1.
+def _skips_channels(index: object, rank: int | None) -> bool:
+    """Return True if this part of a shape does not have the number of channels.
 
     >>> [_skips_channels(index, 4) for index in (0, 1, -1, -3, slice(2, None), slice(-2, None), slice(1, 3))]
     [True, False, True, False, True, True, False]
     """
+    if rank is None:
+        return index == 0
     return isinstance(index, (int, slice)) and 1 not in torch.arange(rank)[index].flatten().tolist()

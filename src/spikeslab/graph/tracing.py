@@ -1,7 +1,7 @@
-"""A network as a graph: which operation follows which, on tensors of which shape.
+"""Traced networks: the graph of operations, and the shapes of the tensors between them.
 
-``torch.fx`` runs ``forward`` once on symbols and writes down the calls; one run on random numbers of the shape of an
-example then gives the shapes, and shows that the graph computes what the network computes.
+``torch.fx`` runs ``forward`` once on symbols and records the calls. With an example input, one run on random numbers of
+its shape gives the shapes of all tensors, and checks that the graph computes what the network computes.
 """
 
 from __future__ import annotations
@@ -10,66 +10,43 @@ import copy
 import math
 from collections import Counter
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeAlias
 
 import torch
 from torch import Tensor, fx, nn
 from torch.utils._pytree import tree_leaves
 
-from spikeslab.graph.example_input import ExampleInput, arguments
-from spikeslab.graph.shift import Shift
+from spikeslab.errors import ArgumentTypeError, ArgumentValueError, Phrase, first_line
+from spikeslab.graph.layers import ChannelBias
+
+ExampleInput: TypeAlias = Tensor | tuple[Tensor, ...]
+"""Batch, or tuple of batches, on which a network is traced, counted or timed."""
 
 
 class UntraceableError(RuntimeError):
-    """A network of which no faithful graph can be had; the message is a sentence that says why."""
+    """A network has no faithful graph; the message is a sentence that says why."""
 
 
 @dataclass
-class Traced:
-    """A network, its graph, and what one run on an example showed.
+class TracedModel:
+    """A network, its graph, and the tensors of one run on an example.
 
     Attributes:
-        model: The network, in evaluation mode.
+        model: The network.
         graph: Its operations in the order of execution.
-        shapes: Shape of each tensor.
-        types: Its dtype and device.
+        shapes: Shape of each tensor; empty without an example.
+        types: Dtype and device of each tensor; empty without an example.
         overwritten: For every operation in place, the earlier nodes that hold its result from then on and are still
             read; there may be none.
-        rewritten: Nodes that stand for a ``view`` with a fixed size, which does not fit a narrower network.
+        fixed_views: Nodes that replace a ``view`` with a fixed size, which does not fit a narrower network.
     """
 
     model: nn.Module
     graph: fx.Graph
-    shapes: dict[fx.Node, tuple[int, ...]]
-    types: dict[fx.Node, tuple[torch.dtype, torch.device]]
-    overwritten: dict[fx.Node, list[fx.Node]]
-    rewritten: list[fx.Node] = field(default_factory=list)
-
-    def module(self, node: fx.Node) -> nn.Module | None:
-        """The module that a node calls."""
-        return self.model.get_submodule(str(node.target)) if node.op == "call_module" else None
-
-    def owned(self, node: fx.Node) -> bool:
-        """Whether the module of a node may change: called once, sharing no parameter, without hooks."""
-        return str(node.target) in self._owned
-
-    def bypass(self, node: fx.Node, other: fx.Node) -> None:
-        """Let another node stand for a node, which goes."""
-        for nodes in self.overwritten.values():
-            nodes[:] = [other if stale is node else stale for stale in nodes]
-        node.replace_all_uses_with(other)
-        self.graph.erase_node(node)
-
-    def insert(self, before: fx.Node, name: str, module: nn.Module, source: fx.Node) -> fx.Node:
-        """A node in front of another that applies a new module to a tensor and keeps its shape."""
-        while hasattr(self.model, name):
-            name += "_"
-        self.model.add_module(name, module.eval())
-        with self.graph.inserting_before(before):
-            node = self.graph.call_module(name, (source,))
-        self.shapes[node], self.types[node] = self.shapes[source], self.types[source]
-        self._owned.add(name)
-        return node
+    shapes: dict[fx.Node, tuple[int, ...]] = field(default_factory=dict)
+    types: dict[fx.Node, tuple[torch.dtype, torch.device]] = field(default_factory=dict)
+    overwritten: dict[fx.Node, list[fx.Node]] = field(default_factory=dict)
+    fixed_views: list[fx.Node] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         calls = Counter(id(self.module(node)) for node in self.graph.nodes if node.op == "call_module")
@@ -84,51 +61,103 @@ class Traced:
             and not any(read.startswith(f"{name}.") for read in reads)
         }
 
+    def module(self, node: fx.Node) -> nn.Module | None:
+        """Return the module that a node calls."""
+        return self.model.get_submodule(str(node.target)) if node.op == "call_module" else None
+
+    def scalar(self, node: fx.Node) -> Tensor | None:
+        """Return the parameter or buffer that a node reads, if it has one entry, in double precision."""
+        if node.op != "get_attr":
+            return None
+        owner, _, name = str(node.target).rpartition(".")
+        value = getattr(self.model.get_submodule(owner), name)
+        return value.detach().cpu().double().reshape(()) if isinstance(value, Tensor) and value.numel() == 1 else None
+
+    def is_owned(self, node: fx.Node) -> bool:
+        """Return True if the module of a node may change: called once, sharing no parameter, without hooks."""
+        return str(node.target) in self._owned
+
+    def replace(self, node: fx.Node, other: fx.Node) -> None:
+        """Let the readers of a node read another one, and erase the node."""
+        for nodes in self.overwritten.values():
+            nodes[:] = [other if stale is node else stale for stale in nodes]
+        node.replace_all_uses_with(other)
+        self.graph.erase_node(node)
+
+    def insert(self, before: fx.Node, name: str, module: nn.Module, source: fx.Node) -> fx.Node:
+        """Add a module that keeps the shape of ``source``, and return the node that applies it."""
+        while hasattr(self.model, name):
+            name += "_"
+        self.model.add_module(name, module.eval())
+        with self.graph.inserting_before(before):
+            node = self.graph.call_module(name, (source,))
+        self.shapes[node], self.types[node] = self.shapes[source], self.types[source]
+        self._owned.add(name)
+        return node
+
 
 def has_hooks(module: nn.Module) -> bool:
-    """Whether someone may see or change what the module takes or returns."""
+    """Return True if hooks may see or change what the module takes or returns."""
     return bool(module._forward_hooks or module._forward_pre_hooks)
 
 
-def evaluation_copy(model: object) -> nn.Module:
-    """A deep copy of a network in evaluation mode.
+def check_example_input(example_input: ExampleInput) -> tuple[Tensor, ...]:
+    """Return the arguments of a forward pass: tensors whose first dimension is the batch."""
+    tensors = (example_input,) if isinstance(example_input, Tensor) else example_input
+    if not isinstance(tensors, tuple) or not tensors or not all(isinstance(t, Tensor) and t.ndim for t in tensors):
+        kind = Phrase(f"got {type(example_input).__name__}")
+        raise ArgumentTypeError("example_input", "must be a batch or a tuple of batches", kind)
+    if any(len(tensor) != len(tensors[0]) or len(tensor) == 0 for tensor in tensors):
+        rows = [len(tensor) for tensor in tensors]
+        raise ArgumentValueError("example_input", "must have rows, as many in each part", rows)
+    return tensors
+
+
+def copy_for_evaluation(model: object) -> nn.Module:
+    """Return a deep copy of a network in evaluation mode.
 
     Raises:
         TypeError: If ``model`` is not a module.
         ValueError: If it cannot be copied, as while ``torch.nn.utils.prune`` computes its weights.
     """
     if not isinstance(model, nn.Module):
-        raise TypeError(f"model must be a torch.nn.Module, but got {type(model).__name__}.")
+        raise ArgumentTypeError("model", "must be a torch.nn.Module", Phrase(f"got {type(model).__name__}"))
     try:
         return copy.deepcopy(model).eval()
     except RuntimeError as error:
-        reason = str(error).strip().partition("\n")[0].partition(".")[0]
-        raise ValueError(
-            f"model must be a module that copy.deepcopy copies (after torch.nn.utils.prune.remove), but got: {reason}."
+        raise ArgumentValueError(
+            "model",
+            "must be a module that copy.deepcopy copies (after torch.nn.utils.prune.remove)",
+            Phrase(f"got: {first_line(error)}"),
         ) from error
 
 
 @torch.no_grad()
-def outputs(model: nn.Module, example_input: ExampleInput) -> list[Tensor]:
-    """The tensors that a network returns for an example.
+def compute_outputs(model: nn.Module, example_input: ExampleInput) -> list[Tensor]:
+    """Return the tensors that a network returns for an example.
 
     Raises:
         ValueError: If the network fails on the example.
     """
-    inputs = arguments(example_input)
+    inputs = check_example_input(example_input)
     try:
         result = model(*(entry.clone() for entry in inputs))
     except Exception as error:
         shapes = ", ".join(str(tuple(entry.shape)) for entry in inputs)
-        reason = str(error).strip().partition("\n")[0].rstrip(".")
-        raise ValueError(
-            f"example_input must be what the model takes, but got the shape {shapes}, on which it fails: {reason}."
+        raise ArgumentValueError(
+            "example_input",
+            "must be what the model takes",
+            Phrase(f"got the shape {shapes}, on which it fails: {first_line(error)}"),
         ) from error
+    return _tensors_in(result)
+
+
+def _tensors_in(result: object) -> list[Tensor]:
     return [leaf for leaf in tree_leaves(result) if isinstance(leaf, Tensor)]
 
 
 def agree(first: list[Tensor], second: list[Tensor]) -> bool:
-    """Whether outputs are equal up to rounding, which adds up over the layers."""
+    """Return True if outputs are equal up to rounding, which adds up over the layers."""
     return len(first) == len(second) and all(
         a.shape == b.shape
         and a.dtype == b.dtype
@@ -142,32 +171,38 @@ def _rounding(values: Tensor) -> float:
         return 0.0
     finite = values[values.isfinite()]
     largest = float(finite.abs().max()) if finite.numel() else 0.0
-    # Of numbers of 16 bits that would be more than the outputs themselves.
+    # 1e4 eps of a 16-bit type would be more than the outputs themselves.
     return min(1e4 * torch.finfo(values.dtype).eps, 0.25) * largest
 
 
-def probe(model: nn.Module, example_input: ExampleInput) -> tuple[Tensor, ...]:
-    """Random numbers in place of the floats of an example, if the network takes them: zeros would hide differences."""
-    inputs, generator = arguments(example_input), torch.Generator().manual_seed(0)
+def draw_probe(model: nn.Module, example_input: ExampleInput) -> tuple[Tensor, ...]:
+    """Replace the floats of an example by random numbers if the network takes them: zeros would hide differences."""
+    inputs, generator = check_example_input(example_input), torch.Generator().manual_seed(0)
     drawn = tuple(
         torch.randn(entry.shape, generator=generator).to(entry) if entry.is_floating_point() else entry
         for entry in inputs
     )
     try:
-        outputs(model, drawn)
+        compute_outputs(model, drawn)
     except ValueError:
         return inputs
     return drawn
 
 
-def trace(model: nn.Module, example_input: ExampleInput) -> Traced:
-    """The graph of a network in evaluation mode, with every ``view`` that flattens written as ``flatten``.
+def trace(model: nn.Module, example_input: ExampleInput | None = None) -> TracedModel:
+    """Trace a network, and write every ``view`` that flattens as ``flatten``.
+
+    Args:
+        model: The network; with an example, in evaluation mode.
+        example_input: Batch, or tuple of batches. Without one the shapes are unknown, and every ``view`` to two
+            dimensions is taken to flatten all but the batch.
 
     Raises:
+        ValueError: If the network fails on the example.
         UntraceableError: If the network cannot be traced, or computes something else than its trace.
     """
-    inputs = probe(model, example_input)
-    expected = outputs(model, inputs)
+    inputs = () if example_input is None else draw_probe(model, example_input)
+    expected = compute_outputs(model, inputs) if inputs else []
     name = type(model).__name__
     try:
         graph = _Tracer().trace(model)
@@ -175,28 +210,27 @@ def trace(model: nn.Module, example_input: ExampleInput) -> Traced:
             node.type = None  # an annotation, which may be a string that a pickled graph could not import
         recorder = _Recorder(model, graph)
         with torch.no_grad():
-            result = recorder.run(*(entry.clone() for entry in inputs))
+            result = recorder.run(*(entry.clone() for entry in inputs)) if inputs else []
     except Exception as error:  # tracing runs the user's code on symbols, where anything may be raised
-        reason = str(error).strip().partition("\n")[0].rstrip(".")
-        raise UntraceableError(f"{name} cannot be traced by torch.fx: {reason}.") from error
-    if not agree(expected, [leaf for leaf in tree_leaves(result) if isinstance(leaf, Tensor)]):
+        raise UntraceableError(f"{name} cannot be traced by torch.fx: {first_line(error)}.") from error
+    if not agree(expected, _tensors_in(result)):
         raise UntraceableError(f"{name} computes something else than its trace, as after an assignment in place.")
     shapes = {node: tuple(tensor.shape) for node, tensor in recorder.tensors.items()}
     types = {node: (tensor.dtype, tensor.device) for node, tensor in recorder.tensors.items()}
-    traced = Traced(model, graph, shapes, types, recorder.overwritten)
+    traced = TracedModel(model, graph, shapes, types, recorder.overwritten)
     _write_views_as_flatten(traced)
     return traced
 
 
 class _Tracer(fx.Tracer):
-    """One that looks into all modules but those of torch and the shifts of a network that was compacted before."""
+    """Tracer that looks into all modules but those of torch and the biases of a network that was compacted before."""
 
     def is_leaf_module(self, m: nn.Module, module_qualified_name: str) -> bool:
-        return isinstance(m, Shift) or super().is_leaf_module(m, module_qualified_name)
+        return isinstance(m, ChannelBias) or super().is_leaf_module(m, module_qualified_name)
 
 
 class _Recorder(fx.Interpreter):
-    """Runs a graph and keeps every tensor, so that tensors that share memory can be told."""
+    """Interpreter that keeps every tensor, to find those that share memory."""
 
     def __init__(self, model: nn.Module, graph: fx.Graph) -> None:
         super().__init__(model, garbage_collect_values=False, graph=graph)
@@ -224,26 +258,32 @@ class _Recorder(fx.Interpreter):
         ]
 
 
-def _write_views_as_flatten(traced: Traced) -> None:
+def _write_views_as_flatten(traced: TracedModel) -> None:
     for node in list(traced.graph.nodes):
-        if not (node.op == "call_method" and node.target in ("view", "reshape")) and node.target is not torch.reshape:
+        method = node.op == "call_method" and node.target in ("view", "reshape")
+        if not (method or node.target is torch.reshape) or not node.args or node.kwargs:
             continue
-        source, sizes = node.args[0], node.args[1:]
-        start = _flattens_from(traced.shapes.get(source, ()), traced.shapes.get(node, ()))
-        if start is None or node.kwargs:
+        source, *sizes = node.args
+        sizes = list(sizes[0]) if sizes and isinstance(sizes[0], (list, tuple)) else sizes
+        start = _find_flattened_dim(traced, node, source, sizes)
+        if start is None:
             continue
         with traced.graph.inserting_before(node):
             flatten = traced.graph.call_function(torch.flatten, (source, start))
-        traced.shapes[flatten], traced.types[flatten] = traced.shapes[node], traced.types[node]
+        if node in traced.shapes:
+            traced.shapes[flatten], traced.types[flatten] = traced.shapes[node], traced.types[node]
         inputs = node.all_input_nodes
-        traced.bypass(node, flatten)
+        traced.replace(node, flatten)
         if start != 1 or len(sizes) != 2 or sizes[-1] != -1:
-            traced.rewritten.append(flatten)
+            traced.fixed_views.append(flatten)
         _erase_unread_sizes(traced.graph, inputs)
 
 
-def _flattens_from(before: tuple[int, ...], after: tuple[int, ...]) -> int | None:
-    """First of the dimensions that became one; ``None`` where more than that happened."""
+def _find_flattened_dim(traced: TracedModel, node: fx.Node, source: fx.Node, sizes: list[Any]) -> int | None:
+    """Return the first of the dimensions that a view makes one; ``None`` if it does more than that."""
+    if not traced.shapes:
+        return 1 if len(sizes) == 2 and isinstance(sizes[1], int) else None
+    before, after = traced.shapes.get(source, ()), traced.shapes.get(node, ())
     start = len(after) - 1
     if start < 1 or len(before) < len(after) or before[:start] != after[:start]:
         return None
@@ -251,7 +291,7 @@ def _flattens_from(before: tuple[int, ...], after: tuple[int, ...]) -> int | Non
 
 
 def _erase_unread_sizes(graph: fx.Graph, nodes: list[fx.Node]) -> None:
-    """Erase nodes that compute sizes which nothing reads any more."""
+    """Erase nodes that compute sizes, if nothing reads them any more."""
     for node in nodes:
         arithmetic = node.op == "call_function" and getattr(node.target, "__module__", None) == "_operator"
         if not node.users and (arithmetic or node.target in ("size", getattr)):

@@ -1,4 +1,4 @@
-"""The layers that can be made narrower, and what their weights say about a channel."""
+"""Layers that can be made narrower: convolutions, linear layers, batch normalisation and channel biases."""
 
 from __future__ import annotations
 
@@ -10,23 +10,51 @@ from torch.nn.modules.batchnorm import _BatchNorm
 
 Conv: TypeAlias = nn.Conv1d | nn.Conv2d | nn.Conv3d
 CONVS = (nn.Conv1d, nn.Conv2d, nn.Conv3d)
+LAYERS = (*CONVS, nn.Linear)
 BATCH_NORMS = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d)
 
 
-def batched(module: Conv | nn.Linear, output: tuple[int, ...]) -> bool:
-    """Whether the output has its channels in dimension 1, behind the batch."""
+class ChannelBias(nn.Module):
+    """Module that adds one number to each channel, in dimension 1.
+
+    >>> bias = ChannelBias(torch.tensor([1.0, 2.0]), dims=4)
+    >>> bias(torch.zeros(1, 2, 1, 1)).flatten().tolist()
+    [1.0, 2.0]
+
+    Args:
+        values: One number for each channel.
+        dims: Number of dimensions of the input.
+        requires_grad: If True, the numbers are trained.
+    """
+
+    def __init__(self, values: Tensor, dims: int, requires_grad: bool = True) -> None:
+        super().__init__()
+        self.bias = nn.Parameter(values, requires_grad)
+        self._shape = (-1, *[1] * (dims - 2))
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Add the numbers to ``x``."""
+        return x + self.bias.view(self._shape)
+
+    def extra_repr(self) -> str:
+        """Return the number of channels, for ``print``."""
+        return str(len(self.bias))
+
+
+def is_batched(module: Conv | nn.Linear, output: tuple[int, ...]) -> bool:
+    """Return True if an output of this shape has its channels in dimension 1, behind the batch."""
     return len(output) == module.weight.dim()
 
 
 def pads_with_zeros(module: Conv | nn.Linear) -> bool:
-    """Whether a constant channel is no longer constant at the border of what this layer sees."""
+    """Return True if a constant input channel is not constant at the border, where the layer pads with zeros."""
     if isinstance(module, nn.Linear) or module.padding_mode != "zeros" or module.padding == "valid":
         return False
     return any(size > 1 for size in module.kernel_size) if module.padding == "same" else any(map(bool, module.padding))
 
 
 def scale_and_shift(norm: _BatchNorm) -> tuple[Tensor, Tensor]:
-    """The affine function a·x + b of each channel that batch normalisation is in evaluation mode, in double precision.
+    """Return a and b, in double precision, such that batch normalisation in evaluation mode computes a x + b.
 
     >>> norm = nn.BatchNorm1d(1, eps=0.0)
     >>> _ = norm.running_mean.fill_(3.0), norm.running_var.fill_(4.0)
@@ -43,40 +71,37 @@ def scale_and_shift(norm: _BatchNorm) -> tuple[Tensor, Tensor]:
 
 
 def kernel_sums(weight: Tensor) -> Tensor:
-    """Sum of each kernel: what a constant input adds to an output, of shape (outputs, inputs), in double precision."""
+    """Return the sum of each kernel, of shape (outputs, inputs), in double precision: the response to a constant 1."""
     return weight.detach().double().flatten(2).sum(2) if weight.dim() > 2 else weight.detach().double()
 
 
 def kernel_nonzero(weight: Tensor) -> Tensor:
-    """Whether an output depends on an input at all, of shape (outputs, inputs)."""
+    """Return a mask of the kernels that are not all zero, of shape (outputs, inputs)."""
     return (weight.detach() != 0).flatten(2).any(2) if weight.dim() > 2 else weight.detach() != 0
 
 
-def bias_of(module: Conv | nn.Linear) -> Tensor:
-    """The bias in double precision, zeros where there is none."""
+def get_bias(module: Conv | nn.Linear) -> Tensor:
+    """Return the bias in double precision, zeros if the layer has none."""
     if module.bias is None:
         return module.weight.new_zeros(module.weight.shape[0], dtype=torch.float64)
     return module.bias.detach().double()
 
 
-def _in_the_format_of(old: Tensor, weight: Tensor) -> Tensor:
-    """A copy whose strides are those of ``old``'s memory format.
-
-    Strides decide, since a weight with one input channel is contiguous in both formats, and the format of the first
-    layer is that of all that follows.
-    """
+def _copy_in_format_of(old: Tensor, weight: Tensor) -> Tensor:
+    """Return a copy of ``weight`` in the memory format of ``old``."""
+    # By its strides: a weight with one input channel is contiguous in both formats, and later layers follow the first.
     last = old.dim() == 4 and old.stride() == torch.empty_like(old, memory_format=torch.channels_last).stride()
     memory = torch.channels_last if last else torch.contiguous_format
     return torch.empty_like(weight, memory_format=memory).copy_(weight)
 
 
 def set_weights(module: Conv | nn.Linear, weight: Tensor, bias: Tensor) -> None:
-    """Give a layer another weight and bias, in its own precision and memory format; the sizes follow.
+    """Replace weight, bias and sizes of a layer; precision and memory format stay.
 
-    A layer without bias gets one only where it is not zero.
+    A layer without a bias gets one only if it is not zero.
     """
     old = module.weight
-    module.weight = nn.Parameter(_in_the_format_of(old, weight.to(old.dtype)), old.requires_grad)
+    module.weight = nn.Parameter(_copy_in_format_of(old, weight.to(old.dtype)), old.requires_grad)
     if module.bias is not None or bool(bias.any()):
         module.bias = nn.Parameter(
             bias.to(old.dtype), old.requires_grad if module.bias is None else module.bias.requires_grad

@@ -13,7 +13,7 @@ from torch import Tensor, fx, nn
 
 from spikeslab.compression import LayerSize, compact
 from spikeslab.errors import SpikeSlabWarning
-from spikeslab.graph.shift import Shift
+from spikeslab.graph.layers import ChannelBias
 from spikeslab.paper.cifar10 import resnet20
 
 GONE = LayerSize(0, 0, 0, 0)
@@ -126,7 +126,7 @@ def test_the_branch_is_gone_and_a_shift_is_left_where_it_is_not_zero(join) -> No
     for constant in (True, False):
         result = compact(dead(Block(join), constant), torch.zeros(1, 1, 6, 6).double())
         assert result.report.after["inner"] == result.report.after["outer"] == GONE
-        shifts = [module for module in result.model.modules() if isinstance(module, Shift)]
+        shifts = [module for module in result.model.modules() if isinstance(module, ChannelBias)]
         in_place = join in (rectify_in_place, overwrite_the_sum)  # the sum has to be a tensor of its own
         assert len(shifts) == (constant or in_place)
         left = sum(parameter.numel() for parameter in result.model.parameters())
@@ -142,7 +142,7 @@ def test_a_rectifier_that_would_rectify_again_goes_and_one_behind_a_shift_stays(
 def test_the_constant_of_a_branch_moves_into_the_bias_of_a_layer_on_the_shortcut() -> None:
     model = dead(Block(add_and_rectify, nn.Sequential(nn.Conv2d(4, 4, 1, bias=False), nn.BatchNorm2d(4))), True)
     result = compact(model, torch.zeros(1, 1, 6, 6).double())
-    assert not any(isinstance(module, Shift) for module in result.model.modules())
+    assert not any(isinstance(module, ChannelBias) for module in result.model.modules())
     assert result.report.after["inner"] == GONE
     assert deviation(model, result.model, torch.randn(2, 1, 5, 8).double()) < 1e-12
 
@@ -173,7 +173,7 @@ def test_channels_of_a_shift_go_with_the_stream() -> None:
     with torch.no_grad():
         model.fc.weight[:, 1] = 0.0
     result = compact(model, torch.zeros(1, 1, 6, 6).double())
-    (shift,) = (module for module in result.model.modules() if isinstance(module, Shift))
+    (shift,) = (module for module in result.model.modules() if isinstance(module, ChannelBias))
     assert shift.bias.shape == (3,)
     assert deviation(model, result.model, torch.randn(2, 1, 5, 8).double()) < 1e-12
     again = compact(result.model, torch.zeros(1, 1, 6, 6).double())
@@ -265,7 +265,7 @@ def test_a_shift_has_the_dtype_of_its_sum_and_is_trained_like_the_others() -> No
     model = Mixed().double().requires_grad_(False)
     nn.init.constant_(model.residual.branch.bias, 1000.3)
     smaller = compact(model, torch.zeros(2, 4).double()).model
-    (shift,) = (module for module in smaller.modules() if isinstance(module, Shift))
+    (shift,) = (module for module in smaller.modules() if isinstance(module, ChannelBias))
     assert shift.bias.dtype == torch.float64
     assert not shift.bias.requires_grad
     assert shift.bias.ndim == 1  # a bias, not a matrix of weights

@@ -1,0 +1,223 @@
+r"""Surgery: the removal of dead channels and of branches that add a constant.
+
+A residual block whose inner channels are all dead computes :math:`x + c`, with one number for each channel. The
+constant moves into the bias of the layer that computes x, or into a :class:`~spikeslab.graph.layers.ChannelBias` if x
+is not the output of a layer. With c = 0 the sum goes too, and a rectifier behind it if x is rectified already.
+
+A sum is a tensor of its own, and x is not: where the network writes in place or returns the sum, a channel bias of
+zeros replaces it. Branches stay in a network with hooks, since a hook may see or change any of them, and in one that
+has a subclass of a convolution or linear layer, into which the graph looks.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor, fx, nn
+from torch.nn.modules.batchnorm import _BatchNorm
+
+from spikeslab.graph.dependency import ChannelwiseLayer, DependencyGraph, MixingLayer
+from spikeslab.graph.folding import changeable_layer, fold_traced
+from spikeslab.graph.layers import LAYERS, ChannelBias, get_bias, kernel_sums, pads_with_zeros, set_weights
+from spikeslab.graph.liveness import Liveness
+from spikeslab.graph.operations import IDENTITIES, operation_name
+from spikeslab.graph.tracing import ExampleInput, TracedModel, has_hooks, trace
+
+SUMS = ("add", "add_")
+RECTIFIERS = ("relu", "relu_")
+
+
+def remove_dead_channels(
+    network: nn.Module, example_input: ExampleInput, fold: bool = True
+) -> tuple[nn.Module, list[str]]:
+    """Remove dead channels in place; return the network, and a note for each thing that stays.
+
+    The result is a ``torch.fx.GraphModule`` if a branch is gone or a ``view`` has a fixed size that no longer fits.
+
+    Args:
+        network: The network, in evaluation mode.
+        example_input: A batch, or a tuple of batches.
+        fold: If True, fold batch normalisation first.
+
+    Raises:
+        UntraceableError: If the network has no faithful graph.
+    """
+    traced = trace(network, example_input)
+    unfolded = fold_traced(traced) if fold else {}
+    rewritten = _remove_constant_branches(traced)
+    graph = DependencyGraph(traced)
+    live = Liveness(graph)
+    for layer in graph.layers:
+        _cut(layer, live)
+    for part in graph.channelwise:
+        _cut_channelwise(part, live.stays(part.numbers))
+    if rewritten or _has_misfit_views(traced, graph, live):
+        network = fx.GraphModule(traced.model, traced.graph, class_name=type(traced.model).__name__).eval()
+    called = {str(node.target) for node in traced.graph.nodes if node.op == "call_module"}
+    notes = [f"'{name}' stays: {reason}." for name, reason in unfolded.items() if name in called]
+    return network, notes + graph.notes()
+
+
+def _cut(layer: MixingLayer, live: Liveness) -> None:
+    """Keep the rows and columns that stay, and make up for the constants among the others."""
+    module, values = layer.module, layer.inputs.constants
+    device = module.weight.device
+    weight = module.weight.detach().cpu().double()
+    reads, rows, columns = live.reads(layer), live.stays(layer.outputs.numbers), live.stays(layer.inputs.numbers)
+    weight = weight * reads.view(*reads.shape, *[1] * (weight.dim() - 2))
+    constants = layer.outputs.constants
+    bias = torch.where(constants.isnan(), get_bias(module).cpu(), constants)
+    gone = ~columns & ~values.isnan()
+    if not pads_with_zeros(module):
+        bias = bias + kernel_sums(weight[:, gone]) @ values[gone]
+    elif live.carried(layer).any():
+        carrier = live.carrier(layer)
+        weight[:, carrier] += torch.einsum("oi...,i->o...", weight[:, gone], values[gone] / values[carrier])
+    set_weights(module, weight[rows][:, columns].to(device), bias[rows].to(device))
+
+
+def _cut_channelwise(part: ChannelwiseLayer, stays: Tensor) -> None:
+    module = part.module
+    stays = stays.to(next(iter((*module.parameters(), *module.buffers()))).device)
+    if not isinstance(module, (ChannelBias, _BatchNorm)):
+        multiplier = module.out_channels // module.groups
+        module.groups = int(stays.sum()) // multiplier
+        set_weights(module, module.weight.detach()[stays], get_bias(module)[stays])
+        return
+    for name, old in list(module.named_parameters()):
+        setattr(module, name, nn.Parameter(old.detach()[stays], old.requires_grad))
+    if isinstance(module, _BatchNorm):
+        assert module.running_mean is not None
+        assert module.running_var is not None
+        module.running_mean, module.running_var = module.running_mean[stays], module.running_var[stays]
+        module.num_features = int(stays.sum())
+
+
+def _has_misfit_views(traced: TracedModel, graph: DependencyGraph, live: Liveness) -> bool:
+    """Return True if a fixed size in ``forward`` no longer fits."""
+    return any(
+        source in graph.channels and not live.stays(graph.channels[source].numbers).all()
+        for node in traced.fixed_views
+        for source in node.all_input_nodes[:1]
+    )
+
+
+class ConstantSum(NamedTuple):
+    """Sum of a branch that varies and one that is constant.
+
+    Attributes:
+        node: The sum.
+        rest: The branch that varies.
+        branch: The branch that is constant.
+        values: Its constants, one for each channel.
+    """
+
+    node: fx.Node
+    rest: fx.Node
+    branch: fx.Node
+    values: Tensor
+
+
+def _remove_constant_branches(traced: TracedModel) -> bool:
+    """Remove from the graph all branches that add a constant; return True if there was one.
+
+    The modules of a branch stay in the network, but its graph no longer calls them.
+    """
+    if any(has_hooks(m) or (isinstance(m, LAYERS) and type(m) not in LAYERS) for m in traced.model.modules()):
+        return False
+    found = False
+    while (constant := _find_constant_sum(traced)) is not None:
+        _remove_branch(traced, constant)
+        found = True
+    return found
+
+
+def _find_constant_sum(traced: TracedModel) -> ConstantSum | None:
+    channels = DependencyGraph(traced).channels
+    for node in traced.graph.nodes:
+        if operation_name(node) not in SUMS or len(node.args) != 2 or node.kwargs or traced.overwritten.get(node):
+            continue
+        branches = node.all_input_nodes
+        if len(branches) != 2 or not all(branch in channels for branch in branches):
+            continue
+        if not _are_alike(traced, node, branches):
+            continue
+        for rest, branch in (branches, branches[::-1]):
+            values = channels[branch].constants
+            if not values.isnan().any() and channels[rest].constants.isnan().any():
+                return ConstantSum(node, rest, branch, values)
+    return None
+
+
+def _are_alike(traced: TracedModel, node: fx.Node, branches: list[fx.Node]) -> bool:
+    """Return True if the sum neither broadcasts nor promotes, for an input of any size."""
+    # A size of one may be so for this example only, and a branch that does not depend on the input has no batch.
+    nodes = [node, *branches]
+    shape = traced.shapes[node]
+    return (
+        all(traced.shapes[other] == shape and traced.types[other] == traced.types[node] for other in nodes)
+        and traced.types[node][0].is_floating_point
+        and all(size > 1 for size in shape[2:])
+        and all(_depends_on_input(branch) for branch in branches)
+    )
+
+
+def _depends_on_input(node: fx.Node) -> bool:
+    seen, pending = {node}, [node]
+    while pending:
+        node = pending.pop()
+        if node.op == "placeholder":
+            return True
+        new = set(node.all_input_nodes) - seen
+        seen |= new
+        pending += new
+    return False
+
+
+def _remove_branch(traced: TracedModel, constant: ConstantSum) -> None:
+    node, rest, branch, values = constant
+    if not values.any() and not traced.overwritten and _rectifies(traced, _origin(traced, rest)):
+        for user in list(node.users):
+            if _rectifies(traced, user):
+                traced.replace(user, node)
+    traced.replace(node, _add_constant(traced, constant))
+    _erase_unread(traced, branch)
+
+
+def _add_constant(traced: TracedModel, constant: ConstantSum) -> fx.Node:
+    """Return the node that replaces the sum: a layer with another bias, a new channel bias, or x itself."""
+    node, rest, _, values = constant
+    layer = changeable_layer(traced, rest)
+    if layer is not None and len(rest.users) == 1:
+        set_weights(layer, layer.weight.detach(), get_bias(layer) + values.to(layer.weight.device))
+        return rest
+    if not values.any() and not traced.overwritten and all(user.op != "output" for user in node.users):
+        return rest
+    dtype, device = traced.types[node]
+    trained = any(parameter.requires_grad for parameter in traced.model.parameters())
+    bias = ChannelBias(values.to(device, dtype), len(traced.shapes[node]), trained)
+    return traced.insert(node, f"{node.name}_shift", bias, rest)
+
+
+def _origin(traced: TracedModel, node: fx.Node) -> fx.Node:
+    """Return the node whose result reaches ``node`` through modules that do nothing."""
+    while type(traced.module(node)) in IDENTITIES:
+        (node,) = node.all_input_nodes
+    return node
+
+
+def _rectifies(traced: TracedModel, node: fx.Node) -> bool:
+    return type(traced.module(node)) is nn.ReLU or operation_name(node) in RECTIFIERS
+
+
+def _erase_unread(traced: TracedModel, node: fx.Node) -> None:
+    """Erase a node that nothing reads, and the nodes that only it read, but none that writes in place."""
+    pending, erased = [node], set()
+    while pending:
+        node = pending.pop()
+        if node in erased or node.users or node.op == "placeholder" or traced.overwritten.get(node):
+            continue
+        pending += node.all_input_nodes
+        traced.graph.erase_node(node)
+        erased.add(node)
