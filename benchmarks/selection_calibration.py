@@ -24,13 +24,13 @@ from spikeslab.report.figures import BLUE, GREY, SKY, VERMILION, WIDTH, remove_y
 from spikeslab.report.tables import Column, Estimate, Table
 from spikeslab.sklearn import SpikeSlabRegressor
 from spikeslab.sklearn._gibbs_linear import GramChain
-from spikeslab.sklearn._prior import Prior
+from spikeslab.sklearn._sweep import PointMassPrior
 
 Results = tuple[dict[str, Table], dict[str, Figure]]
 
 # Calibration: n rows to fit, some more to predict, p columns of which about three are real.
 ROWS, NEW_ROWS, VARIABLES, CORRELATION = 60, 20, 60, 0.7
-PRIOR = Prior(a=1.0, b=20.0, slab_df=4.0, slab_scale=0.5, noise_df=4.0, noise_scale=0.7)
+PRIOR = PointMassPrior(a=1.0, b=20.0, slab_df=4.0, slab_scale=0.5, noise_df=4.0, noise_scale=0.7)
 LEVEL = 0.9
 EDGES = (0.0, 0.05, 0.2, 0.4, 0.6, 0.8, 0.95, 1.0)
 METHODS = {

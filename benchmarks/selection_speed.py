@@ -16,8 +16,8 @@ from spikeslab.sklearn._chains import Chain
 from spikeslab.sklearn._gibbs_linear import ColumnChain, GramChain
 from spikeslab.sklearn._gibbs_logistic import LogisticChain
 from spikeslab.sklearn._gibbs_multinomial import MultinomialChain
-from spikeslab.sklearn._prior import Prior
 from spikeslab.sklearn._sgld import SGLDChain
+from spikeslab.sklearn._sweep import PointMassPrior
 
 Results = tuple[dict[str, Table], dict[str, Figure]]
 
@@ -44,7 +44,7 @@ def wide_chains(p: int, n: int = 100) -> dict[str, Chain]:
     x = standardised(rng.standard_normal((n, p)))
     y = 2.0 * x[:, 0] + rng.standard_normal(n)
     y -= y.mean()
-    prior = Prior(a=1.0, b=float(p), slab_df=3.0, slab_scale=0.4, noise_scale=0.5)
+    prior = PointMassPrior(a=1.0, b=float(p), slab_df=3.0, slab_scale=0.4, noise_scale=0.5)
     settings = SGLDSettings(step=(1e-6, 0.0, 1 / 3))
     columns = np.ascontiguousarray(x.T)
 
@@ -146,7 +146,7 @@ def classes(repeats: int) -> Results:
         psi = np.zeros((n, count))
         psi[:, : min(count, 5)] = 1.5 * x[:, : min(count, 5)]
         labels = (psi + rng.gumbel(size=psi.shape)).argmax(axis=1)
-        columns, prior = np.ascontiguousarray(x.T), Prior(1.0, float(p * count), 3.0, 1.0)
+        columns, prior = np.ascontiguousarray(x.T), PointMassPrior(1.0, float(p * count), 3.0, 1.0)
         chain: Chain
         if count == 2:
             chain = LogisticChain(columns, labels.astype(float), prior, 10**9, rng)

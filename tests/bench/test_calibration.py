@@ -9,7 +9,7 @@ import pytest
 from scipy.stats import kstest
 
 from spikeslab.bench.calibration import CASES, correlated_rows, draw_truth, sbc_ranks
-from spikeslab.sklearn._prior import Prior
+from spikeslab.sklearn._sweep import PointMassPrior
 
 
 def _ranks(case, replications):
@@ -46,7 +46,9 @@ def test_a_sampler_with_another_prior_is_caught(monkeypatch):
 
 def test_truth_has_the_moments_of_the_prior():
     rng = np.random.default_rng(0)
-    prior = Prior(a=2.0, b=6.0, slab_df=1e9, slab_scale=0.5, noise_df=1e9, noise_scale=0.3, intercept_scale=2.0)
+    prior = PointMassPrior(
+        a=2.0, b=6.0, slab_df=1e9, slab_scale=0.5, noise_df=1e9, noise_scale=0.3, intercept_scale=2.0
+    )
     truths = [draw_truth(prior, 40, 3, rng) for _ in range(500)]
     beta = np.array([truth.beta for truth in truths])
     assert np.mean(beta != 0) == pytest.approx(0.25, abs=0.03)

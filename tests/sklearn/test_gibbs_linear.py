@@ -4,9 +4,9 @@ from exact_posteriors import linear_posterior
 
 from spikeslab.sklearn._chains import run_chains
 from spikeslab.sklearn._gibbs_linear import ColumnChain, GramChain, GramData
-from spikeslab.sklearn._prior import Prior
+from spikeslab.sklearn._sweep import PointMassPrior
 
-PRIOR = Prior(a=1.0, b=3.0, slab_df=4.0, slab_scale=1.0, noise_df=3.0, noise_scale=1.0)
+PRIOR = PointMassPrior(a=1.0, b=3.0, slab_df=4.0, slab_scale=1.0, noise_df=3.0, noise_scale=1.0)
 
 
 def _standardise(X):

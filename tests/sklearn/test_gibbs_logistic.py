@@ -4,7 +4,7 @@ from exact_posteriors import logistic_posterior
 
 from spikeslab.sklearn._chains import run_chains
 from spikeslab.sklearn._gibbs_logistic import LogisticChain, log_likelihood, log_scale_prior, softplus
-from spikeslab.sklearn._prior import Prior
+from spikeslab.sklearn._sweep import PointMassPrior
 
 
 def _problem(rng, n=30, p=2):
@@ -18,7 +18,7 @@ def _problem(rng, n=30, p=2):
 @pytest.mark.parametrize("intercept_scale", [0.4, np.inf])
 def test_agrees_with_the_enumeration_of_all_models(intercept_scale, rng):
     X, y = _problem(rng)
-    prior = Prior(a=1.0, b=1.0, slab_df=1e9, slab_scale=1.3, intercept_scale=intercept_scale)
+    prior = PointMassPrior(a=1.0, b=1.0, slab_df=1e9, slab_scale=1.3, intercept_scale=intercept_scale)
     pip, mean = logistic_posterior(X, y, prior)
     columns = np.ascontiguousarray(X.T)
     draws = run_chains([LogisticChain(columns, y, prior, 500, r) for r in rng.spawn(2)], 15_500, 2)
@@ -28,7 +28,7 @@ def test_agrees_with_the_enumeration_of_all_models(intercept_scale, rng):
 
 def test_the_scale_move_leaves_a_known_law_invariant(rng):
     """With the coefficients drawn given s2, the prior with a nearly flat likelihood is recovered."""
-    prior = Prior(a=1.0, b=1.0, slab_df=6.0, slab_scale=1.0)
+    prior = PointMassPrior(a=1.0, b=1.0, slab_df=6.0, slab_scale=1.0)
     columns = 1e-6 * rng.standard_normal((3, 4))
     y = np.array([0.0, 1.0, 0.0, 1.0])
     (draws,) = run_chains([LogisticChain(columns, y, prior, 500, rng)], 20_500, 1)
@@ -38,7 +38,7 @@ def test_the_scale_move_leaves_a_known_law_invariant(rng):
 
 
 def test_log_scale_prior_is_the_change_of_the_log_density():
-    prior = Prior(a=1.0, b=1.0, slab_df=5.0, slab_scale=0.7, intercept_scale=2.0)
+    prior = PointMassPrior(a=1.0, b=1.0, slab_df=5.0, slab_scale=0.7, intercept_scale=2.0)
 
     def density(slab, level):
         variance = -(prior.slab_df / 2 + 1) * np.log(slab) - prior.slab_df * prior.slab_scale**2 / 2 / slab

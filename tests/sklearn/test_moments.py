@@ -3,8 +3,7 @@ import pytest
 from scipy import sparse
 
 from spikeslab.sklearn import _moments
-from spikeslab.sklearn._moments import Moments
-from spikeslab.sklearn._scaling import standardise
+from spikeslab.sklearn._moments import Moments, standardise
 
 FIELDS = ("n", "x_mean", "y_mean", "xx", "xy", "yy")
 

@@ -3,9 +3,8 @@ import pytest
 from scipy.special import expit, logit
 
 from spikeslab.sklearn._chains import run_chains
-from spikeslab.sklearn._sgld import SGLDChain
+from spikeslab.sklearn._sgld import SGLDChain, SGLDSettings
 from spikeslab.sklearn._sgld_kernel import responsibilities
-from spikeslab.sklearn._sgld_settings import SGLDSettings
 
 
 def _data(rng, n=30, p=6):

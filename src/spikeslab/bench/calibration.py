@@ -23,12 +23,11 @@ from numpy.random import Generator
 from numpy.typing import NDArray
 from scipy.special import expit, log_expit, log_softmax
 
-from spikeslab.sklearn._chains import GibbsChain
-from spikeslab.sklearn._draws import ChainDraws
+from spikeslab.sklearn._chains import ChainDraws, GibbsChain
 from spikeslab.sklearn._gibbs_linear import ColumnChain, GramChain, GramData
 from spikeslab.sklearn._gibbs_logistic import LogisticChain
 from spikeslab.sklearn._gibbs_multinomial import MultinomialChain
-from spikeslab.sklearn._prior import Prior
+from spikeslab.sklearn._sweep import PointMassPrior
 
 Floats = NDArray[np.float64]
 
@@ -42,7 +41,7 @@ class Truth(NamedTuple):
     sigma: float
 
 
-def draw_truth(prior: Prior, n_features: int, vectors: int, rng: Generator) -> Truth:
+def draw_truth(prior: PointMassPrior, n_features: int, vectors: int, rng: Generator) -> Truth:
     """Draw the parameters from the prior; the intercepts of several vectors have the mean 0, as in the sampler."""
     slab = _draw_scale(prior.slab_df, prior.slab_scale, rng)
     included = rng.random((vectors, n_features)) < rng.beta(prior.a, prior.b)
@@ -98,15 +97,15 @@ class Case:
     family: str
     n: int
     p: int
-    prior: Prior
+    prior: PointMassPrior
     classes: int = 2
     kept: int = 63
     thin: int = 4
     warmup: int = 100
 
 
-_LINEAR = Prior(a=1.0, b=4.0, slab_df=4.0, slab_scale=0.7, noise_df=3.0, noise_scale=0.8)
-_LOGISTIC = Prior(a=1.0, b=4.0, slab_df=4.0, slab_scale=1.0, intercept_scale=1.0)
+_LINEAR = PointMassPrior(a=1.0, b=4.0, slab_df=4.0, slab_scale=0.7, noise_df=3.0, noise_scale=0.8)
+_LOGISTIC = PointMassPrior(a=1.0, b=4.0, slab_df=4.0, slab_scale=1.0, intercept_scale=1.0)
 _WIDE = _LOGISTIC._replace(intercept_scale=10.0)
 CASES = {
     "gram": Case("linear, from X'X", "gram", 20, 8, _LINEAR),

@@ -1,7 +1,8 @@
 """Variable selection with scikit-learn's interface."""
 
+from spikeslab.sklearn._base import select_variables
 from spikeslab.sklearn._persistence import ModelError, load_model, read_metadata, save_model
-from spikeslab.sklearn._sgld_settings import SGLDSettings
+from spikeslab.sklearn._sgld import SGLDSettings
 from spikeslab.sklearn.classifier import SpikeSlabClassifier
 from spikeslab.sklearn.regressor import SpikeSlabRegressor
 
@@ -13,4 +14,5 @@ __all__ = [
     "load_model",
     "read_metadata",
     "save_model",
+    "select_variables",
 ]

@@ -19,11 +19,9 @@ from spikeslab.errors import check_choice, check_count, check_number
 from spikeslab.functional.convergence import ess_bulk, rhat
 from spikeslab.report.progress import Progress
 from spikeslab.sklearn._chains import run_chains
-from spikeslab.sklearn._prior import Prior
-from spikeslab.sklearn._scaling import standardise
-from spikeslab.sklearn._sgld import SGLDChain
-from spikeslab.sklearn._sgld_settings import SGLDSettings
-from spikeslab.sklearn.support import select_variables
+from spikeslab.sklearn._moments import standardise
+from spikeslab.sklearn._sgld import SGLDChain, SGLDSettings
+from spikeslab.sklearn._sweep import PointMassPrior
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -33,10 +31,9 @@ if TYPE_CHECKING:
     from numpy.random import Generator
     from numpy.typing import NDArray
 
-    from spikeslab.sklearn._chains import Chain
-    from spikeslab.sklearn._draws import ChainDraws
-    from spikeslab.sklearn._posterior import Posterior
-    from spikeslab.sklearn._scaling import Scaling
+    from spikeslab.sklearn._chains import Chain, ChainDraws
+    from spikeslab.sklearn._moments import Scaling
+    from spikeslab.sklearn._posterior import LinearPosterior
 
     Floats = NDArray[np.float64]
 
@@ -44,6 +41,27 @@ RHAT_LIMIT = 1.1
 
 P = ParamSpec("P")
 T = TypeVar("T")
+
+
+def select_variables(pip: NDArray[np.float64], threshold: float = 0.5, fdr: float | None = None) -> NDArray[np.bool_]:
+    """Those above a threshold, or the largest set whose expected share of false discoveries is small enough.
+
+    >>> select_variables(np.array([0.95, 0.2, 0.9]), fdr=0.1)
+    array([ True, False,  True])
+
+    Args:
+        pip: Posterior inclusion probability of each variable.
+        threshold: Variables above it are selected.
+        fdr: If given, `threshold` is ignored: variables are taken, the most probable first, as long as the mean of
+            1 - `pip` over the set is at most this.
+    """
+    if fdr is None:
+        return pip > threshold
+    order = np.argsort(-pip, kind="stable")
+    share = np.cumsum(1.0 - pip[order]) / np.arange(1, order.size + 1)
+    mask = np.zeros(order.size, dtype=bool)
+    mask[order[: int(np.searchsorted(share, fdr, side="right"))]] = True
+    return mask
 
 
 def all_or_nothing(fit: Callable[P, T]) -> Callable[P, T]:
@@ -79,7 +97,7 @@ class SpikeSlabBase(SelectorMixin, BaseEstimator):  # type: ignore[misc]
     n_iter_: int
     n_features_in_: int
     feature_names_in_: NDArray[np.object_]
-    _posterior: Posterior
+    _posterior: LinearPosterior
 
     def __init__(
         self,
@@ -132,10 +150,10 @@ class SpikeSlabBase(SelectorMixin, BaseEstimator):  # type: ignore[misc]
         if prior[1] is not None:
             check_number("inclusion_prior[1]", prior[1], "> 0")
 
-    def _prior(self, n_features: int, noise_scale: float = 1.0) -> Prior:
+    def _prior(self, n_features: int, noise_scale: float = 1.0) -> PointMassPrior:
         a, b = self.inclusion_prior
         df, scale = self._default_slab
-        return Prior(
+        return PointMassPrior(
             float(a),
             float(max(n_features, 1) if b is None else b),
             float(df if self.slab_df is None else self.slab_df),
@@ -188,7 +206,7 @@ class SpikeSlabBase(SelectorMixin, BaseEstimator):  # type: ignore[misc]
         with Progress({name: steps * len(chains)}) as progress:
             return run_chains(chains, steps, self._threads(), lambda done, total: progress.update(name, done))
 
-    def _store(self, posterior: Posterior, method: str, n_iter: int) -> None:
+    def _store(self, posterior: LinearPosterior, method: str, n_iter: int) -> None:
         """Set every fitted attribute, at the very end of a fit."""
         self._posterior = posterior
         self.method_ = method

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from numpy.random import Generator
     from numpy.typing import NDArray
 
-    from spikeslab.sklearn._prior import Prior
+    from spikeslab.sklearn._sweep import PointMassPrior
 
     Floats = NDArray[np.float64]
     Ints = NDArray[np.int64]
@@ -121,7 +121,7 @@ def move_pattern(
     psi: Floats,
     b: Floats,
     slab: float,
-    prior: Prior,
+    prior: PointMassPrior,
     elsewhere: int,
     total: int,
     patterns: Ints,

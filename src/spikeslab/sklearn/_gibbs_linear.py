@@ -1,6 +1,6 @@
 r"""Exact Gibbs sampling for linear regression under a point-mass spike and slab.
 
-    y = X beta + e,  e ~ N(0, sigma2 I),  prior of beta, s2 and sigma2 as in `Prior`,
+    y = X beta + e,  e ~ N(0, sigma2 I),  prior of beta, s2 and sigma2 as in `PointMassPrior`,
 
 with X standardised and y centred: a flat intercept, integrated out, leaves n - 1 degrees of freedom. A sweep
 draws every (gamma_j, beta_j) with beta_j integrated out of the update of gamma_j, exchanges included for
@@ -22,8 +22,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 from numba import njit
 
-from spikeslab.sklearn._chains import GibbsChain
-from spikeslab.sklearn._draws import has_room, record
+from spikeslab.sklearn._chains import GibbsChain, has_room, record
 from spikeslab.sklearn._sweep import (
     JOINT_LIMIT,
     REORDER,
@@ -43,8 +42,8 @@ if TYPE_CHECKING:
     from numpy.random import Generator
     from numpy.typing import NDArray
 
-    from spikeslab.sklearn._draws import Room
-    from spikeslab.sklearn._prior import Prior
+    from spikeslab.sklearn._chains import Room
+    from spikeslab.sklearn._sweep import PointMassPrior
 
     Floats = NDArray[np.float64]
     Ints = NDArray[np.int64]
@@ -157,7 +156,7 @@ def gram_sweeps(
     corr: Floats,
     beta: Floats,
     variances: Floats,
-    prior: Prior,
+    prior: PointMassPrior,
     swaps: int,
     sweeps: int,
     rng: Generator,
@@ -197,7 +196,7 @@ def column_sweeps(
     residual: Floats,
     beta: Floats,
     variances: Floats,
-    prior: Prior,
+    prior: PointMassPrior,
     swaps: int,
     sweeps: int,
     rng: Generator,
@@ -240,7 +239,7 @@ class GramChain(GibbsChain):
 
     scalar_names = ("sigma", "slab_scale", "model_size")
 
-    def __init__(self, data: GramData, prior: Prior, warmup: int, rng: Generator, swaps: int = 2) -> None:
+    def __init__(self, data: GramData, prior: PointMassPrior, warmup: int, rng: Generator, swaps: int = 2) -> None:
         super().__init__(1, data.xty.shape[0], warmup, rng)
         self.data = data
         self.corr = data.xty.copy()
@@ -278,7 +277,9 @@ class ColumnChain(GibbsChain):
 
     scalar_names = GramChain.scalar_names
 
-    def __init__(self, columns: Floats, y: Floats, prior: Prior, warmup: int, rng: Generator, swaps: int = 1) -> None:
+    def __init__(
+        self, columns: Floats, y: Floats, prior: PointMassPrior, warmup: int, rng: Generator, swaps: int = 1
+    ) -> None:
         super().__init__(1, columns.shape[0], warmup, rng)
         self.columns = columns
         self.residual = y.copy()

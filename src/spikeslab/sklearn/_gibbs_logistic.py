@@ -1,6 +1,6 @@
 r"""Exact Gibbs sampling for logistic regression under a point-mass spike and slab.
 
-    P(y_i = 1) = 1 / (1 + exp(-psi_i)),  psi = b0 + X beta,  prior of b0, beta and s2 as in `Prior`,
+    P(y_i = 1) = 1 / (1 + exp(-psi_i)),  psi = b0 + X beta,  prior of b0, beta and s2 as in `PointMassPrior`,
 
 with X standardised. Given Polya-Gamma variables omega_i | psi_i ~ PG(1, psi_i) the likelihood is that of a
 linear model with weights omega and weighted residual (y - 1/2) - omega psi, to which the moves of `_sweep`
@@ -22,8 +22,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numba import njit
 
-from spikeslab.sklearn._chains import GibbsChain
-from spikeslab.sklearn._draws import has_room, record
+from spikeslab.sklearn._chains import GibbsChain, has_room, record
 from spikeslab.sklearn._polya_gamma import draw_polya_gamma
 from spikeslab.sklearn._sweep import coordinate_sweep, draw_slab, joint_draw, swap
 
@@ -31,8 +30,8 @@ if TYPE_CHECKING:
     from numpy.random import Generator
     from numpy.typing import NDArray
 
-    from spikeslab.sklearn._draws import Room
-    from spikeslab.sklearn._prior import Prior
+    from spikeslab.sklearn._chains import Room
+    from spikeslab.sklearn._sweep import PointMassPrior
 
     Floats = NDArray[np.float64]
     Ints = NDArray[np.int64]
@@ -68,7 +67,7 @@ def log_likelihood(y: Floats, psi: Floats, factor: float) -> float:
 
 
 @njit(cache=True, nogil=True)
-def log_scale_prior(factor: float, slab: float, intercepts: int, squares: float, prior: Prior) -> float:
+def log_scale_prior(factor: float, slab: float, intercepts: int, squares: float, prior: PointMassPrior) -> float:
     """Log ratio of the prior, Jacobian included, after (b0, beta, sqrt(s2)) was multiplied by `factor`.
 
     The density of the coefficients and its Jacobian cancel; the inverse gamma density of s2 with its Jacobian
@@ -99,7 +98,7 @@ def logistic_sweeps(
     psi: Floats,
     beta: Floats,
     level: Floats,
-    prior: Prior,
+    prior: PointMassPrior,
     swaps: int,
     sweeps: int,
     rng: Generator,
@@ -158,7 +157,9 @@ class LogisticChain(GibbsChain):
 
     scalar_names = ("slab_scale", "model_size", "log_lik")
 
-    def __init__(self, columns: Floats, y: Floats, prior: Prior, warmup: int, rng: Generator, swaps: int = 1) -> None:
+    def __init__(
+        self, columns: Floats, y: Floats, prior: PointMassPrior, warmup: int, rng: Generator, swaps: int = 1
+    ) -> None:
         super().__init__(1, columns.shape[0], warmup, rng, intercepts=1)
         start = np.log((y.sum() + 0.5) / (y.size - y.sum() + 0.5))
         self.columns = columns

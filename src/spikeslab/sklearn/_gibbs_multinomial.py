@@ -3,7 +3,7 @@ r"""Exact Gibbs sampling for multinomial logistic regression under a point-mass 
     P(y_i = c) = exp(psi_ic) / sum_d exp(psi_id),  psi_c = b0_c + X beta_c,
 
 with X standardised. The parametrisation is symmetric: every class has its own coefficients, each with its
-own indicator, all of which share pi and s2, and its own intercept (prior as in `Prior`).
+own indicator, all of which share pi and s2, and its own intercept (prior as in `PointMassPrior`).
 Given the other classes, class c is a logistic regression with offset -log sum_{d != c} exp(psi_id) (Holmes
 and Held, 2006), so that the Polya-Gamma sweep of `_gibbs_logistic` applies to one class after the other. The
 move of `_class_patterns` then redraws a feature's coefficients in all classes together. The likelihood does
@@ -30,9 +30,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numba import njit
 
-from spikeslab.sklearn._chains import GibbsChain
+from spikeslab.sklearn._chains import ChainDraws, GibbsChain, any_class, has_room, record
 from spikeslab.sklearn._class_patterns import class_patterns, move_pattern
-from spikeslab.sklearn._draws import ChainDraws, any_class, has_room, record
 from spikeslab.sklearn._gibbs_logistic import SCALE_STEPS, draw_factor, linear_predictor, log_scale_prior
 from spikeslab.sklearn._hamiltonian import LEARNING, hamiltonian_move
 from spikeslab.sklearn._polya_gamma import draw_polya_gamma
@@ -42,8 +41,8 @@ if TYPE_CHECKING:
     from numpy.random import Generator
     from numpy.typing import NDArray
 
-    from spikeslab.sklearn._draws import Room
-    from spikeslab.sklearn._prior import Prior
+    from spikeslab.sklearn._chains import Room
+    from spikeslab.sklearn._sweep import PointMassPrior
 
     Floats = NDArray[np.float64]
     Ints = NDArray[np.int64]
@@ -102,7 +101,7 @@ def multinomial_sweeps(
     beta: Floats,
     intercepts: Floats,
     slab: Floats,
-    prior: Prior,
+    prior: PointMassPrior,
     patterns: Ints,
     pace: Floats,
     learning: float,
@@ -200,7 +199,7 @@ class MultinomialChain(GibbsChain):
         columns: Floats,
         labels: Ints,
         n_classes: int,
-        prior: Prior,
+        prior: PointMassPrior,
         warmup: int,
         rng: Generator,
         swaps: int = 1,

@@ -22,8 +22,8 @@ from scipy import sparse
 from sklearn.utils.validation import check_is_fitted
 
 from spikeslab.files import write_atomically
-from spikeslab.sklearn._posterior import Posterior
-from spikeslab.sklearn._sgld_settings import SGLDSettings
+from spikeslab.sklearn._posterior import LinearPosterior
+from spikeslab.sklearn._sgld import SGLDSettings
 from spikeslab.sklearn.classifier import SpikeSlabClassifier
 from spikeslab.sklearn.regressor import SpikeSlabRegressor
 
@@ -231,7 +231,7 @@ def _estimator(record: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]) ->
     return estimator
 
 
-def _posterior(arrays: Mapping[str, NDArray[Any]], n_features: int) -> Posterior:
+def _posterior(arrays: Mapping[str, NDArray[Any]], n_features: int) -> LinearPosterior:
     intercept, mean = arrays["intercept"], arrays["mean"]
     draws, classes = intercept.shape
     _check(arrays["pip"].shape == (n_features,))
@@ -241,7 +241,7 @@ def _posterior(arrays: Mapping[str, NDArray[Any]], n_features: int) -> Posterior
     coef.check_format(full_check=True)
     scalars = {name.removeprefix(SCALAR): array for name, array in arrays.items() if name.startswith(SCALAR)}
     _check(bool(scalars) and all(array.ndim == 2 and array.size == draws for array in scalars.values()))
-    return Posterior(coef, intercept, scalars, arrays["pip"], mean, arrays["std"])
+    return LinearPosterior(coef, intercept, scalars, arrays["pip"], mean, arrays["std"])
 
 
 def _check(holds: bool) -> None:

@@ -8,15 +8,15 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from scipy import sparse
 
-from spikeslab.sklearn._scaling import is_sparse
+from spikeslab.sklearn._moments import is_sparse
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from numpy.typing import NDArray
 
-    from spikeslab.sklearn._draws import ChainDraws
-    from spikeslab.sklearn._scaling import Scaling
+    from spikeslab.sklearn._chains import ChainDraws
+    from spikeslab.sklearn._moments import Scaling
 
     Floats = NDArray[np.float64]
 
@@ -24,7 +24,7 @@ BLOCK = 4_000_000  # numbers held at once while predicting
 
 
 @dataclass(frozen=True)
-class Posterior:
+class LinearPosterior:
     """Draws from all chains.
 
     Attributes:
@@ -82,7 +82,7 @@ class Posterior:
         return np.asarray(self.coef[:, [column]].toarray(), dtype=np.float64).reshape(self.n_chains, -1)
 
 
-def pool(chains: Sequence[ChainDraws], scaling: Scaling, intercept: Floats) -> Posterior:
+def pool(chains: Sequence[ChainDraws], scaling: Scaling, intercept: Floats) -> LinearPosterior:
     """Put the draws of all chains together and express them on the user's scale.
 
     Args:
@@ -111,4 +111,4 @@ def pool(chains: Sequence[ChainDraws], scaling: Scaling, intercept: Floats) -> P
     square = spread([c.square * factor**2 for c in chains])
     pip = np.clip(spread([c.pip for c in chains]), 0.0, 1.0)
     scalars = {name: np.stack([c.scalars[name] for c in chains]) for name in chains[0].scalars}
-    return Posterior(coef, intercept - shift, scalars, pip, mean, np.sqrt(np.maximum(square - mean**2, 0.0)))
+    return LinearPosterior(coef, intercept - shift, scalars, pip, mean, np.sqrt(np.maximum(square - mean**2, 0.0)))

@@ -23,9 +23,9 @@ import numpy as np
 from scipy import sparse
 from scipy.special import expit, log_expit, log_softmax
 
-from spikeslab.sklearn._draws import ChainDraws, any_class
+from spikeslab.sklearn._chains import ChainDraws, any_class
 from spikeslab.sklearn._gibbs_linear import GramChain, GramData
-from spikeslab.sklearn._scaling import Scaling, is_sparse
+from spikeslab.sklearn._moments import Scaling, is_sparse
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from spikeslab.sklearn._chains import Chain
-    from spikeslab.sklearn._prior import Prior
+    from spikeslab.sklearn._sweep import PointMassPrior
 
     Floats = NDArray[np.float64]
     Ints = NDArray[np.int64]
@@ -117,7 +117,7 @@ class QuadraticPosterior:
         prior: the prior.
     """
 
-    def __init__(self, expansion: Expansion, prior: Prior) -> None:
+    def __init__(self, expansion: Expansion, prior: PointMassPrior) -> None:
         vectors, q = expansion.slope.shape
         size = vectors * (q - 1)
         inner = expansion.curvature[:, :-1, :, :-1].reshape(size, size)
@@ -154,7 +154,7 @@ class QuadraticPosterior:
 
 
 def mean_of(draws: Sequence[ChainDraws]) -> Floats:
-    """Posterior mean of theta = (beta, b0), shape (vectors, p + 1)."""
+    """Return the posterior mean of theta = (beta, b0), shape (vectors, p + 1)."""
     coef = np.mean([d.mean for d in draws], axis=0)
     level = np.mean([d.intercept.mean(axis=0) for d in draws], axis=0)
     return np.column_stack([coef, level])
@@ -168,7 +168,9 @@ def quiet_sample(chains: Sequence[Chain], steps: int) -> list[ChainDraws]:
     return [chain.collect() for chain in chains]
 
 
-def settle(make: Callable[[Floats], Expansion], theta: Floats, prior: Prior, rng: Generator, rounds: int) -> Expansion:
+def settle(
+    make: Callable[[Floats], Expansion], theta: Floats, prior: PointMassPrior, rng: Generator, rounds: int
+) -> Expansion:
     """Move the point of expansion to the posterior mean.
 
     Args:

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
 from scipy import sparse
 from scipy.special import log_expit, log_softmax
 
-from spikeslab.sklearn._chains import Chain
-from spikeslab.sklearn._draws import ChainDraws
+from spikeslab.errors import check_count, check_number
+from spikeslab.sklearn._chains import Chain, ChainDraws
 from spikeslab.sklearn._sgld_kernel import (
     BINARY,
     EM,
@@ -17,7 +18,7 @@ from spikeslab.sklearn._sgld_kernel import (
     GAUSSIAN,
     SA,
     SOFTMAX,
-    Rule,
+    SGLDConstants,
     State,
     responsibilities,
     sgld_steps,
@@ -27,8 +28,6 @@ if TYPE_CHECKING:
     from numpy.random import Generator
     from numpy.typing import NDArray
 
-    from spikeslab.sklearn._sgld_settings import SGLDSettings
-
     Array = NDArray[np.floating]
     Floats = NDArray[np.float64]
 
@@ -36,6 +35,65 @@ ADAPTATIONS = {"sgld-sa": SA, "sgld-em": EM, "sgld": FIXED}
 CHECKED = 1000  # rows on which a kept draw is compared with no model
 WORSE = 4.0  # times the loss of a model without variables: the chain has diverged
 MAX_KEPT = 20_000_000  # numbers kept per chain; thinning grows beyond
+
+
+@dataclass(frozen=True)
+class SGLDSettings:
+    """Settings of SGLD-SA, SGLD-EM and SGLD in the paper's units.
+
+    The defaults are those of the paper's simulations, which vary `v0` and `sigma`.
+
+    Args:
+        v0: scale of the Laplace spike, in units of sigma.
+        v1: variance of the Gaussian slab, in units of sigma^2.
+        sigma: initial value of sigma.
+        delta: initial inclusion probability.
+        a: first parameter of the Beta prior of delta.
+        b: second parameter of it; None is the number of features.
+        nu: degrees of freedom of the prior of sigma^2.
+        lam: scale of the prior of sigma^2.
+        batch_size: rows per step.
+        step: (A, B, alpha) of the step size epsilon_k = A (k + B)^-alpha.
+        omega: (A, B, alpha) of the step size of the stochastic approximation, clipped to [0, 1].
+        temperature: 1 is the posterior; the paper's tau is its inverse.
+        kappa: initial value of kappa0 and kappa1.
+        init_scale: standard deviation of the initial coefficients; the paper does not give it, and with a
+            narrow spike a start away from zero can end in a worse mode.
+        thin: steps between kept draws.
+    """
+
+    v0: float = 0.1
+    v1: float = 10.0
+    sigma: float = 1.0
+    delta: float = 0.5
+    a: float = 1.0
+    b: float | None = None
+    nu: float = 1.0
+    lam: float = 1.0
+    batch_size: int = 50
+    step: tuple[float, float, float] = (0.001, 0.0, 1 / 3)
+    omega: tuple[float, float, float] = (10.0, 1000.0, 0.7)
+    temperature: float = 1.0
+    kappa: float = 1.0
+    init_scale: float = 0.0
+    thin: int = 100
+
+    def __post_init__(self) -> None:
+        for name in ("v0", "v1", "sigma", "a", "nu", "lam"):
+            check_number(name, getattr(self, name), "> 0")
+        for name in ("temperature", "kappa", "init_scale"):
+            check_number(name, getattr(self, name), ">= 0")
+        check_number("delta", self.delta, "(0, 1)")
+        if self.b is not None:
+            check_number("b", self.b, "> 0")
+        check_count("batch_size", self.batch_size)
+        check_count("thin", self.thin)
+        for name in ("step", "omega"):
+            numbers = getattr(self, name)
+            if not (isinstance(numbers, tuple | list) and len(numbers) == 3):
+                raise ValueError(f"{name} must be three numbers (A, B, alpha), but got {numbers!r}.")
+            for index, allowed in enumerate(("> 0", ">= 0", ">= 0")):
+                check_number(f"{name}[{index}]", numbers[index], allowed)
 
 
 class SGLDChain(Chain):
@@ -67,7 +125,7 @@ class SGLDChain(Chain):
         vectors = n_classes if n_classes > 2 else 1
         family = GAUSSIAN if n_classes == 0 else BINARY if n_classes == 2 else SOFTMAX
         kind = rows.dtype
-        self.rule = Rule(
+        self.rule = SGLDConstants(
             family,
             ADAPTATIONS[method],
             settings.v0,

@@ -50,7 +50,7 @@ GAUSSIAN, BINARY, SOFTMAX = 0, 1, 2
 SA, EM, FIXED = 0, 1, 2
 
 
-class Rule(NamedTuple):
+class SGLDConstants(NamedTuple):
     """The constants of a run: the family, the adaptation and the numbers of `SGLDSettings`."""
 
     family: int
@@ -116,7 +116,7 @@ def _add(grad: Array, x: Array, weight: Scalar) -> None:
 
 @njit(cache=True, nogil=True)
 def likelihood_gradient(
-    rows: Array, y: Array, order: Ints, rule: Rule, beta: Array, intercept: Array, grad: Array, psi: Array
+    rows: Array, y: Array, order: Ints, rule: SGLDConstants, beta: Array, intercept: Array, grad: Array, psi: Array
 ) -> float:
     """Write the gradient of the batch's log likelihood and return its residual sum of squares (regression).
 
@@ -182,7 +182,7 @@ def adapt_coefficients(
     kappa1: Array,
     omega: float,
     sigma: float,
-    rule: Rule,
+    rule: SGLDConstants,
     logit_delta: float,
 ) -> tuple[float, float, float]:
     """Update rho and kappa of one coefficient vector; return sum rho, R_b and sum kappa1 beta^2."""
@@ -205,7 +205,9 @@ def adapt_coefficients(
 
 
 @njit(cache=True, nogil=True)
-def sgld_steps(rows: Array, y: Array, state: State, rule: Rule, first: int, steps: int, rng: Generator) -> None:
+def sgld_steps(
+    rows: Array, y: Array, state: State, rule: SGLDConstants, first: int, steps: int, rng: Generator
+) -> None:
     """Take the steps first, ..., first + steps - 1 of the chain `state`, in place."""
     beta, rho, kappa0, kappa1, latent = state.beta, state.rho, state.kappa0, state.kappa1, state.latent
     intercept, xi, grad = state.intercept, state.xi, state.grad

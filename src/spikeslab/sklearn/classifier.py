@@ -15,19 +15,18 @@ from spikeslab.sklearn._base import SpikeSlabBase, all_or_nothing
 from spikeslab.sklearn._chains import spawn
 from spikeslab.sklearn._gibbs_logistic import LogisticChain
 from spikeslab.sklearn._gibbs_multinomial import MultinomialChain
+from spikeslab.sklearn._moments import is_sparse, standardise
 from spikeslab.sklearn._posterior import pool
 from spikeslab.sklearn._quadratic import QuadraticPosterior, column_scaling, expand, mean_of, settle
-from spikeslab.sklearn._scaling import is_sparse, standardise
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from numpy.typing import NDArray
 
-    from spikeslab.sklearn._chains import Chain
-    from spikeslab.sklearn._draws import ChainDraws
+    from spikeslab.sklearn._chains import Chain, ChainDraws
+    from spikeslab.sklearn._moments import Scaling
     from spikeslab.sklearn._quadratic import Expansion
-    from spikeslab.sklearn._scaling import Scaling
 
     Floats = NDArray[np.float64]
 

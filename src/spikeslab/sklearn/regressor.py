@@ -14,9 +14,8 @@ from spikeslab.errors import check_count, check_number
 from spikeslab.sklearn._base import SpikeSlabBase, all_or_nothing
 from spikeslab.sklearn._chains import spawn
 from spikeslab.sklearn._gibbs_linear import ColumnChain, GramChain
-from spikeslab.sklearn._moments import Moments
+from spikeslab.sklearn._moments import Moments, standardise
 from spikeslab.sklearn._posterior import pool
-from spikeslab.sklearn._scaling import standardise
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -24,8 +23,8 @@ if TYPE_CHECKING:
     from numpy.random import Generator
     from numpy.typing import NDArray
 
-    from spikeslab.sklearn._draws import ChainDraws
-    from spikeslab.sklearn._scaling import Scaling
+    from spikeslab.sklearn._chains import ChainDraws
+    from spikeslab.sklearn._moments import Scaling
 
     Floats = NDArray[np.float64]
 

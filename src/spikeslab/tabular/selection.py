@@ -13,8 +13,7 @@ from scipy.sparse.csgraph import connected_components
 
 from spikeslab.errors import pluralize
 from spikeslab.report.tables import Column, Table
-from spikeslab.sklearn import SpikeSlabClassifier
-from spikeslab.sklearn.support import select_variables
+from spikeslab.sklearn import SpikeSlabClassifier, select_variables
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

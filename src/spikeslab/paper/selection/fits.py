@@ -14,7 +14,7 @@ from sklearn.exceptions import ConvergenceWarning
 from spikeslab.paper.cells import Record
 from spikeslab.paper.selection.study import Method, Setting
 from spikeslab.sklearn import SGLDSettings, SpikeSlabClassifier, SpikeSlabRegressor
-from spikeslab.sklearn._scaling import standardise
+from spikeslab.sklearn._moments import standardise
 from spikeslab.sklearn._sgld import SGLDChain
 from spikeslab.sklearn._sgld_kernel import sgld_steps
 
