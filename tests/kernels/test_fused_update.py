@@ -18,7 +18,8 @@ import spikeslab as ss
 pytest.importorskip("numba")
 
 from spikeslab.kernels.noise import TorchNoise
-from spikeslab.kernels.philox_noise import PhiloxNoise
+from spikeslab.kernels.philox import PhiloxNoise
+from spikeslab.kernels.protocol import FusedPrior
 
 SAMPLERS = [ss.SGHMC, ss.SGLD]
 every_sampler = pytest.mark.parametrize("cls", SAMPLERS)
@@ -180,6 +181,35 @@ def test_a_prior_that_a_loaded_state_makes_unfusible_is_left_to_torch(cls) -> No
             param.copy_(start[name])
     sampler.load_state_dict(state)
     assert all(torch.equal(a, b) for a, b in zip(chain(sampler, params, 2), expected, strict=True))
+
+
+@pytest.mark.parametrize("fused", [True, False])
+@pytest.mark.parametrize("frozen", [False, True])
+def test_a_step_asks_for_omega_once(fused, frozen) -> None:
+    asked: list[int] = []
+
+    def schedule(step: int) -> float:
+        asked.append(step)
+        return 0.0 if step == 2 else 0.5
+
+    weights = {name: nn.Parameter(torch.ones(5)) for name in "ab"}
+    prior = ss.SpikeSlab(weights, v0=0.02, v1=1.0, adapt=ss.SA(schedule))
+    sampler = ss.SGHMC(weights.values(), lr=0.1, num_data=10, prior=prior, fused=fused)
+    for _ in range(3):
+        for weight in weights.values():
+            weight.grad = torch.ones(5)
+        if frozen:  # its latents move all the same, and torch moves those of all weights
+            weights["b"].grad = None
+        sampler.step()
+    assert asked == [1, 2, 3]
+
+
+def test_priors_take_part_by_the_protocol_alone() -> None:
+    weights = [nn.Parameter(torch.ones(2, 2))]
+    assert not hasattr(ss.priors.Prior, "fusible")
+    assert isinstance(ss.L1(weights, 0.1), FusedPrior)
+    assert isinstance(ss.SpikeSlab(weights, v0=0.02, v1=1.0), FusedPrior)
+    assert not isinstance(ss.priors.StackedSpikeSlab(weights, v0=0.02, v1=1.0), FusedPrior)
 
 
 def test_equal_seeds_draw_equal_noise_and_each_parameter_its_own() -> None:

@@ -116,7 +116,7 @@ def test_channels_last_weights_continue_bit_for_bit(tmp_path: Path) -> None:
 def kill_and_resume(folder: Path, finished: dict, moments: list[float]) -> list[int]:
     """Kill a run ``moment`` seconds after its first checkpoint, or before it; let it end; return where that was."""
     context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["spikeslab.training", "spikeslab.kernels.philox_noise"])
+    context.set_forkserver_preload(["spikeslab.training", "spikeslab.kernels.philox"])
     steps = []
     for index, moment in enumerate(moments):
         place = folder / str(index)

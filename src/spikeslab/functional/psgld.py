@@ -22,7 +22,7 @@ import math
 import torch
 from torch import Tensor
 
-from spikeslab.functional.scaled import Number, add_ratio_
+from spikeslab.functional.tensors import Number, add_ratio_
 
 
 def psgld_noise_std(*, lr: float, temperature: float, num_data: int) -> float:

@@ -21,7 +21,7 @@ import math
 import torch
 from torch import Tensor
 
-from spikeslab.functional.scaled import Number, add_scaled_
+from spikeslab.functional.tensors import Number, add_scaled_
 
 
 def sghmc_noise_std(

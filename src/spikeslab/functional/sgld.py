@@ -16,7 +16,7 @@ import math
 
 from torch import Tensor
 
-from spikeslab.functional.scaled import Number, add_scaled_
+from spikeslab.functional.tensors import Number, add_scaled_
 
 
 def sgld_noise_std(*, lr: float, temperature: float, num_data: int, gradient_noise: float = 0.0) -> float:

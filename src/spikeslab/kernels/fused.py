@@ -38,8 +38,7 @@ import numpy as np
 from numba import carray, njit, types
 from numba.extending import overload
 
-from spikeslab.kernels.exp2 import LARGEST_F32, LARGEST_F64, exp2
-from spikeslab.kernels.intrinsics import bits_of, fma, pointer, prefetch
+from spikeslab.kernels.intrinsics import LARGEST_F32, LARGEST_F64, bits_of, exp2, fma, pointer, prefetch
 from spikeslab.kernels.philox import BLOCK_BYTES, normal_block
 
 __all__ = ["BLOCK_BYTES", "FACTORS", "SUMS", "TABLE", "finite", "update"]
@@ -87,7 +86,7 @@ def _infinite_bits_f64(x: Any) -> Any:
 
 
 def _infinite(x: Any) -> bool:
-    """Whether an exponent is all ones: one more in the exponent then carries into the sign."""
+    """Return True if an exponent is all ones: one more in the exponent then carries into the sign."""
     return bool((_infinite_bits_f32 if x.dtype == np.float32 else _infinite_bits_f64)(x))
 
 
@@ -201,7 +200,7 @@ def _total(lanes: Any) -> Any:
 
 @njit(nogil=True)
 def _fold_one(x: Any, lanes: Any) -> Any:
-    """Give the sum over a whole block, in the order of the other fold's."""
+    """Return the sum over a whole block, added in the order of :func:`_fold`."""
     lanes[:_LANES] = lanes.dtype.type(0)
     for start in range(0, x.size, _ROWS * _LANES):
         rows = x[start : start + _ROWS * _LANES]
@@ -250,7 +249,7 @@ def _padded(x: Any, scratch: Any) -> Any:
 
 @njit(nogil=True, cache=True)
 def update(like: Any, table: Any, factors: Any, sums: Any, seed: Any, step: Any, first: Any, last: Any) -> Any:
-    """Take one step with the blocks from first to below last, and say whether their new weights are finite.
+    """Take one step with the blocks from first to below last, and return True if their new weights are finite.
 
     Args:
         like: An empty array of the tensors' dtype, float32 or float64.
@@ -339,7 +338,7 @@ def update(like: Any, table: Any, factors: Any, sums: Any, seed: Any, step: Any,
 
 @njit(nogil=True, cache=True)
 def finite(like: Any, table: Any, column: Any, first: Any, last: Any) -> Any:
-    """Whether the blocks from first to below last are finite of what a column of the table, 0 or 1, points to."""
+    """Return True if the blocks from first to below last are finite, of weights (column 0) or gradients (column 1)."""
     size = BLOCK_BYTES // like.itemsize
     tensor = np.searchsorted(table[:, 7], first, side="right") - 1
     while first < last:

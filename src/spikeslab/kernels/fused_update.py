@@ -1,96 +1,109 @@
-"""The sampler's side of the fused update: which parameters it moves, and when.
+"""Fused update of a sampler: the tables that the kernels read, and one step with them.
 
-Everything that Python does for one tensor costs about as much as a thousand of its elements, so what does not change
-from step to step is kept (:class:`~spikeslab.kernels.plan.Plan`), and all tensors of a dtype go to the kernels
-together.
+Python's work for one tensor costs about as much as a thousand of its elements. So everything that stays the same from
+step to step is kept in a :class:`KernelPlan`, and all tensors of a dtype go to the kernels together.
 """
 
 from __future__ import annotations
 
+import copy
 import importlib
-from collections.abc import Callable
+from collections.abc import Callable, Container, Sequence
 from functools import partial
 from types import ModuleType
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 import torch
 from torch import Tensor
+from torch.autograd.graph import increment_version
 
-from spikeslab.functional.layout import FULL_PRECISION, is_dense
+from spikeslab.errors import ArgumentTypeError, ArgumentValueError, Phrase, first_line
+from spikeslab.functional.tensors import FULL_PRECISION, align, is_dense
 from spikeslab.kernels import threads as parallel
-from spikeslab.kernels.plan import GRADIENT, WEIGHT, Move, Plan, Row
-from spikeslab.kernels.protocol import FusedPrior, FusedTerms, LatentSums
+from spikeslab.kernels.protocol import FusedLatents, FusedPenalty, FusedPrior, LatentSums, Move
 
 CHECK_PIECE = 512  # blocks that a thread checks at once; of less than four times as many, one thread checks all
 
+# Columns of the kernels' tables.
+WEIGHT, GRADIENT, BUFFER, RHO, RHO_BAR, SIZE, STREAM, FIRST_BLOCK = range(8)
+ELASTIC_NET = 3
+NO_LATENTS = (0.0,) * 4
+NUMPY = {torch.float32: np.float32, torch.float64: np.float64}
+
 
 def load_kernels(fused: bool | None, *, compile: bool, params: dict[str, Tensor]) -> ModuleType | None:  # noqa: A002
-    """The module of the kernels, or ``None`` where torch is to do the update.
+    """Return the module of the kernels, or ``None`` if torch does the update.
 
     Args:
-        fused: What the user asked for; ``None`` takes the kernels wherever they run.
-        compile: Whether the user wants the torch path compiled.
+        fused: The user's choice; ``None`` takes the kernels wherever they run.
+        compile: If True, the user wants torch's update compiled.
         params: All parameters by name.
 
     Raises:
-        TypeError: If ``fused`` is not a bool or ``None``.
-        ValueError: If ``fused`` is ``True`` and there is no way.
+        ArgumentTypeError: If ``fused`` is not a bool or ``None``.
+        ArgumentValueError: If ``fused`` is ``True`` and the kernels cannot move these parameters.
         ImportError: If ``fused`` is ``True`` and numba is missing.
     """
     if fused is not None and not isinstance(fused, bool):
-        raise TypeError(f"fused must be True, False or None, but got {fused!r}.")
+        raise ArgumentTypeError("fused", "must be True, False or None", fused)
     if fused is False:
         return None
     other = [name for name, p in params.items() if p.device.type != "cpu" or p.dtype not in FULL_PRECISION]
     if fused is None and (compile or other):
         return None
     if compile:
-        raise ValueError("fused must be False or None with compile=True, but got True.")
+        raise ArgumentValueError("fused", "must be False or None with {compile=True}", True)
     if other:
         param = params[other[0]]
-        raise ValueError(
-            f"fused must be False or None unless all parameters are float32 or float64 on the CPU, but got True and "
-            f"{other[0]} is {param.dtype} on {param.device}."
+        raise ArgumentValueError(
+            "fused",
+            "must be False or None unless all parameters are float32 or float64 on the CPU",
+            Phrase(f"got True and {other[0]} is {param.dtype} on {param.device}"),
         )
     try:
         return importlib.import_module("spikeslab.kernels.fused")
-    except (ImportError, RuntimeError) as error:  # numba raises the latter where it can write its cache nowhere
+    except (ImportError, RuntimeError) as error:  # numba raises the latter if it can write its cache nowhere
         if fused is None:
             return None
         raise ImportError(
-            f"fused must be False or None without a working numba, but got True: pip install spikeslab[fast] ({error})."
+            "fused must be False or None without a working numba, but got True: pip install spikeslab[fast] "
+            f"({first_line(error)})."
         ) from error
 
 
 class FusedUpdate:
-    """Moves all parameters that the kernels can move, in one pass over their memory.
+    """Update of all parameters that the kernels can move, in one pass over their memory.
 
-    A step calls :meth:`gather`, which returns the parameters that are left to torch, then :meth:`finite` if it wants
-    to know, and :meth:`run`.
+    A step calls :meth:`gather`, which returns the parameters that are left to torch, then :meth:`is_finite` if it
+    checks, and :meth:`run`.
 
     Args:
         kernels: :mod:`spikeslab.kernels.fused`.
-        prior: The sampler's prior.
+        prior: The sampler's prior; the weights of one that is no :class:`FusedPrior` are left to torch.
     """
 
-    def __init__(self, kernels: ModuleType, prior: FusedPrior | None) -> None:
+    def __init__(self, kernels: ModuleType, prior: Container[object] | None) -> None:
         self._kernels = kernels
         self._prior = prior
         self._key: list[int | bool] = []
-        self._plans: list[Plan] = []
+        self._plans: list[KernelPlan] = []
         self._rest: list[list[Tensor]] = []
 
+    @property
+    def _fused_prior(self) -> FusedPrior | None:
+        """The prior, if it takes part in this step: a loaded state may change that."""
+        return self._prior if isinstance(self._prior, FusedPrior) and self._prior.fusible else None
+
     def gather(self, active: list[list[Tensor]], streams: Callable[[], dict[int, int]]) -> list[list[Tensor]]:
-        """Take the parameters of each group that have a gradient; return those that torch must move.
+        """Take the parameters of each group that have a gradient, and return those that torch must move.
 
         Args:
             active: The parameters of each group.
-            streams: Gives the number of each parameter in the sampler, by id; asked when the parameters are others.
+            streams: Returns the number of each parameter in the sampler by id; called if the parameters have changed.
         """
-        fusible = self._prior is None or self._prior.fusible  # a loaded state may take back what a step has allowed
         sizes, ids = [len(params) for params in active], [id(param) for params in active for param in params]
-        key = [fusible, *sizes, *ids]
+        key = [self._fused_prior is not None, *sizes, *ids]
         fits = key == self._key and all(plan.fits() for plan in self._plans)
         if not fits or any(self._can_move(param) for params in self._rest for param in params):
             self._make_plans(active, streams())
@@ -100,82 +113,213 @@ class FusedUpdate:
         return self._rest
 
     def _make_plans(self, active: list[list[Tensor]], streams: dict[int, int]) -> None:
-        rows: dict[torch.dtype, list[Row]] = {}
+        prior = self._fused_prior
+        indices = {} if prior is None else {id(weight): index for index, weight in enumerate(prior.weights.values())}
+        entries: dict[torch.dtype, list[PlanEntry]] = {}
         self._rest = []
         for group, params in enumerate(active):
             rest = []
             for param in params:
                 if self._can_move(param):
-                    sparse = self._prior is not None and param in self._prior
-                    rows.setdefault(param.dtype, []).append(Row(group, streams[id(param)], param, sparse))
+                    entry = PlanEntry(group, streams[id(param)], param, indices.get(id(param)))
+                    entries.setdefault(param.dtype, []).append(entry)
                 else:
                     rest.append(param)
             self._rest.append(rest)
-        self._plans = [Plan(self._kernels, dtype, of_dtype) for dtype, of_dtype in rows.items()]
+        self._plans = [KernelPlan(self._kernels, dtype, of_dtype) for dtype, of_dtype in entries.items()]
 
     def _can_move(self, param: Tensor) -> bool:
-        if self._prior is not None and not self._prior.fusible and param in self._prior:
+        if self._prior is not None and param in self._prior and self._fused_prior is None:
             return False
         # A tensor without memory of its own, such as a wrapper around others, has no address.
         has_memory = param.is_cpu and (param.numel() == 0 or param.data_ptr() != 0)
         return has_memory and param.dtype in FULL_PRECISION and is_dense(param)
 
-    def finite(self) -> bool:
-        """Whether all gathered weights and gradients are finite.
+    def is_finite(self) -> bool:
+        """Return True if all gathered weights and gradients are finite.
 
-        Weights that nobody, as far as torch knows, has written to since the last step were looked at when it did.
+        Weights that, as far as torch knows, nobody has written to since the last step were checked by that step.
         """
-        return all(self._column_finite(plan, GRADIENT) and self._weights_finite(plan) for plan in self._plans)
+        return all(self._check_column(plan, GRADIENT) and self._check_weights(plan) for plan in self._plans)
 
-    def _weights_finite(self, plan: Plan) -> bool:
+    def _check_weights(self, plan: KernelPlan) -> bool:
         known = plan.weights_finite()
-        return self._column_finite(plan, WEIGHT) if known is None else known
+        return self._check_column(plan, WEIGHT) if known is None else known
 
-    def _column_finite(self, plan: Plan, column: int) -> bool:
+    def _check_column(self, plan: KernelPlan, column: int) -> bool:
         kernel = partial(self._kernels.finite, plan.like, plan.table, column)
         return all(parallel.run(kernel, plan.blocks, torch.get_num_threads(), CHECK_PIECE))
 
-    def run(
-        self, groups: list[dict[str, Any]], moves: list[Move], state: Any, seed: int, step: int
-    ) -> list[LatentSums] | None:
-        """Take the step with the gathered parameters.
+    def run(self, groups: list[dict[str, Any]], moves: list[Move], state: Any, seed: int, step: int) -> bool:
+        """Take the step with the gathered parameters: prior's terms, kernels, prior's sums.
 
         Args:
             groups: The sampler's groups.
-            moves: How to move each of them.
+            moves: Move of each group.
             state: The sampler's state of each parameter, where the buffers are.
             seed: Seed of the noise.
             step: Number of the step.
 
         Returns:
-            The sums for the prior's :meth:`~spikeslab.priors.base.Prior.update_from_sums`, if the latents of all its
-            weights have moved, and ``None`` otherwise.
+            True if the prior has adapted to the new weights. It has not if torch has yet to move one of its weights:
+            sigma needs the sums over all of them, so torch then moves all latents.
         """
-        terms = [self._terms(plan, groups, step) for plan in self._plans]
-        # Sigma needs the sums over all weights: if torch has to move one of them, it moves the latents of all.
-        complete = self._prior is not None and sum(map(len, terms)) == len(self._prior.weights)
-        adapt = complete and all(t.latents is not None for of_plan in terms for t in of_plan)
-        threads, weight_decays = torch.get_num_threads(), [group["weight_decay"] for group in groups]
-        for plan, of_plan in zip(self._plans, terms, strict=True):
-            plan.set_moves(moves, weight_decays, state)
-            plan.set_terms(of_plan, adapt)
+        prior, num_data = self._fused_prior, groups[0]["num_data"]
+        latents: FusedLatents | None = None
+        if prior is not None and sum(len(plan.weights) for plan in self._plans) == len(prior.weights):
+            latents = prior.fused_latents(step)
+        for plan in self._plans:
+            plan.set_moves(moves, [group["weight_decay"] for group in groups], state)
+            if prior is not None and plan.weights:
+                plan.set_prior(prior.fused_penalty(plan.sparse_params, num_data), latents)
+        for plan in self._plans:
             kernel = partial(
                 self._kernels.update, plan.like, plan.table, plan.factors, plan.sums, np.uint64(seed), np.uint64(step)
             )
-            plan.moving()
-            plan.moved(finite=all(parallel.run(kernel, plan.blocks, threads)))
-            plan.gradients = []
-        return self._sums() if adapt else None
+            plan.note_start()
+            plan.note_end(finite=all(parallel.run(kernel, plan.blocks, torch.get_num_threads())))
+        if prior is None or latents is None:
+            return False
+        prior.update_from_sums(latents.omega, num_data, self._sums(len(prior.weights)) if latents.omega else [])
+        return True
 
-    def _terms(self, plan: Plan, groups: list[dict[str, Any]], step: int) -> list[FusedTerms]:
-        terms: list[FusedTerms] = []
-        for group, params in plan.sparse_groups:
-            terms += cast(FusedPrior, self._prior).fused_terms(params, step, groups[group]["num_data"])
-        return terms
-
-    def _sums(self) -> list[LatentSums]:
-        by_id = {}
+    def _sums(self, count: int) -> list[LatentSums]:
+        sums = [LatentSums()] * count
         for plan in self._plans:
-            of_plan = zip(plan.sparse, plan.sparse_sums(), strict=True)
-            by_id.update({id(plan.params[index]): sums for index, sums in of_plan})
-        return [by_id[id(weight)] for weight in cast(FusedPrior, self._prior).weights.values()]
+            for index, of_weight in zip(plan.weights, plan.sparse_sums(), strict=True):
+                sums[index] = of_weight
+        return sums
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> FusedUpdate:
+        """Return an update without plans, which hold addresses, for the copy of the prior."""
+        return FusedUpdate(self._kernels, copy.deepcopy(self._prior, memo))
+
+
+class PlanEntry(NamedTuple):
+    """A parameter in the tables of the kernels.
+
+    Attributes:
+        group: Number of its group.
+        stream: Number of its noise.
+        param: The parameter.
+        weight: Number among the prior's weights; ``None`` if the prior does not cover it.
+    """
+
+    group: int
+    stream: int
+    param: Tensor
+    weight: int | None
+
+
+class KernelPlan:
+    """Tables of the parameters of one dtype, most of which stay from step to step."""
+
+    def __init__(self, kernels: ModuleType, dtype: torch.dtype, entries: Sequence[PlanEntry]) -> None:
+        self.dtype = dtype
+        self.like = np.empty(0, NUMPY[dtype])
+        self.groups = np.array([entry.group for entry in entries])
+        self.params = [entry.param for entry in entries]
+        self.layouts = [(param.shape, param.stride()) for param in self.params]
+        sparse = [row for row, entry in enumerate(entries) if entry.weight is not None]
+        self.sparse_params = [self.params[row] for row in sparse]
+        self.weights = [cast(int, entries[row].weight) for row in sparse]
+        self.sparse_rows = np.array(sparse, dtype=np.intp)
+        sizes = np.array([param.numel() for param in self.params], dtype=np.int64)
+        blocks = -(-sizes * self.like.itemsize // kernels.BLOCK_BYTES)
+        first_blocks = np.cumsum(blocks) - blocks
+        self.blocks = int(blocks.sum())
+        self.sparse_blocks = [slice(first_blocks[row], first_blocks[row] + blocks[row]) for row in sparse]
+        self.table = np.zeros((len(entries), len(kernels.TABLE)), dtype=np.int64)
+        self.table[:, SIZE] = sizes
+        self.table[:, STREAM] = [entry.stream for entry in entries]
+        self.table[:, FIRST_BLOCK] = first_blocks
+        self.factors = np.zeros((len(entries), len(kernels.FACTORS)))
+        self.all_sums = np.zeros((self.blocks, len(kernels.SUMS)))
+        self.rho_sums = np.zeros((self.blocks, 1))
+        self.sums = self.all_sums
+        self.numbers: list[tuple[float, ...]] = []
+        self.buffers: list[Tensor | None] = [None] * len(entries)
+        self.gradients: list[Tensor] = []  # keeps their memory alive until the kernels have run
+        self.addresses: list[int] = []
+        self.latents: list[tuple[int, int]] = []
+        # Versions of the parameters after the last step and True if it left them finite; None if that is not known.
+        self._left: tuple[list[int], bool] | None = None
+
+    def fits(self) -> bool:
+        """Return True if the parameters still lie in memory as they did: a model may be moved or change its format."""
+        return all(
+            (param.shape, param.stride()) == layout and param.dtype is self.dtype and param.is_cpu
+            for param, layout in zip(self.params, self.layouts, strict=True)
+        )
+
+    def set_gradients(self) -> None:
+        """Write the addresses of weights and gradients."""
+        self.gradients = [align(cast(Tensor, param.grad), param) for param in self.params]
+        addresses = [param.data_ptr() for param in self.params]
+        if addresses != self.addresses:
+            self.table[:, WEIGHT] = self.addresses = addresses
+            self._left = None
+        self.table[:, GRADIENT] = [grad.data_ptr() for grad in self.gradients]
+
+    def note_start(self) -> None:
+        """Note that the weights are about to change: after a step that is broken off nothing is known of them."""
+        self._left = None
+
+    def note_end(self, finite: bool) -> None:
+        """Tell autograd that the weights it may have saved are gone, and note if the new ones are finite."""
+        self.gradients = []
+        _increment_versions(self.params)
+        if not any(param.is_inference() for param in self.params):  # these have no version
+            self._left = [param._version for param in self.params], finite
+
+    def weights_finite(self) -> bool | None:
+        """Return True if the last step left the weights finite, ``None`` if they may have been written to since."""
+        if self._left is None:
+            return None
+        versions, finite = self._left
+        return finite if [param._version for param in self.params] == versions else None
+
+    def set_moves(self, moves: list[Move], weight_decays: list[float], state: Any) -> None:
+        """Write the numbers of the groups and the addresses of the buffers, which are zero at first."""
+        numbers: list[tuple[float, ...]] = [
+            (m.lr, m.momentum, m.noise_std, 0, 0, d, 0) for m, d in zip(moves, weight_decays, strict=True)
+        ]
+        if numbers != self.numbers:
+            self.factors[:, : len(numbers[0])] = np.array(numbers)[self.groups]
+            self.numbers = numbers
+        if moves[0].buffer is None:
+            return
+        for index, param in enumerate(self.params):
+            own = state[param]
+            buffer = own.get(moves[0].buffer)
+            if buffer is None or buffer is not self.buffers[index]:
+                buffer = torch.zeros_like(param, requires_grad=False) if buffer is None else align(buffer, param)
+                own[moves[0].buffer] = self.buffers[index] = buffer
+        self.table[:, BUFFER] = [cast(Tensor, buffer).data_ptr() for buffer in self.buffers]
+
+    def set_prior(self, penalty: FusedPenalty, latents: FusedLatents | None) -> None:
+        """Write the prior's terms for the sparse parameters; ``latents`` are those of all the prior's weights."""
+        moving = None if latents is None or latents.omega == 0.0 else latents
+        self.sums = self.rho_sums if moving is None or not moving.all_sums else self.all_sums
+        rho = [0 if moving is None else moving.rho[index].data_ptr() for index in self.weights]
+        smoothed = [0] * len(rho) if penalty.smoothed is None else [s.data_ptr() for s in penalty.smoothed]
+        addresses = list(zip(rho, smoothed, strict=True))
+        if addresses != self.latents:
+            self.table[self.sparse_rows, RHO : RHO_BAR + 1] = self.latents = addresses
+        self.factors[self.sparse_rows, ELASTIC_NET:] = [
+            (*penalty.l1, *penalty.l2, *(NO_LATENTS if moving is None else (*moving.log_odds[index], moving.omega)))
+            for index in self.weights
+        ]
+
+    def sparse_sums(self) -> list[LatentSums]:
+        """Return the sums over each sparse parameter, added in an order that depends on its number of blocks alone."""
+        rows = [self.sums[blocks].sum(axis=0).tolist() for blocks in self.sparse_blocks]
+        return [LatentSums(*row) if len(row) > 1 else LatentSums(rho=row[0]) for row in rows]
+
+
+def _increment_versions(params: list[Tensor]) -> None:
+    try:
+        increment_version(params)
+    except TypeError:  # older versions of torch take one at a time
+        for param in params:
+            increment_version(param)

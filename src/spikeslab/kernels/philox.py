@@ -35,19 +35,22 @@ References:
     Ann. Math. Statist. 29, 1958.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
 from numba import njit, types
 from numba.extending import overload
+from torch import Tensor
 
+from spikeslab.functional.tensors import is_dense
 from spikeslab.kernels import threads as parallel
 from spikeslab.kernels.intrinsics import bits_of, float_of, fma
+from spikeslab.kernels.noise import Noise
 
-__all__ = ["BLOCK_BYTES", "ROUNDS", "fill_normal", "normal_block"]
+__all__ = ["BLOCK_BYTES", "ROUNDS", "PhiloxNoise", "fill_normal", "normal_block"]
 
 ROUNDS = 7
 BLOCK_BYTES = 4096
@@ -340,3 +343,51 @@ def fill_normal(
     blocks = -(-(offset + out.size) // size) - offset // size
     fill = partial(_fill_blocks, out, np.uint64(seed), np.uint64(step), np.uint64(stream), offset)
     parallel.run(fill, blocks, torch.get_num_threads() if threads is None else threads)
+
+
+_LINE = 16  # slices of the buffer start on cache lines
+
+
+class PhiloxNoise(Noise):
+    """Normal numbers from Philox, a pure function of (seed, step, parameter, element in memory order).
+
+    They are the same at any number of threads and for any choice of active parameters. Where the fused update runs,
+    the kernel draws the same numbers itself.
+    """
+
+    kind: ClassVar[str] = "philox"
+
+    def __init__(self, seed: int) -> None:
+        super().__init__(seed)
+        self.step = 0
+        self._buffers: dict[torch.dtype, Tensor] = {}
+
+    def start(self, step: int) -> None:
+        """Begin the numbers of ``step``."""
+        self.step = step
+
+    def draw(self, params: Sequence[Tensor], streams: Sequence[int] | None = None) -> list[Tensor]:
+        """Return a standard normal tensor for each of ``params``, which share a device and a dtype, in their layout.
+
+        The tensors are valid until the next call.
+
+        Args:
+            params: Parameters. Half precision rounds the numbers of float32.
+            streams: The number of each in the sampler; by default the position in ``params``.
+        """
+        dtype = torch.float64 if params[0].dtype == torch.float64 else torch.float32
+        spans = [-(-param.numel() // _LINE) * _LINE for param in params]
+        parts = self._buffer(dtype, sum(spans)).split(spans)
+        noises = []
+        for stream, param, part in zip(streams or range(len(params)), params, parts, strict=True):
+            flat = part[: param.numel()]
+            fill_normal(flat.numpy(), self.seed, self.step, stream)
+            strides = param.stride() if is_dense(param) else None
+            noise = flat.view(param.shape) if strides is None else flat.as_strided(param.shape, strides)
+            noises.append(noise.to(param.device, param.dtype))
+        return noises
+
+    def _buffer(self, dtype: torch.dtype, size: int) -> Tensor:
+        if dtype not in self._buffers or len(self._buffers[dtype]) < size:
+            self._buffers[dtype] = torch.empty(size, dtype=dtype, device="cpu")
+        return self._buffers[dtype][:size]

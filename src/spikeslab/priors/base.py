@@ -10,18 +10,17 @@ from typing import Any
 from torch import Tensor
 
 from spikeslab.errors import quote
-from spikeslab.functional.layout import FULL_PRECISION
-from spikeslab.kernels.protocol import FusedTerms, LatentSums
+from spikeslab.functional.tensors import FULL_PRECISION
 from spikeslab.weights import Weights, named_weights
 
 
 class Prior(ABC):
-    """A prior over some of a model's weights.
+    """Prior over some of a model's weights.
 
     The sampler calls :meth:`check_ready` before it moves, :meth:`add_gradient_` for the gradient at the old weights,
     and :meth:`update` with the new ones. A new prior implements the gradient, the penalty and, if it has a state,
-    ``update`` and the state dict. One whose gradient is an elastic net may also take part in the fused update, with
-    ``fusible``, :meth:`fused_terms` and, if it has latents, :meth:`update_from_sums`.
+    ``update`` and the state dict. One whose gradient is an elastic net may also take part in the fused update: see
+    :class:`~spikeslab.kernels.protocol.FusedPrior`.
 
     Attributes:
         weights: The weights by name, in the order of all per-weight state.
@@ -75,19 +74,6 @@ class Prior(ABC):
 
     def update(self, step: int, num_data: int) -> None:  # noqa: B027
         """Adapt to the weights that the sampler reached at ``step``."""
-
-    @property
-    def fusible(self) -> bool:
-        """Whether :meth:`fused_terms` says all about the gradient."""
-        return False
-
-    def fused_terms(self, params: list[Tensor], step: int, num_data: int) -> list[FusedTerms]:
-        """What the fused update of ``params``, some of the prior's weights, needs to know."""
-        raise NotImplementedError
-
-    def update_from_sums(self, step: int, num_data: int, sums: list[LatentSums]) -> None:
-        """Do the rest of :meth:`update` after the latents of all weights have moved, given the sums of each."""
-        raise NotImplementedError
 
     def state_dict(self) -> dict[str, Any]:
         """All state: tensors, numbers and strings."""

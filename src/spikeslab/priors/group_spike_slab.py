@@ -47,7 +47,7 @@ class GroupSpikeSlab(SpikeSlab):
 
     @property
     def fusible(self) -> bool:
-        """Never: the gradient of a norm is no elastic net."""
+        """Always False: the gradient of a norm is no elastic net."""
         return False
 
     def diagnostics(self, num_data: int) -> Diagnostics:

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from spikeslab.errors import check_number
 from spikeslab.functional.mixture import Affine, add_elastic_net_gradient_, elastic_net_sums
-from spikeslab.kernels.protocol import FusedTerms
+from spikeslab.kernels.protocol import FusedPenalty, LatentSums
 from spikeslab.priors.base import Prior
 from spikeslab.weights import Weights
 
@@ -40,12 +40,18 @@ class FixedPenalty(Prior):
 
     @property
     def fusible(self) -> bool:
-        """An elastic net."""
+        """Always True."""
         return True
 
-    def fused_terms(self, params: list[Tensor], step: int, num_data: int) -> list[FusedTerms]:
-        """The same for all weights."""
-        return [FusedTerms(*self._terms())] * len(params)
+    def fused_penalty(self, params: list[Tensor], num_data: int) -> FusedPenalty:
+        """Return the gradient, the same function of all weights."""
+        return FusedPenalty(*self._terms())
+
+    def fused_latents(self, step: int) -> None:
+        """Return ``None``: there are no latents."""
+
+    def update_from_sums(self, omega: float, num_data: int, sums: list[LatentSums]) -> None:
+        """Do nothing: there are no latents."""
 
     def penalty(self, num_data: int = 1) -> float:
         """What is added to the mean loss, whatever ``num_data`` is."""

@@ -32,9 +32,9 @@ from torch import Tensor
 
 from spikeslab.errors import SpikeSlabWarning, check_count, check_number
 from spikeslab.functional import mixture
-from spikeslab.functional.layout import aligned
 from spikeslab.functional.mixture import GAUSSIAN, LAPLACE, Affine, Component
-from spikeslab.kernels.protocol import FusedTerms, Latents, LatentSums
+from spikeslab.functional.tensors import align
+from spikeslab.kernels.protocol import FusedLatents, FusedPenalty, LatentSums
 from spikeslab.priors.adaptation import SA, Adaptation, Fixed, Marginal
 from spikeslab.priors.base import Prior
 from spikeslab.priors.diagnostics import Diagnostics
@@ -261,40 +261,42 @@ class SpikeSlab(Prior):
 
     @property
     def fusible(self) -> bool:
-        """Not with ``Marginal``, whose gradient is no elastic net."""
+        """False with ``Marginal``, whose gradient is no elastic net."""
         return not isinstance(self.adapt, Marginal)
 
     @torch.no_grad()
-    def fused_terms(self, params: list[Tensor], step: int, num_data: int) -> list[FusedTerms]:
-        """The elastic net at the old latents and what moves them."""
-        l1, l2 = self._elastic_net(num_data)
+    def fused_latents(self, step: int) -> FusedLatents:
+        """Return the move of rho and its smoothed copy at ``step`` (eqs. 12 and 13)."""
         omega = self.adapt.omega(step)
         if omega > 0.0:
             self._allocate()
-        if not self._rho:
-            return [FusedTerms(l1, l2)] * len(params)
+            self._rho = [align(rho, weight) for rho, weight in zip(self._rho, self.weights.values(), strict=True)]
+        odds = mixture.log_odds(**self._densities(), deltas=self._deltas)
+        # Only a conjugate sigma follows the weights (eq. 14); delta needs no more than the sum of rho.
+        return FusedLatents(omega, self._rho, odds, all_sums=self.scale.coupling == "conjugate")
+
+    @torch.no_grad()
+    def fused_penalty(self, params: list[Tensor], num_data: int) -> FusedPenalty:
+        """Return the elastic net at the present latents."""
+        if not self._rho_bar:
+            return FusedPenalty(*self._elastic_net(num_data))
         indices = [self._index[id(param)] for param in params]
         for i, param in zip(indices, params, strict=True):
             # A weight may have come into another memory format or dtype since.
-            self._rho[i], self._rho_bar[i] = aligned(self._rho[i], param), aligned(self._rho_bar[i], param)
-        if omega == 0.0:
-            return [FusedTerms(l1, l2, self._rho_bar[i]) for i in indices]
-        odds = mixture.log_odds(**self._densities(), deltas=self._deltas)
-        # Only a conjugate sigma follows the weights (eq. 14); delta needs no more than the sum of rho.
-        sums = self.scale.coupling == "conjugate"
-        return [FusedTerms(l1, l2, self._rho_bar[i], Latents(self._rho[i], odds[i], omega, sums)) for i in indices]
+            self._rho_bar[i] = align(self._rho_bar[i], param)
+        return FusedPenalty(*self._elastic_net(num_data), [self._rho_bar[i] for i in indices])
 
-    def update_from_sums(self, step: int, num_data: int, sums: list[LatentSums]) -> None:
+    def update_from_sums(self, omega: float, num_data: int, sums: list[LatentSums]) -> None:
         """Move sigma and delta after rho and kappa have moved (eqs. 14 and 15)."""
-        omega = self.adapt.omega(step)
-        self._advance(omega)
-        b = j = 0.0
-        if self.scale.coupling == "conjugate":
-            total = LatentSums(*(sum(column) for column in zip(*sums, strict=True)))
-            l1, l2 = mixture.elastic_net(*self._kappa(), self.spike, self.slab)
-            b = l1.of_sums(total.magnitude, total.smoothed_magnitude)
-            j = l2.of_sums(total.square, total.smoothed_square)
-        self._maximise(omega, num_data, b, j, [s.rho for s in sums])
+        if omega > 0.0:
+            self._advance(omega)
+            b = j = 0.0
+            if self.scale.coupling == "conjugate":
+                total = LatentSums(*(sum(column) for column in zip(*sums, strict=True)))
+                l1, l2 = mixture.elastic_net(*self._kappa(), self.spike, self.slab)
+                b = l1.of_sums(total.magnitude, total.smoothed_magnitude)
+                j = l2.of_sums(total.square, total.smoothed_square)
+            self._maximise(omega, num_data, b, j, [of_weight.rho for of_weight in sums])
         self.scale.discard()
 
     def _allocate(self) -> None:

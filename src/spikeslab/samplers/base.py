@@ -12,10 +12,10 @@ from torch._compile import _disable_dynamo
 from torch.optim import Optimizer
 
 from spikeslab.errors import NonFiniteError, check_count, check_number, quote
-from spikeslab.functional.layout import aligned, is_dense
+from spikeslab.functional.tensors import align, is_dense
 from spikeslab.kernels.fused_update import FusedUpdate, load_kernels
 from spikeslab.kernels.noise import Noise, TorchNoise
-from spikeslab.kernels.plan import Move
+from spikeslab.kernels.protocol import Move
 from spikeslab.priors.base import Prior
 from spikeslab.schedules import ScheduleLike
 
@@ -69,7 +69,7 @@ class Sampler(Optimizer):
         self.noise: Noise = TorchNoise(seed)
         self._fused: FusedUpdate | None = None
         if kernels is not None:
-            from spikeslab.kernels.philox_noise import PhiloxNoise  # needs numba, as the kernels do
+            from spikeslab.kernels.philox import PhiloxNoise  # needs numba, as the kernels do
 
             self.noise = PhiloxNoise(seed)
             self._fused = FusedUpdate(kernels, prior) if self._can_fuse else None
@@ -146,19 +146,15 @@ class Sampler(Optimizer):
             self.prior.check_ready()
         self._apply_schedules(step)
         self.noise.start(step)
-        sums = None
+        adapted = False
         if self._fused is not None:
             moves = [self._move(group) for group in self.param_groups]
-            sums = self._fused.run(self.param_groups, moves, self.state, self.noise.seed, step)
+            adapted = self._fused.run(self.param_groups, moves, self.state, self.noise.seed, step)
         for group, params in zip(self.param_groups, rest, strict=True):
             for bucket in _by_device_and_dtype(params):
                 self._update(group, bucket, self._gradients(group, bucket))
-        if self.prior is not None:
-            num_data = int(self.param_groups[0]["num_data"])
-            if sums is None:
-                self.prior.update(step, num_data)
-            else:
-                self.prior.update_from_sums(step, num_data, sums)
+        if self.prior is not None and not adapted:
+            self.prior.update(step, int(self.param_groups[0]["num_data"]))
         self.steps = step
         return loss
 
@@ -262,7 +258,7 @@ class Sampler(Optimizer):
             if name not in state:
                 state[name] = torch.zeros_like(param, memory_format=torch.preserve_format)
             elif is_dense(param):  # a checkpoint keeps no memory format, and torch is slow where two differ
-                state[name] = aligned(state[name], param)
+                state[name] = align(state[name], param)
             tensors.append(state[name])
         return tensors
 
@@ -283,7 +279,7 @@ class Sampler(Optimizer):
     def _check_finite(self, rest: list[list[Tensor]], step: int) -> None:
         """Raise if a number is not finite among what the fused update has gathered or in the ``rest``."""
         # Cheap passes that say yes almost always; only where they do not do we look at each number.
-        if (self._fused is None or self._fused.finite()) and _finite_norms(rest):
+        if (self._fused is None or self._fused.is_finite()) and _finite_norms(rest):
             return
         for index, group in enumerate(self.param_groups):
             for position, param in enumerate(group["params"]):

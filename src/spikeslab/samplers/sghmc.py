@@ -9,7 +9,7 @@ from torch import Tensor
 
 from spikeslab.errors import check_number
 from spikeslab.functional.sghmc import sghmc, sghmc_noise_std
-from spikeslab.kernels.plan import Move
+from spikeslab.kernels.protocol import Move
 from spikeslab.priors.base import Prior
 from spikeslab.samplers.base import Group, Params, Sampler
 from spikeslab.schedules import ScheduleLike

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from spikeslab.errors import check_number
 from spikeslab.functional.sgld import sgld, sgld_noise_std
-from spikeslab.kernels.plan import Move
+from spikeslab.kernels.protocol import Move
 from spikeslab.priors.base import Prior
 from spikeslab.samplers.base import Group, Params, Sampler
 from spikeslab.schedules import ScheduleLike
