@@ -16,12 +16,12 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.utils.data import SubsetRandomSampler
 
-from spikeslab.devices import beside
 from spikeslab.errors import NonFiniteError, check_count
 from spikeslab.posterior.eval_mode import eval_mode
 from spikeslab.posterior.prediction import identity, probabilities
 from spikeslab.training.batches import TensorBatches
 from spikeslab.training.loop import Loss
+from spikeslab.weights import to_device_of
 
 CLASSIFICATION, REGRESSION, OTHER = "classification", "regression", "other"
 
@@ -113,7 +113,7 @@ def pair(model: nn.Module, batch: Any) -> tuple[Tensor, Tensor]:
     if not _is_pair(batch):
         raise UnfitError("it must be a pair (x, y) of tensors")
     x, y = batch
-    return beside(model, x), beside(model, y)
+    return to_device_of(model, x), to_device_of(model, y)
 
 
 def find_task(model: nn.Module, batch: Any, loss: Loss | None) -> Task:

@@ -8,8 +8,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from spikeslab.devices import beside
 from spikeslab.posterior.eval_mode import eval_mode
+from spikeslab.weights import to_device_of
 
 
 @torch.no_grad()
@@ -36,7 +36,7 @@ def recalibrate(model: nn.Module, batches: Iterable[Any]) -> None:
         try:
             for batch in batches:
                 x = batch[0] if isinstance(batch, (tuple, list)) else batch
-                model(beside(model, x) if isinstance(x, Tensor) else x)
+                model(to_device_of(model, x) if isinstance(x, Tensor) else x)
         finally:
             for norm, momentum in zip(norms, momenta, strict=True):
                 norm.momentum = momentum

@@ -7,7 +7,6 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from spikeslab.devices import beside
 from spikeslab.errors import check_count
 from spikeslab.metrics import (
     accuracy,
@@ -17,6 +16,7 @@ from spikeslab.metrics import (
     reliability_curve,
 )
 from spikeslab.posterior.eval_mode import eval_mode
+from spikeslab.weights import to_device_of
 
 
 def describe_classifier(probabilities: Tensor, labels: Tensor) -> dict[str, Any]:
@@ -52,5 +52,5 @@ class ClassifierEvaluation:
     def __call__(self) -> dict[str, Any]:
         """What :func:`describe_classifier` says."""
         with eval_mode(self.model):
-            parts = [self.model(beside(self.model, x)).softmax(dim=1) for x in self.x.split(self.batch_size)]
+            parts = [self.model(to_device_of(self.model, x)).softmax(dim=1) for x in self.x.split(self.batch_size)]
         return describe_classifier(torch.cat(parts).to(self.y.device), self.y)

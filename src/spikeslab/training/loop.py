@@ -18,7 +18,6 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.optim import Optimizer
 
-from spikeslab.devices import beside
 from spikeslab.errors import NonFiniteError, check_choice, check_count, quote
 from spikeslab.parallel.distributed import Ranks
 from spikeslab.samplers.base import Sampler
@@ -30,13 +29,14 @@ from spikeslab.training.interruption import Interrupted, Interruption
 from spikeslab.training.nonfinite import first_nonfinite
 from spikeslab.training.precision import FLOAT32, PRECISIONS, computing
 from spikeslab.training.randomness import randomness, restore_randomness
+from spikeslab.weights import to_device_of
 
 Loss: TypeAlias = Callable[[nn.Module, Any], Tensor]
 
 
 def cross_entropy(model: nn.Module, batch: tuple[Tensor, Tensor]) -> Tensor:
     """The mean loss of a classifier on a batch (x, y), which goes to where the model is."""
-    x, y = (beside(model, tensor) for tensor in batch)
+    x, y = (to_device_of(model, tensor) for tensor in batch)
     return F.cross_entropy(model(x), y)
 
 
