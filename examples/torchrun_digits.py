@@ -15,8 +15,7 @@ from torch import distributed as dist
 import spikeslab as ss
 from spikeslab.errors import check_count
 from spikeslab.paper.demo import DigitsCNN, load_digits
-from spikeslab.parallel.distributed import Ranks
-from spikeslab.parallel.gather import gather_chains
+from spikeslab.parallel.distributed import Ranks, gather_chains
 
 
 def main() -> None:

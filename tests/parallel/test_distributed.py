@@ -21,8 +21,7 @@ from torch import Tensor
 from two_modes import mode_weight
 
 import spikeslab as ss
-from spikeslab.parallel.distributed import Ranks
-from spikeslab.parallel.gather import gather_chains
+from spikeslab.parallel.distributed import Ranks, gather_chains
 from spikeslab.posterior.samples import named_tensors
 
 WORKERS = Path(__file__).parent / "workers"
@@ -233,10 +232,7 @@ def test_a_forgotten_initialisation_is_noticed(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setenv("WORLD_SIZE", "2")
     with pytest.raises(RuntimeError, match="init_process_group") as error:
         Ranks.create()
-    assert str(error.value) == (
-        "torch.distributed.init_process_group() must be called before Ranks.create(), but it was not, and 2 processes "
-        "were started: each would be a world of its own."
-    )
+    assert "call torch.distributed.init_process_group() before Ranks.create()" in str(error.value)
 
 
 def test_a_batch_that_cannot_be_shared_equally_is_refused() -> None:

@@ -1,7 +1,6 @@
 """Chains on several processes: ranks, gathered samples, replica exchange and stacked chains."""
 
-from spikeslab.parallel.distributed import Ranks
-from spikeslab.parallel.gather import gather_chains
+from spikeslab.parallel.distributed import Ranks, gather_chains
 from spikeslab.parallel.replica_exchange import ReplicaExchange
 from spikeslab.parallel.stacked import StackedModel
 from spikeslab.parallel.swaps import temperature_ladder

@@ -1,4 +1,4 @@
-"""Which processes share the data of a chain, and which are chains of their own.
+"""Ranks of a torchrun world: data-parallel groups, chains, and the samples of all chains in one process.
 
 A world of ``chains * data_size`` ranks is a table with a row for each chain,
 
@@ -14,18 +14,23 @@ draw the same noise, nothing random is ever sent, and the ranks stay identical t
 
 from __future__ import annotations
 
+import json
 import os
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from hashlib import sha256
 from typing import TYPE_CHECKING, Any
 
 import torch
+from safetensors.torch import load, save
 from torch import Tensor, nn
 from torch import distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 
 from spikeslab.errors import check_count
 from spikeslab.kernels.noise import mix64
-from spikeslab.parallel.digests import digests
+from spikeslab.posterior import Posterior
+from spikeslab.posterior.samples import MemorySamples
 from spikeslab.states import Stateful
 
 if TYPE_CHECKING:  # torch may be built without it
@@ -34,19 +39,20 @@ if TYPE_CHECKING:  # torch may be built without it
 
 @dataclass(frozen=True)
 class Ranks:
-    """The place of this process in the world of chains and shards.
+    """Position of this process among the chains and the ranks that share a chain.
 
     >>> ranks = Ranks.create()  # without torchrun: a world of one
     >>> ranks.chain, ranks.data_rank, ranks.data_size, ranks.is_writer
     (0, 0, 1, True)
 
     Attributes:
-        chain: Number of this process's chain.
+        chain: Index of this process's chain.
         chains: Number of chains.
-        data_rank: Number of this process among those that share its chain.
-        data_size: How many share a chain.
-        data_group: They, for ``DistributedDataParallel`` and ``GaussianLikelihood``; ``None`` in a world of one.
-        chain_group: The processes with the same ``data_rank``, one of each chain; ``None`` in a world of one.
+        data_rank: Index of this process among those that share its chain.
+        data_size: Number of processes that share a chain.
+        data_group: Process group of this chain, for ``DistributedDataParallel`` and ``GaussianLikelihood``; ``None`` in
+            a world of one.
+        chain_group: Process group of the ranks with the same ``data_rank``, one per chain; ``None`` in a world of one.
     """
 
     chain: int = 0
@@ -58,22 +64,22 @@ class Ranks:
 
     @classmethod
     def create(cls, chains: int = 1) -> Ranks:
-        """Share the ranks of the initialised world among ``chains``; all ranks must call it.
+        """Divide the ranks of the initialised world among ``chains``; all ranks must call it.
 
         Args:
             chains: Number of chains. 1 is data-parallel alone; as many as there are ranks is chain-parallel alone.
 
         Raises:
             RuntimeError: If torchrun started several processes and ``init_process_group`` was not called.
-            ValueError: If the world cannot be shared so.
+            ValueError: If the world size is no multiple of ``chains``.
         """
         chains = check_count("chains", chains)
         if not (dist.is_available() and dist.is_initialized()):
             started = int(os.environ.get("WORLD_SIZE", "1"))
             if started > 1:
                 raise RuntimeError(
-                    f"torch.distributed.init_process_group() must be called before Ranks.create(), but it was not, and "
-                    f"{started} processes were started: each would be a world of its own."
+                    f"{started} processes were started without a process group, so each would be a world of its own: "
+                    "call torch.distributed.init_process_group() before Ranks.create()."
                 )
             if chains > 1:
                 raise ValueError(
@@ -92,21 +98,21 @@ class Ranks:
 
     @property
     def is_writer(self) -> bool:
-        """Whether this process writes its chain's files: one of each chain does."""
+        """True on the one process of each chain that writes its files."""
         return self.data_rank == 0
 
     @property
     def device(self) -> torch.device:
-        """Where tensors must be that ranks exchange: NCCL takes those of a GPU alone, other backends all of the CPU."""
+        """Device of tensors that ranks exchange: the GPU for NCCL, the CPU for other backends."""
         joined = self.chains * self.data_size > 1
         return torch.device("cuda" if joined and dist.get_backend() == "nccl" else "cpu")
 
     def writer(self, chain: int) -> int:
-        """Rank in the world of the process that writes the files of ``chain``."""
+        """Return the global rank of the process that writes the files of ``chain``."""
         return chain * self.data_size
 
     def seed(self, base: int) -> int:
-        """A seed in [0, 2**64) that is the same within a chain and different between any two chains.
+        """Return a seed in [0, 2**64): the same within a chain, different between any two chains.
 
         It is ``mix64(base ^ mix64(chain))``. ``mix64`` permutes the 64-bit numbers, so no two chains share a seed,
         and unlike with ``base + chain``, runs with neighbouring bases have unrelated chains.
@@ -116,21 +122,21 @@ class Ranks:
         return mix64(base ^ mix64(self.chain))
 
     def data_parallel(self, model: nn.Module, **options: Any) -> nn.Module:
-        """``model`` for the forward pass: in ``DistributedDataParallel`` where ranks share a chain, else as it is.
+        """Wrap ``model`` in ``DistributedDataParallel`` if ranks share a chain, and return it.
 
-        Give the prior, the pruner and the posterior the model itself, whose names have no ``module.`` in front, and
-        keep what is returned: gradients are averaged as long as it lives.
+        Give the prior, the pruner and the posterior the model itself, whose names have no ``module.`` in front. Keep a
+        reference to the wrapper: gradients are averaged as long as it lives.
 
         Args:
-            model: The model; ranks that share a chain take over the weights of their first one.
-            **options: Of ``DistributedDataParallel``.
+            model: The model; ranks that share a chain start from the weights of their first rank.
+            **options: Options of ``DistributedDataParallel``.
         """
         if self.data_size == 1:
             return model
         return DistributedDataParallel(model, process_group=self.data_group, **options)
 
     def shard(self, batch: Tensor) -> Tensor:
-        """This rank's part of a batch that all ranks of the chain have: rows or row numbers along dimension 0.
+        """Return this rank's rows of a batch that all ranks of the chain have.
 
         The parts are of equal size, so that the mean over ranks of the mean losses is the mean over the batch.
 
@@ -145,7 +151,7 @@ class Ranks:
         return batch.chunk(self.data_size)[self.data_rank]
 
     def mean(self, values: Tensor) -> Tensor:
-        """The mean of ``values`` over the ranks of this chain, in float64."""
+        """Return the mean of ``values`` over the ranks of this chain, in float64."""
         values = values.detach().double()
         if self.data_size == 1:
             return values
@@ -154,7 +160,7 @@ class Ranks:
         return (total / self.data_size).to(values.device)
 
     def highest(self, value: int) -> int:
-        """The highest of the numbers that the ranks of this chain have; all of them must call it."""
+        """Return the highest value over the ranks of this chain; all of them must call it."""
         if self.data_size == 1:
             return value
         shared = torch.tensor(value, dtype=torch.int64, device=self.device)
@@ -162,27 +168,27 @@ class Ranks:
         return int(shared)
 
     def lowest(self, value: int) -> int:
-        """The lowest of the numbers that the ranks of this chain have; all of them must call it."""
+        """Return the lowest value over the ranks of this chain; all of them must call it."""
         return -self.highest(-value)
 
     def check_same(self, *parts: nn.Module | Stateful) -> None:
-        """Raise on all ranks of a chain if they differ in a bit; all of them must call it.
+        """Check that the ranks of a chain are identical to the last bit; all of them must call it.
 
         Args:
-            *parts: Modules, of which the parameters are compared (under ``DistributedDataParallel`` the statistics of
-                batch normalisation are each rank's own), and samplers, priors and pruners, of which all state is.
+            *parts: Modules, whose parameters are compared (buffers such as batch-norm statistics differ between ranks
+                under ``DistributedDataParallel``), and samplers, priors and pruners, whose whole state is compared.
 
         Raises:
-            RuntimeError: If they differ; it names the first number or tensor that does.
+            RuntimeError: On all ranks, if they differ; the message names the first value that does.
         """
         if self.data_size == 1:
             return
         own = {
             f"{name} of {type(part).__name__} (argument {position})": digest
             for position, part in enumerate(parts, start=1)
-            for name, digest in digests(part)
+            for name, digest in _digests(part)
         }
-        # Ranks with another number of values differ in the last entry, and can be compared for all that.
+        # The last entry is the number of values, so that ranks with different numbers can be compared.
         length = torch.tensor(len(own), device=self.device)
         dist.all_reduce(length, op=dist.ReduceOp.MAX, group=self.data_group)
         low = torch.tensor([*own.values(), *[0] * (int(length) - len(own)), len(own)], device=self.device)
@@ -194,6 +200,95 @@ class Ranks:
             name = list(own)[odd[0]] if odd[0] < len(own) else "their number"
             raise RuntimeError(
                 f"the {self.data_size} ranks of chain {self.chain} must be identical, but {len(odd)} of {len(own)} "
-                f"values differ, first {name}: give all ranks of a chain the same seed (ranks.seed), the same start "
-                "and the likelihood its group=ranks.data_group."
+                f"values differ, first {name}: give all ranks of a chain the same seed (ranks.seed) and initial "
+                "weights, and the likelihood group=ranks.data_group."
             )
+
+
+def _digests(part: nn.Module | Stateful) -> Iterator[tuple[str, int]]:
+    """Yield the name and digest of every parameter of a module, or of every value of a state."""
+    values = part.named_parameters() if isinstance(part, nn.Module) else _leaves("", part.state_dict())
+    for name, value in values:
+        yield name, _digest(name, value)
+
+
+def _leaves(path: str, value: Any) -> Iterator[tuple[str, Any]]:
+    """Yield the tensors and numbers of a nested state with their paths."""
+    if isinstance(value, Mapping):
+        items = list(value.items())
+    elif isinstance(value, list | tuple):
+        items = list(enumerate(value))
+    else:
+        yield path, value
+        return
+    for key, item in items:
+        yield from _leaves(f"{path}.{key}" if path else str(key), item)
+
+
+def _digest(name: str, value: Any) -> int:
+    """Return 64 bits of a hash of the name and of every bit of the value."""
+    digest = sha256(name.encode())
+    if isinstance(value, Tensor):
+        digest.update(f"{value.dtype} {tuple(value.shape)}".encode())
+        flat = value.detach().cpu().contiguous().reshape(-1)
+        digest.update(flat.view(torch.uint8).numpy().data)
+    else:
+        digest.update(repr(value).encode())
+    return int.from_bytes(digest.digest()[:8], "little", signed=True)
+
+
+def gather_chains(posterior: Posterior, ranks: Ranks) -> list[Posterior] | None:
+    """Collect the posteriors of all chains on the writer of chain 0; all ranks must call it.
+
+    Each chain sends its index as JSON and its samples as safetensors; nothing is pickled. The samples of the other
+    chains arrive in memory, those of chain 0 stay where they are.
+
+    Args:
+        posterior: Samples of this chain; those of each chain's writer are used.
+        ranks: Position of this process.
+
+    Returns:
+        The posteriors in the order of the chains on the writer of chain 0, ``None`` on all other processes.
+
+    Raises:
+        ValueError: If the models of two chains differ.
+    """
+    if not ranks.is_writer:
+        return None
+    if ranks.chain != 0:
+        _send_posterior(posterior, ranks.writer(0), ranks.device)
+        return None
+    received = [
+        _receive_posterior(posterior, chain, ranks.writer(chain), ranks.device) for chain in range(1, ranks.chains)
+    ]
+    return [posterior, *received]
+
+
+def _send_posterior(posterior: Posterior, target: int, device: torch.device) -> None:
+    _send(json.dumps(posterior.index()).encode(), target, device)
+    for index in range(len(posterior)):
+        _send(save(posterior.tensors(index)), target, device)
+
+
+def _receive_posterior(like: Posterior, chain: int, source: int, device: torch.device) -> Posterior:
+    index = json.loads(_receive(source, device))
+    samples = MemorySamples()
+    for record in index["samples"]:
+        samples.write(record["step"], load(_receive(source, device)))
+    if index["shapes"] != like.index()["shapes"]:
+        raise ValueError(f"all chains must be of one model, but the tensors of chain {chain} have other shapes.")
+    return like.sibling(index, samples)
+
+
+def _send(data: bytes, target: int, device: torch.device) -> None:
+    dist.send(torch.tensor([len(data)], device=device), target)
+    # A copy, since torch needs writable memory.
+    dist.send(torch.frombuffer(bytearray(data), dtype=torch.uint8).to(device), target)
+
+
+def _receive(source: int, device: torch.device) -> bytes:
+    length = torch.empty(1, dtype=torch.int64, device=device)
+    dist.recv(length, source)
+    data: Tensor = torch.empty(int(length), dtype=torch.uint8, device=device)
+    dist.recv(data, source)
+    return data.cpu().numpy().tobytes()

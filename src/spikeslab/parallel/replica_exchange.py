@@ -1,31 +1,147 @@
-r"""Replica exchange (parallel tempering): hot replicas find the modes, cold ones describe them.
+r"""Replica exchange (parallel tempering): hot replicas find the modes, cold ones sample them.
 
-Between steps of the samplers, neighbouring rungs of a ladder of temperatures try to exchange their configurations.
-:mod:`spikeslab.parallel.swaps` has the rule, for energies from mini-batches too, and
-:mod:`spikeslab.parallel.exchanges` what changes places and which law that keeps.
+Between steps of the samplers, neighbouring rungs of a ladder of temperatures try to swap their configurations.
+:mod:`spikeslab.parallel.swaps` has the acceptance rule, also for energies estimated from mini-batches.
+:class:`CarriedLatents` and :class:`FrozenLatents` define what is swapped if the prior adapts. There :math:`\theta` are
+the latents (rho, kappa, sigma, delta), and :math:`U(w; \theta) = N\,\mathrm{loss}(w) + \mathrm{penalty}(w; \theta)`.
+Without latents (no prior, ``L1``, ``L2``, ``Fixed``, ``Marginal`` with fixed sigma and delta) both have the same law.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
 from itertools import pairwise
-from typing import Any
+from typing import Any, TypeAlias
 
 import torch
 from torch import Tensor
 
 from spikeslab.errors import NonFiniteError, check_choice, check_count, check_number
+from spikeslab.parallel._replicas import LocalReplicas, RankReplicas, Replicas
 from spikeslab.parallel.distributed import Ranks
-from spikeslab.parallel.exchanges import EXCHANGES, Loss
-from spikeslab.parallel.replicas import LocalReplicas, RankReplicas, Replicas
 from spikeslab.parallel.swaps import Journal, SwapReport, log_acceptance, mean_and_variance, pairs, uniform
 from spikeslab.samplers.base import Sampler
 from spikeslab.schedules import ScheduleLike, polynomial
 
+Loss: TypeAlias = Callable[[int], Tensor]
+
+
+class Exchange(ABC):
+    """Swap move between neighbouring rungs.
+
+    Args:
+        replicas: Samplers of the ladder.
+        journal: Record of the configuration at each rung.
+        temperatures: Temperatures of the rungs.
+    """
+
+    def __init__(self, replicas: Replicas, journal: Journal, temperatures: tuple[float, ...]) -> None:
+        self.replicas = replicas
+        self.journal = journal
+        self.temperatures = temperatures
+
+    @abstractmethod
+    def rung(self, replica: int) -> int:
+        """Return the present rung of a replica."""
+
+    @abstractmethod
+    def replica(self, rung: int) -> int:
+        """Return the replica that is now at a rung."""
+
+    @abstractmethod
+    def terms(self, lows: list[int], loss: Loss) -> dict[int, Tensor]:
+        """Return each local rung's term in the log ratio of its pair (``low``, ``low + 1``), per mini-batch."""
+
+    @abstractmethod
+    def swap(self, lows: list[int]) -> None:
+        """Swap the accepted pairs, which the journal has already recorded."""
+
+    def _energies(self, lows: list[int], loss: Loss) -> dict[int, Tensor]:
+        """Return the energies of the local rungs that belong to a pair."""
+        own = {self.rung(replica): replica for replica in self.replicas.own}
+        meeting = [rung for low in lows for rung in (low, low + 1) if rung in own]
+        return {rung: self.replicas.energy(own[rung], loss(own[rung])) for rung in meeting}
+
+
+class CarriedLatents(Exchange):
+    r"""Swap move in which weights keep their latents, and replicas swap temperatures.
+
+    A configuration is :math:`x = (w, \theta)`, with its energy under its own latents:
+
+    .. math:: \ell = \Bigl(\frac1{T_i} - \frac1{T_j}\Bigr)\,\bigl(U(w_i; \theta_i) - U(w_j; \theta_j)\bigr).
+
+    Law: the weights of the configuration at a rung follow :math:`\exp(-U(w; \theta)/T)` with the latents that they
+    carry. Latents that adapt by SA average over the temperatures that their configuration visits. A momentum is
+    rescaled by :math:`\sqrt{T_{new}/T_{old}}`, which keeps its law and, over the pair, the volume.
+    """
+
+    def rung(self, replica: int) -> int:
+        """Return the rung at which the journal has the replica."""
+        return self.journal.walkers.index(replica)
+
+    def replica(self, rung: int) -> int:
+        """Return the replica that the journal has at the rung."""
+        return self.journal.walkers[rung]
+
+    def terms(self, lows: list[int], loss: Loss) -> dict[int, Tensor]:
+        """Return the energies times the differences of the inverse temperatures."""
+        partners = {low: low + 1 for low in lows} | {low + 1: low for low in lows}
+        return {
+            rung: (1.0 / self.temperatures[rung] - 1.0 / self.temperatures[partners[rung]]) * energy
+            for rung, energy in self._energies(lows, loss).items()
+        }
+
+    def swap(self, lows: list[int]) -> None:
+        """Set the new temperatures of the samplers."""
+        moved = {self.replica(rung): rung for low in lows for rung in (low, low + 1)}
+        for replica, sampler in self.replicas.own.items():
+            if replica in moved:
+                sampler.retemper(self.temperatures[moved[replica]])
+
+
+class FrozenLatents(Exchange):
+    r"""Swap move in which latents stay at their rung, and replicas swap weights.
+
+    Each rung compares its own weights with those of its partner under its own latents:
+
+    .. math::
+        \ell = \frac{U(w_i; \theta_i) - U(w_j; \theta_i)}{T_i} + \frac{U(w_j; \theta_j) - U(w_i; \theta_j)}{T_j}.
+
+    Law: the weights of rung i follow :math:`\exp(-U(w; \theta_i)/T_i)`, so SA finds the fixed point of its temperature.
+    Momenta stay at their rung, since they are independent of the weights. An attempt costs a second evaluation and,
+    between processes, sending all weights.
+    """
+
+    def rung(self, replica: int) -> int:
+        """Return ``replica``: replicas stay at their rungs."""
+        return replica
+
+    def replica(self, rung: int) -> int:
+        """Return ``rung``: replicas stay at their rungs."""
+        return rung
+
+    def terms(self, lows: list[int], loss: Loss) -> dict[int, Tensor]:
+        """Return the difference of the energies of own and partner's weights, over the temperature."""
+        before = self._energies(lows, loss)
+        self.replicas.exchange_weights(lows)
+        try:
+            after = self._energies(lows, loss)
+        finally:
+            self.replicas.exchange_weights(lows)
+        return {rung: (before[rung] - after[rung]) / self.temperatures[rung] for rung in before}
+
+    def swap(self, lows: list[int]) -> None:
+        """Swap the weights."""
+        self.replicas.exchange_weights(lows)
+
+
+EXCHANGES: dict[str, type[Exchange]] = {"carried": CarriedLatents, "frozen": FrozenLatents}
+
 
 class ReplicaExchange:
-    """A ladder of temperatures over several samplers, in this process or in one process each.
+    """Ladder of temperatures over several samplers, all in this process or one per chain of ``ranks``.
 
     >>> import spikeslab as ss
     >>> models = [torch.nn.Linear(2, 1) for _ in range(3)]
@@ -37,16 +153,15 @@ class ReplicaExchange:
     (1, 0)
 
     Args:
-        samplers: One sampler for each rung, of equal models; with ``ranks`` the one sampler of this process. Their
-            temperature is set by the ladder.
-        temperatures: Temperatures of the rungs, rising from the one that is wanted, usually 1.
-        seed: Seed of the decisions, the same on all processes: not ``ranks.seed``.
-        every: Calls of :meth:`step` between two attempts.
-        latents: ``"carried"`` by the weights, or ``"frozen"`` at the rung: see
-            :class:`~spikeslab.parallel.exchanges.CarriedLatents` and
-            :class:`~spikeslab.parallel.exchanges.FrozenLatents`.
-        omega: Step size of the stochastic approximation of the variance, of a pair's count of attempts.
-        ranks: Where given, every chain of them is a rung.
+        samplers: One sampler per rung, of equal models; with ``ranks`` the one sampler of this process. The ladder sets
+            their temperatures.
+        temperatures: Rising temperatures of the rungs; the lowest is the one of interest, usually 1.
+        seed: Seed of the acceptance decisions, the same on all processes: not ``ranks.seed``.
+        every: Number of :meth:`step` calls per attempt.
+        latents: ``"carried"`` by the weights (:class:`CarriedLatents`) or ``"frozen"`` at the rung
+            (:class:`FrozenLatents`).
+        omega: Step size of the stochastic approximation of the variance, as a function of a pair's attempts.
+        ranks: If given, each of their chains is a rung.
     """
 
     def __init__(
@@ -79,26 +194,26 @@ class ReplicaExchange:
         self._exchange = EXCHANGES[self.latents](self._replicas, self._journal, self.temperatures)
 
     def rung(self, replica: int) -> int:
-        """The rung of a replica, a sampler's position or a process's chain, now; 0 is the lowest temperature."""
+        """Return the present rung of a replica (position of the sampler, or chain); 0 is the lowest temperature."""
         return self._exchange.rung(replica)
 
     def replica(self, rung: int) -> int:
-        """The replica at a rung now: collect the samples of ``replica(0)``."""
+        """Return the replica that is now at a rung; collect the samples of ``replica(0)``."""
         return self._exchange.replica(rung)
 
     @torch.no_grad()
     def step(self, loss: Loss) -> bool:
-        """Count a call, and try to swap if the turn has come; all processes must call it.
+        """Attempt swaps on every ``every``-th call; all processes must call it.
 
         Args:
-            loss: From the number of a replica to the mean loss of its model at its present weights: one number for the
-                loss of **all** data, or m >= 2 numbers of mini-batches drawn independently of the samplers' own,
-                from which the noise is learnt. Take the same mini-batches for all replicas, which makes the
-                difference of two far less noisy, and new ones for every attempt. Ranks that share a chain each give
-                the losses of their own shards, of equal size.
+            loss: Function from the index of a replica to the mean loss of its model at its present weights: one number
+                over **all** data, or m >= 2 numbers of mini-batches drawn independently of the samplers' own, from
+                which the noise is estimated. Use the same mini-batches for all replicas, so that the noise of the
+                differences is small, and new ones for every attempt. Ranks that share a chain each return the losses
+                of their own shards, of equal size.
 
         Returns:
-            Whether swaps were attempted.
+            True if swaps were attempted.
 
         Raises:
             NonFiniteError: If a loss is not finite.
@@ -143,11 +258,11 @@ class ReplicaExchange:
                 )
 
     def report(self) -> SwapReport:
-        """Swap rates of the pairs, the noise in their energies and round trips."""
+        """Return the swap rates of the pairs, the noise in their energies and the round trips."""
         return self._journal.report(self.temperatures)
 
     def state_dict(self) -> dict[str, Any]:
-        """Who is where, the learnt variances, the counts and the seed; save the samplers' states with it."""
+        """Return the state of the ladder; save the samplers' states with it."""
         return {
             "temperatures": list(self.temperatures),
             "latents": self.latents,
@@ -157,7 +272,7 @@ class ReplicaExchange:
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Continue exactly; a state of another ladder is refused and changes nothing."""
+        """Load a state; one of another ladder raises ``ValueError`` and changes nothing."""
         for name, own in (("temperatures", list(self.temperatures)), ("latents", self.latents)):
             if state[name] != own:
                 raise ValueError(f"state_dict must be of a ladder with {name} {own!r}, but got {state[name]!r}.")

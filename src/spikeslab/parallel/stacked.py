@@ -24,7 +24,7 @@ from spikeslab.posterior._forward import stacked_forward
 
 
 class StackedModel(nn.Module):
-    """K models of one kind whose parameters and buffers are stacked, (K, ...), each under the name it always had.
+    """K models of one architecture with stacked parameters and buffers of shape (K, ...).
 
     >>> model = StackedModel([nn.Linear(3, 1) for _ in range(5)])
     >>> model(model.spread(torch.ones(10, 3))).shape
@@ -32,14 +32,13 @@ class StackedModel(nn.Module):
     >>> [(name, tuple(parameter.shape)) for name, parameter in model.named_parameters()]
     [('network.weight', (5, 1, 3)), ('network.bias', (5, 1))]
 
-    ``torch.vmap`` runs the network. One that knows a faster way for stacked parameters has a method
-    ``stacked_forward``, which is then called instead, unless a subclass has changed ``forward`` or a layer has hooks.
-    The parameters go to any sampler. They are copies: the models given stay as they are, and :meth:`chain` gives one of
-    the chains back as an ordinary model.
+    ``torch.vmap`` runs the network, unless the network has a faster method ``stacked_forward``, which is called if no
+    subclass overrides ``forward`` and no layer has hooks. Any sampler takes the parameters. They are copies: the models
+    stay as they are, and :meth:`chain` returns one of the chains as an ordinary model.
 
     Args:
-        models: At least one; all with the same structure, and with weights of their own. What is not a tensor, such as
-            a rate of dropout, is the first one's.
+        models: At least one model, all of the same structure. Attributes that are not tensors, such as a dropout rate,
+            are taken from the first one.
 
     Raises:
         ValueError: If the models differ in the names, shapes or dtypes of their tensors.
@@ -60,7 +59,7 @@ class StackedModel(nn.Module):
         _replace_tensors(self.network, lambda name, _: torch.stack([tensors[name].detach() for tensors in named]))
 
     def forward(self, *inputs: Tensor) -> Tensor:
-        """Outputs (K, batch, ...) of inputs (K, batch, ...): each chain has its own batch."""
+        """Return outputs (K, batch, ...) for inputs (K, batch, ...): each chain has its own batch."""
         for tensor in inputs:
             if not tensor.ndim or len(tensor) != self.chains:
                 raise ValueError(
@@ -79,11 +78,11 @@ class StackedModel(nn.Module):
         return outputs
 
     def spread(self, batch: Tensor) -> Tensor:
-        """The same batch for every chain, without a copy."""
+        """Return the same batch for every chain, without a copy."""
         return batch.expand(self.chains, *batch.shape)
 
     def chain(self, index: int) -> nn.Module:
-        """Chain ``index`` as an ordinary model, whose ``state_dict()`` has the names it had before it was stacked."""
+        """Return chain ``index`` as an ordinary model with the original parameter names."""
         if not -self.chains <= index < self.chains:
             raise IndexError(f"index must be that of one of {pluralize(self.chains, 'chain')}, but got {index}.")
         model = copy.deepcopy(self.network)
@@ -92,16 +91,16 @@ class StackedModel(nn.Module):
 
     @torch.no_grad()
     def diverged(self) -> list[int]:
-        """The chains with a parameter or gradient that is NaN or infinite."""
+        """Return the chains with a parameter or gradient that is NaN or infinite."""
         tensors = [t for p in self.parameters() for t in (p, p.grad) if t is not None]
         finite = torch.stack([tensor.reshape(self.chains, -1).isfinite().all(1) for tensor in tensors]).all(0)
         return [chain for chain, fine in enumerate(finite.tolist()) if not fine]
 
     def check_finite(self) -> None:
-        """Raise :class:`~spikeslab.NonFiniteError` if a chain has diverged, naming it.
+        """Raise :class:`~spikeslab.NonFiniteError` if a chain has diverged; the message names it.
 
-        A sampler checks by itself, and stops all chains where one has diverged. With ``check_finite=False`` it leaves
-        this to its user: the other chains go on unharmed.
+        A sampler also checks, and stops all chains if one has diverged. With ``check_finite=False`` it does not, and
+        the other chains go on.
         """
         gone = self.diverged()
         if gone:
@@ -112,13 +111,13 @@ class StackedModel(nn.Module):
 
 
 def _named_tensors(model: nn.Module) -> dict[str, Tensor]:
-    """All parameters and buffers by name; a shared one has several names."""
+    """Return parameters and buffers by name; a shared tensor has several names."""
     return dict(chain(model.named_parameters(remove_duplicate=False), model.named_buffers(remove_duplicate=False)))
 
 
 def _replace_tensors(model: nn.Module, new: Callable[[str, Tensor], Tensor]) -> None:
-    """Put ``new(name, tensor)`` in the place of every parameter and buffer; one that modules share stays shared."""
-    done: dict[int, tuple[Tensor, Tensor]] = {}  # with the old ones, whose ids must not be used again
+    """Replace every parameter and buffer by ``new(name, tensor)``; shared tensors stay shared."""
+    done: dict[int, tuple[Tensor, Tensor]] = {}  # keeps the old tensors alive, so that ids stay unique
     for prefix, module in model.named_modules():
         for tensors in (cast(dict[str, Any], module._parameters), cast(dict[str, Any], module._buffers)):
             for leaf, old in tensors.items():

@@ -1,4 +1,4 @@
-r"""The swap of two replicas: who meets whom, and Metropolis' rule for energies that are only estimated.
+r"""Swaps of replicas: pairs of rungs, and the Metropolis rule for energies that are only estimated.
 
 Rung r of a ladder :math:`T_0 < T_1 < \dots` samples :math:`\exp(-U(w)/T_r)`, with U the negative log posterior of all N
 examples (N times the mean loss and the prior). To exchange the configurations of the rungs i and j multiplies the
@@ -22,9 +22,9 @@ with :math:`s^2` the variance of the estimated difference of the energies. It is
 
 which satisfies detailed balance, :math:`A(\ell) = e^\ell A(-\ell)`, for every v. Noise costs acceptance (at
 :math:`\ell = 0` it is :math:`2\Phi(-\sqrt v/2)`), not the law. That holds for normal noise, fresh at every attempt, of
-known variance; here v is learnt by stochastic approximation, so the law is exact in the limit, and as good before as v
-is. In the units of Deng et al., where each of two independent energies has variance :math:`\sigma^2`, so
-:math:`s^2 = 2\sigma^2`, it is their correction with F = 1.
+known variance; here v is estimated by stochastic approximation, so the law is exact in the limit. In the units of Deng
+et al., where each of two independent energies has variance :math:`\sigma^2`, so :math:`s^2 = 2\sigma^2`, it is their
+correction with F = 1.
 
 References: Deng, Feng, Gao, Liang and Lin, "Non-convex Learning via Replica Exchange Stochastic Gradient MCMC", ICML
 2020; Ceperley and Dewing, "The Penalty Method for Random Walks with Uncertain Energies", J. Chem. Phys. 110, 1999;
@@ -49,7 +49,7 @@ NOWHERE, UP, DOWN = range(3)
 
 
 def temperature_ladder(low: float, high: float, rungs: int) -> list[float]:
-    """Temperatures from ``low`` to ``high`` with a constant ratio between neighbours.
+    """Return temperatures from ``low`` to ``high`` with a constant ratio between neighbours.
 
     >>> temperature_ladder(1.0, 4.0, rungs=3)
     [1.0, 2.0, 4.0]
@@ -60,7 +60,7 @@ def temperature_ladder(low: float, high: float, rungs: int) -> list[float]:
 
 
 def pairs(attempt: int, rungs: int) -> list[int]:
-    """Lower rungs of the pairs that meet: even ones, then odd ones, in turn; of two rungs always the one pair.
+    """Return the lower rungs of the pairs of an attempt: even and odd ones in turn.
 
     >>> pairs(0, rungs=5), pairs(1, rungs=5), pairs(1, rungs=2)
     ([0, 2], [1, 3], [0])
@@ -69,18 +69,18 @@ def pairs(attempt: int, rungs: int) -> list[int]:
 
 
 def uniform(seed: int, attempt: int, pair: int) -> float:
-    """A number in (0, 1) as a pure function of its arguments: the same on every process and after a resume."""
+    """Return a random number in (0, 1), a pure function of its arguments, so the same on every process."""
     bits = mix64(mix64(mix64(seed) ^ attempt) ^ pair)
     return ((bits >> 12) + 0.5) * 2.0**-52
 
 
 def log_acceptance(estimate: float, variance: float) -> float:
-    """Log of the probability to swap, given the estimate z of the log ratio and its variance v."""
+    """Return the log of the acceptance probability, given the estimate z of the log ratio and its variance v."""
     return min(0.0, estimate - 0.5 * variance)
 
 
 def mean_and_variance(log_ratios: Tensor) -> tuple[float, float]:
-    """Mean of the log ratios of m mini-batches, and the estimated variance of this mean; zero for a single one."""
+    """Return the mean of the log ratios of m mini-batches and the variance of this mean, 0 if m = 1."""
     if len(log_ratios) == 1:
         return float(log_ratios), 0.0
     return float(log_ratios.mean()), float(log_ratios.var() / len(log_ratios))
@@ -88,15 +88,15 @@ def mean_and_variance(log_ratios: Tensor) -> tuple[float, float]:
 
 @dataclass(frozen=True)
 class SwapReport:
-    """How a ladder works.
+    """Swap statistics of a ladder.
 
     Attributes:
-        temperatures: Of the rungs.
+        temperatures: Temperatures of the rungs.
         attempts: Attempted swaps of each pair of neighbours.
-        accepted: Accepted ones.
-        noise: Standard deviation of the estimated log ratio of each pair: above 2 or so it costs most swaps, and more
-            examples in the swap energy pay.
-        round_trips: Journeys of a configuration from the lowest rung to the highest and back, over all of them.
+        accepted: Accepted swaps of each pair.
+        noise: Standard deviation of the estimated log ratio of each pair. Above 2 or so it costs most swaps: use more
+            examples for the energies.
+        round_trips: Number of trips from the lowest rung to the highest and back, over all configurations.
     """
 
     temperatures: tuple[float, ...]
@@ -107,12 +107,12 @@ class SwapReport:
 
     @property
     def rates(self) -> tuple[float, ...]:
-        """Share of accepted swaps of each pair; NaN where none was attempted."""
+        """Share of accepted swaps of each pair; NaN without attempts."""
         return tuple(a / n if n else math.nan for a, n in zip(self.accepted, self.attempts, strict=True))
 
 
 class Journal:
-    """Which configuration is where, and what has happened: the whole state of a ladder, in numbers."""
+    """State of a ladder: the configuration at each rung, and counts of swaps."""
 
     def __init__(self, rungs: int) -> None:
         self.attempt = 0
@@ -125,7 +125,7 @@ class Journal:
         self._arrive()
 
     def record(self, pair: int, accepted: bool) -> None:
-        """Note an attempt, and let the configurations of an accepted one change places."""
+        """Record an attempt; if accepted, swap the two configurations."""
         self.attempts[pair] += 1
         if accepted:
             self.accepted[pair] += 1
@@ -133,7 +133,7 @@ class Journal:
             self._arrive()
 
     def _arrive(self) -> None:
-        """Turn the configurations at both ends around; a round trip begins and ends at the lowest rung."""
+        """Turn the headings at both ends around; a round trip begins and ends at the lowest rung."""
         coldest, hottest = self.walkers[0], self.walkers[-1]
         self.round_trips += self.headings[coldest] == DOWN
         self.headings[coldest] = UP
@@ -141,15 +141,15 @@ class Journal:
             self.headings[hottest] = DOWN
 
     def report(self, temperatures: Sequence[float]) -> SwapReport:
-        """What users want to know."""
+        """Return the swap statistics."""
         noise = tuple(math.sqrt(variance) for variance in self.variances)
         return SwapReport(tuple(temperatures), tuple(self.attempts), tuple(self.accepted), noise, self.round_trips)
 
     def state_dict(self) -> dict[str, Any]:
-        """All of it."""
+        """Return all counts and positions."""
         return {name: list(value) if isinstance(value, list) else value for name, value in vars(self).items()}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Take over a state."""
+        """Load a state."""
         for name, value in self.state_dict().items():
             setattr(self, name, list(state[name]) if isinstance(value, list) else state[name])

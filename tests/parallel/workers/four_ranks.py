@@ -14,8 +14,7 @@ sys.path.insert(0, str(Path(__file__).parents[2] / "helpers"))
 
 import rank_runs as runs
 
-from spikeslab.parallel.distributed import Ranks
-from spikeslab.parallel.gather import gather_chains
+from spikeslab.parallel.distributed import Ranks, gather_chains
 
 
 def main() -> None:

@@ -1,4 +1,4 @@
-"""The replicas of a ladder, all in this process or one in each, and what has to pass between them."""
+"""Replicas of a temperature ladder, all in this process or one per chain of a torchrun world."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ from spikeslab.samplers.base import Sampler
 
 
 class Replicas(ABC):
-    """Samplers of equal models, numbered; some of them here.
+    """Samplers of equal models.
 
     Attributes:
-        own: Those of this process, by number.
-        count: How many there are in all.
+        own: Samplers of this process by index.
+        count: Number of samplers over all processes.
     """
 
     own: dict[int, Sampler]
     count: int
 
     def energy(self, replica: int, losses: Tensor) -> Tensor:
-        """U of a replica of this process, for each mini-batch: N (loss + prior and weight decay over N)."""
+        """Return U of a local replica per mini-batch: N times the loss plus prior and weight decay."""
         if losses.ndim > 1 or losses.shape == (1,):
             raise ValueError(
                 "loss must return one number for all data or at least two of mini-batches in one dimension, "
@@ -40,15 +40,15 @@ class Replicas(ABC):
 
     @abstractmethod
     def gather(self, terms: dict[int, Tensor]) -> dict[int, Tensor]:
-        """The terms of all rungs, given those of this process."""
+        """Return the terms of all rungs, given those of this process."""
 
     @abstractmethod
     def exchange_weights(self, lows: list[int]) -> None:
-        """Let the weights of the replicas ``low`` and ``low + 1`` change places."""
+        """Swap the weights of the replicas ``low`` and ``low + 1``."""
 
 
 class LocalReplicas(Replicas):
-    """All replicas in this process."""
+    """Replicas that all live in this process."""
 
     def __init__(self, samplers: Sequence[Sampler]) -> None:
         self.own = dict(enumerate(samplers))
@@ -59,12 +59,12 @@ class LocalReplicas(Replicas):
             raise ValueError("samplers must have different seeds, but two have the same and would draw equal noise.")
 
     def gather(self, terms: dict[int, Tensor]) -> dict[int, Tensor]:
-        """They are all here."""
+        """Return ``terms``, which are complete."""
         _check_sizes({len(term) for term in terms.values()})
         return terms
 
     def exchange_weights(self, lows: list[int]) -> None:
-        """Through a copy of one of them."""
+        """Swap weights in place."""
         for low in lows:
             for one, other in zip(_params(self.own[low]), _params(self.own[low + 1]), strict=True):
                 kept = one.detach().clone()
@@ -73,7 +73,7 @@ class LocalReplicas(Replicas):
 
 
 class RankReplicas(Replicas):
-    """One replica for each chain of the world."""
+    """Replicas that each live on one chain of a torchrun world."""
 
     def __init__(self, samplers: Sequence[Sampler], ranks: Ranks, settings: object) -> None:
         if len(samplers) != 1:
@@ -82,21 +82,21 @@ class RankReplicas(Replicas):
         self.count = ranks.chains
         self._ranks = ranks
         self._device = ranks.device
-        seeds = self._all(torch.tensor([_signed(samplers[0].noise.seed)], device=self._device))
-        if len({int(seed) for seed in seeds}) < self.count:
+        own = [_hash(value) for value in (samplers[0].noise.seed, settings, _kind(samplers[0]))]
+        everyone = self._all(torch.tensor(own, device=self._device))
+        seeds, ladders, kinds = (set(values) for values in zip(*(row.tolist() for row in everyone), strict=True))
+        if len(seeds) < self.count:
             raise ValueError("samplers must have different seeds, but two chains have the same: use ranks.seed(base).")
-        signatures = torch.tensor([_hash(repr(settings)), _hash(_kind(samplers[0]))], device=self._device)
-        ladders, kinds = zip(*(row.tolist() for row in self._all(signatures)), strict=True)
-        if len(set(ladders)) > 1:
+        if len(ladders) > 1:
             raise ValueError(f"the ladder must have the same settings on all chains, but this one has {settings}.")
-        if len(set(kinds)) > 1:
+        if len(kinds) > 1:
             raise ValueError("samplers must be of equal models and num_data on all chains, but they differ.")
 
     def _shared(self, losses: Tensor) -> Tensor:
         return self._ranks.mean(losses)
 
     def _all(self, own: Tensor) -> list[Tensor]:
-        """The tensors of all chains, in their order."""
+        """Return the tensors of all chains, in their order."""
         if self.count == 1:
             return [own]
         received = [torch.empty_like(own) for _ in range(self.count)]
@@ -104,7 +104,7 @@ class RankReplicas(Replicas):
         return received
 
     def gather(self, terms: dict[int, Tensor]) -> dict[int, Tensor]:
-        """From all chains to all chains: numbers only."""
+        """Gather the terms of all chains on all chains."""
         ((rung, own),) = terms.items() or [(-1, torch.empty(0))]
         sizes = self._all(torch.tensor([rung, len(own)], device=self._device))
         _check_sizes({int(size) for at, size in sizes if int(at) >= 0})
@@ -114,7 +114,7 @@ class RankReplicas(Replicas):
         return {int(at): term for (at, _), term in zip(sizes, everything, strict=True) if int(at) >= 0}
 
     def exchange_weights(self, lows: list[int]) -> None:
-        """Each process of a chain with its like in the other."""
+        """Swap weights between ranks with the same position in their chains."""
         ((replica, sampler),) = self.own.items()
         step = 1 if replica in lows else -1 if replica - 1 in lows else 0
         if not step:
@@ -138,7 +138,7 @@ def _params(sampler: Sampler) -> list[Tensor]:
 
 
 def _kind(sampler: Sampler) -> str:
-    """What equal replicas have in common."""
+    """Return a description that equal replicas share."""
     sizes = {int(group["num_data"]) for group in sampler.param_groups}
     if len(sizes) > 1:
         raise ValueError(f"num_data must be the same in all groups of a replica, but got {sorted(sizes)}.")
@@ -150,10 +150,5 @@ def _check_sizes(sizes: set[int]) -> None:
         raise ValueError(f"loss must return as many numbers for all replicas, but got {sorted(sizes)}.")
 
 
-def _hash(text: str) -> int:
-    return _signed(int.from_bytes(sha256(text.encode()).digest()[:8], "little"))
-
-
-def _signed(number: int) -> int:
-    """A 64-bit number as torch can hold it."""
-    return number - (1 << 64) if number >= 1 << 63 else number
+def _hash(value: object) -> int:
+    return int.from_bytes(sha256(repr(value).encode()).digest()[:8], "little", signed=True)
