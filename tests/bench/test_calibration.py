@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from scipy.stats import kstest
 
-from spikeslab.bench.calibration import CASES, correlated_rows, draw_truth, sbc_ranks
+from spikeslab.bench.calibration import CASES, correlated_rows, draw_parameters, sbc_ranks
 from spikeslab.sklearn._sweep import PointMassPrior
 
 
@@ -38,9 +38,9 @@ def test_ranks_are_uniform_over_many_data_sets(name):
 
 def test_a_sampler_with_another_prior_is_caught(monkeypatch):
     case = CASES["gram"]
-    truth = draw_truth
+    truth = draw_parameters
     wide = case.prior._replace(slab_scale=3.0 * case.prior.slab_scale)
-    monkeypatch.setattr("spikeslab.bench.calibration.draw_truth", lambda prior, *rest: truth(wide, *rest))
+    monkeypatch.setattr("spikeslab.bench.calibration.draw_parameters", lambda prior, *rest: truth(wide, *rest))
     assert kstest(_ranks(case, 200)["slab"], "uniform").pvalue < 1e-6
 
 
@@ -49,7 +49,7 @@ def test_truth_has_the_moments_of_the_prior():
     prior = PointMassPrior(
         a=2.0, b=6.0, slab_df=1e9, slab_scale=0.5, noise_df=1e9, noise_scale=0.3, intercept_scale=2.0
     )
-    truths = [draw_truth(prior, 40, 3, rng) for _ in range(500)]
+    truths = [draw_parameters(prior, 40, 3, rng) for _ in range(500)]
     beta = np.array([truth.beta for truth in truths])
     assert np.mean(beta != 0) == pytest.approx(0.25, abs=0.03)
     assert beta[beta != 0].std() == pytest.approx(0.5, abs=0.01)

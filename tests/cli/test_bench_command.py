@@ -6,6 +6,7 @@ import json
 
 import pytest
 
+from spikeslab.bench import SUITES
 from spikeslab.cli.app import run
 
 
@@ -32,7 +33,7 @@ def test_tables_numbers_and_files(tmp_path, capsys):
     [
         (
             ["--suite", "speed"],
-            "--suite must be one of 'update', 'step', 'selection', 'chains', 'predict', 'scaling', but got 'speed'.",
+            f"--suite must be one of {', '.join(map(repr, SUITES))}, but got 'speed'.",
         ),
         (["--repeats", "0"], "--repeats must be an integer >= 1, but got 0."),
         (["--threads", "0"], "--threads must be an integer >= 1, but got 0."),
@@ -58,10 +59,10 @@ def test_files_of_others_are_not_replaced(tmp_path, capsys):
     expected = f"--json must be a new file or one with results of a benchmark, but {file} holds something else."
     assert capsys.readouterr().err == f"Error: {expected}\n"
     assert file.read_text() == "mine"
-    for name, what in (("chains-1.md", "a table"), ("chains-1.json", "a table"), ("chains-1.png", "a figure")):
+    for name, what in (("scaling-1.md", "a table"), ("scaling-1.json", "a table"), ("scaling-1.png", "a figure")):
         own = tmp_path / name
         own.write_text("## Time of mine")
-        assert run(["bench", "--suite", "chains", "--repeats", "1", "--out", str(tmp_path)]) == 2
+        assert run(["bench", "--suite", "scaling", "--repeats", "1", "--out", str(tmp_path)]) == 2
         expected = f"--out must be a new file or one with {what}, but {own} holds something else."
         assert capsys.readouterr().err == f"Error: {expected}\n"
         assert own.read_text() == "## Time of mine"

@@ -1,6 +1,6 @@
-"""What the library costs beside what users would take instead: the suites of ``spikeslab bench``."""
+"""Benchmarks against other libraries, and long studies of our own: the suites of ``spikeslab bench``."""
 
 from spikeslab.bench.suites import SUITES, Suite
-from spikeslab.bench.timing import Findings, Plan
+from spikeslab.bench.timing import BenchPlan, Findings
 
-__all__ = ["SUITES", "Findings", "Plan", "Suite"]
+__all__ = ["SUITES", "BenchPlan", "Findings", "Suite"]

@@ -1,4 +1,8 @@
-"""The optimizers that are compared: torch's, a plain SGLD, ours, and those of the peer for torch."""
+"""Cost of an update and of a training step: torch's optimizers, a plain SGLD, ours, and those of posteriors.
+
+An update is what an optimizer does between two backward passes; a step is forward, backward and update. Both are in
+units of ``torch.optim.SGD(momentum=0.9)``.
+"""
 
 from __future__ import annotations
 
@@ -8,31 +12,37 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, cast
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.optim import SGD, Adam, Optimizer
 
+from spikeslab.bench.timing import HOW, MISSING, UNFUSED, BenchPlan, Candidates, Findings, Times, measure
 from spikeslab.errors import SpikeSlabWarning
 from spikeslab.paper.cifar10.network import resnet20
 from spikeslab.paper.images.networks import CNN
 from spikeslab.paper.packages import is_installed, load
 from spikeslab.priors import SA, SpikeSlab
+from spikeslab.report.tables import Cell, Column, Table
 from spikeslab.samplers import SGHMC, SGLD
 from spikeslab.schedules import polynomial
 from spikeslab.weights import select_weights
 
-LR = 1e-6  # so small that weights stay what they are, whatever the number of steps
+LR = 1e-6  # so small that the weights stay as they are over any number of steps
 SGD_NAME, CONTROL = "torch SGD, momentum", "the same again: a control"
+NORMAL = "drawing noise with normal_() alone"
 POSTERIORS = {"posteriors sgld": "sgld", "posteriors sghmc": "sghmc"}
+STEP_BATCHES = (("MNIST CNN", 100), ("MNIST CNN", 1000), ("ResNet20", 128))
+QUICK_DIVISOR = 10  # of the batches of a step
 
 
-class Network(NamedTuple):
-    """A network to train.
+class BenchNetwork(NamedTuple):
+    """Network to train in a benchmark.
 
     Attributes:
-        build: Makes it.
+        build: Function that creates the network.
         globs: Names of its sparse weights.
         image: Shape of an input.
-        num_data: Examples of its data set.
+        num_data: Number of examples in its data set.
     """
 
     build: Callable[[], nn.Module]
@@ -42,15 +52,115 @@ class Network(NamedTuple):
 
 
 NETWORKS = {
-    "MNIST CNN": Network(CNN, ("fc1.weight",), (1, 28, 28), 60_000),
-    "ResNet20": Network(resnet20, ("layer*.conv*.weight",), (3, 32, 32), 50_000),
+    "MNIST CNN": BenchNetwork(CNN, ("fc1.weight",), (1, 28, 28), 60_000),
+    "ResNet20": BenchNetwork(resnet20, ("layer*.conv*.weight",), (3, 32, 32), 50_000),
 }
 
 
-def channels_last(network: Network) -> nn.Module:
-    """The network in the memory format that is fastest on a CPU."""
-    model: nn.Module = cast(Any, network.build()).to(memory_format=torch.channels_last)
-    return model
+def run_update(plan: BenchPlan) -> Findings:
+    """Time the update of each optimizer on both networks."""
+    times = {name: measure(_updates(network, plan.seed), plan, seconds=0.01) for name, network in NETWORKS.items()}
+    timed = next(iter(times.values())).seconds
+    names = list(dict.fromkeys([*timed, *POSTERIORS]))
+    rows = [
+        {"what": name, **{key: cell for n, t in times.items() for key, cell in _ratios(n, t, name)}} for name in names
+    ]
+    columns = [Column("what", "")]
+    for network in NETWORKS:
+        columns += [Column(network, network, ".2f"), Column(f"{network}, median", "median", ".2f")]
+    sizes = {name: sum(p.numel() for p in network.build().parameters()) for name, network in NETWORKS.items()}
+    counts = ", ".join(f"{name} {size:,}" for name, size in sizes.items())
+    notes = [
+        f"Parameters: {counts}. {HOW} The first column of a network is the ratio of the least times of "
+        f"{plan.repeats} rounds, the second the median ratio of a round. The second row is the first one again: its "
+        "distance from 1 is the error of all other numbers. Weights are contiguous: with channels last, torch's "
+        "normal_() takes several times as long for convolutions, and so does everything that draws with it.",
+    ]
+    absent = [name for name in POSTERIORS if name not in timed]
+    if absent:
+        notes.append(f"{MISSING.capitalize()} where this ran: {', '.join(absent)}.")
+    if not is_installed("numba"):
+        notes.append(UNFUSED)
+    raw = {"microseconds": {name: t.microseconds() for name, t in times.items()}}
+    title = f"Time of an update, in units of torch.optim.SGD(momentum=0.9), {plan.words}"
+    return Findings({"update": Table(title, columns, rows, notes, raw)})
+
+
+def run_step(plan: BenchPlan) -> Findings:
+    """Time a training step for each network and batch size."""
+    rows: list[dict[str, Cell]] = []
+    raw: dict[str, dict[str, float]] = {}
+    for name, size in STEP_BATCHES:
+        batch = size // QUICK_DIVISOR if plan.quick else size
+        times = measure(_steps(NETWORKS[name], batch, plan.seed), plan, seconds=0.2)
+        raw[f"{name}, batch {batch}"] = times.microseconds()
+        rows += [
+            {
+                "network": f"{name}, batch {batch}",
+                "what": what,
+                "best": times.ratio(what, SGD_NAME),
+                "median": times.median_ratio(what, SGD_NAME),
+            }
+            for what in times.seconds
+        ]
+    columns = [
+        Column("network", "Network"),
+        Column("what", ""),
+        Column("best", "ratio", ".3f"),
+        Column("median", "median", ".3f"),
+    ]
+    notes = [
+        f"{HOW} Ratio: of the least times of {plan.repeats} rounds; median: of the ratios of each round. The control "
+        "is the first row of its block again: its distance from 1 is the error of the others. Channels last.",
+    ]
+    if not is_installed("numba"):
+        notes.append(UNFUSED)
+    title = f"Time of a training step, in units of the same with torch.optim.SGD(momentum=0.9), {plan.words}"
+    return Findings({"step": Table(title, columns, rows, notes, {"microseconds": raw})})
+
+
+def _ratios(network: str, times: Times, name: str) -> list[tuple[str, Cell]]:
+    known = name in times.seconds
+    return [
+        (network, times.ratio(name, SGD_NAME) if known else None),
+        (f"{network}, median", times.median_ratio(name, SGD_NAME) if known else None),
+    ]
+
+
+def _updates(network: BenchNetwork, seed: int) -> Candidates:
+    torch.manual_seed(seed)
+    images, labels = torch.rand(8, *network.image), torch.randint(10, (8,))
+
+    def with_gradients() -> nn.Module:
+        model = network.build()
+        F.cross_entropy(model(images), labels).backward()
+        return model
+
+    built = build_optimizers(network, seed)
+    candidates: dict[str, Callable[[], object]] = {name: build(with_gradients()).step for name, build in built.items()}
+    params = list(with_gradients().parameters())
+    candidates[NORMAL] = lambda: [torch.empty_like(param).normal_() for param in params]
+    return candidates | _posteriors_updates(params)
+
+
+def _steps(network: BenchNetwork, batch: int, seed: int) -> Candidates:
+    torch.manual_seed(seed)
+    images = torch.rand(batch, *network.image).contiguous(memory_format=torch.channels_last)
+    labels = torch.randint(10, (batch,))
+
+    def step_of(build: Callable[[nn.Module], Optimizer]) -> Callable[[], None]:
+        model: nn.Module = cast(Any, network.build()).to(memory_format=torch.channels_last)  # fastest on a CPU
+        optimizer = build(model)
+
+        def step() -> None:
+            optimizer.zero_grad()
+            F.cross_entropy(model(images), labels).backward()
+            optimizer.step()
+
+        return step
+
+    built = build_optimizers(network, seed)
+    return {name: step_of(build) for name, build in built.items() if name not in ("torch Adam", "SGHMC")}
 
 
 class PlainSGLD(Optimizer):
@@ -61,7 +171,7 @@ class PlainSGLD(Optimizer):
 
     @torch.no_grad()
     def step(self, closure: Any = None) -> None:  # type: ignore[override]
-        """One step."""
+        """Take one step."""
         for group in self.param_groups:
             params = [param for param in group["params"] if param.grad is not None]
             noise = [torch.randn_like(param) for param in params]
@@ -70,21 +180,22 @@ class PlainSGLD(Optimizer):
 
 
 def spike_slab(weights: dict[str, Any], adapt_every: int = 1) -> SpikeSlab:
-    """The adaptive prior in all comparisons."""
+    """Return the adaptive prior of all comparisons."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", SpikeSlabWarning)
         adapt = SA(polynomial(1.0, power=0.75, offset=1000))
         return SpikeSlab(weights, v0=1e-3, v1=1.0, adapt=adapt, adapt_every=adapt_every)
 
 
-def optimizers(globs: Sequence[str], num_data: int, seed: int) -> dict[str, Callable[[nn.Module], Optimizer]]:
-    """Constructors by name; the first is what the others are compared with."""
+def build_optimizers(network: BenchNetwork, seed: int) -> dict[str, Callable[[nn.Module], Optimizer]]:
+    """Return constructors by name; the first is the unit of the others."""
+    num_data = network.num_data
 
     def sghmc(model: nn.Module, prior: SpikeSlab | None = None) -> Optimizer:
         return SGHMC(model.parameters(), lr=LR, momentum=0.9, num_data=num_data, prior=prior, seed=seed)
 
     def sghmc_sa(model: nn.Module, adapt_every: int = 1) -> Optimizer:
-        return sghmc(model, spike_slab(select_weights(model, *globs), adapt_every))
+        return sghmc(model, spike_slab(select_weights(model, *network.globs), adapt_every))
 
     def sgd(model: nn.Module) -> Optimizer:
         return SGD(model.parameters(), lr=LR, momentum=0.9, foreach=True)
@@ -101,12 +212,12 @@ def optimizers(globs: Sequence[str], num_data: int, seed: int) -> dict[str, Call
     }
 
 
-class _Ready(torch.autograd.Function):
-    """A loss whose gradient lies ready: it costs nothing, so that what is left is the update."""
+class _StoredGradient(torch.autograd.Function):
+    """Loss with a precomputed gradient: it costs nothing, so that only the update is timed."""
 
     @staticmethod
     def forward(*tensors: Tensor) -> Tensor:
-        """Half of the tensors are parameters, the other half their gradients."""
+        """Return zero; half of the tensors are parameters, the other half their gradients."""
         return tensors[0].new_zeros(())
 
     @staticmethod
@@ -116,29 +227,29 @@ class _Ready(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
-        """Give them back."""
+        """Return the gradients."""
         return (*ctx.gradients, *(None for _ in ctx.gradients))
 
 
-def posteriors_updates(params: Sequence[Tensor]) -> dict[str, Callable[[], None] | None]:
-    """Updates of the library posteriors for parameters with gradients; ``None`` where it is not installed."""
+def _posteriors_updates(params: Sequence[Tensor]) -> dict[str, Callable[[], object]]:
+    """Return the updates of the library posteriors for parameters with gradients; none where it is not installed."""
     if not is_installed("posteriors"):
-        return dict.fromkeys(POSTERIORS)
+        return {}
     gradients = [cast(Tensor, param.grad).clone() for param in params]
 
     def log_posterior(values: dict[str, Tensor], batch: Any) -> tuple[Tensor, Tensor]:
-        return cast(Any, _Ready).apply(*values.values(), *gradients), torch.zeros(())
+        return cast(Any, _StoredGradient).apply(*values.values(), *gradients), torch.zeros(())
 
     def update_of(kind: str) -> Callable[[], None]:
         transform = getattr(load("posteriors").sgmcmc, kind).build(log_posterior, lr=LR)
         values = {str(index): param.detach().clone() for index, param in enumerate(params)}
-        return stepper(transform, values, None)
+        return posteriors_step(transform, values, None)
 
     return {name: update_of(kind) for name, kind in POSTERIORS.items()}
 
 
-def stepper(transform: Any, values: dict[str, Tensor], batch: Any) -> Callable[[], None]:
-    """A step of a transform of posteriors, in place."""
+def posteriors_step(transform: Any, values: dict[str, Tensor], batch: Any) -> Callable[[], None]:
+    """Return a function that takes one step of a transform of posteriors, in place."""
     state = transform.init(values)
 
     def step() -> None:

@@ -1,4 +1,4 @@
-"""The update against the number of parameters and against threads, and the memory it needs."""
+"""Cost of the update against the number of parameters and of threads, and its memory."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from torch.optim import SGD, Adam, Optimizer
 
 from spikeslab.bench.optimizers import LR, SGD_NAME, PlainSGLD, spike_slab
-from spikeslab.bench.timing import HOW, UNFUSED, Findings, Plan, Times, measure, use_threads
+from spikeslab.bench.timing import HOW, UNFUSED, BenchPlan, Findings, Times, measure, use_threads
 from spikeslab.errors import pluralize
 from spikeslab.paper.packages import is_installed
 from spikeslab.report.tables import Cell, Column, Table
@@ -30,30 +30,26 @@ BYTES = 48  # for one parameter in all candidates: weight, gradient, what they k
 THREADED = (681_500, 10**7)  # the paper's CNN for MNIST, and what no cache holds
 
 
-def blocks(plan: Plan) -> int:
-    """Measurements: one for each size, and one for each size with threads."""
-    return len(_sizes(plan.quick)) + len(_threaded_sizes(plan.quick))
-
-
-def run(plan: Plan) -> Findings:
-    """Tables of cost against parameters, of threads and of memory, with a figure of the first two."""
-    sizes, threads = _sizes(plan.quick), _thread_counts()
+def run(plan: BenchPlan) -> Findings:
+    """Time the update at several sizes and numbers of threads, and count its memory."""
+    sizes, threads, threaded = _sizes(plan.quick), _thread_counts(), _threaded_sizes(plan.quick)
     by_size = {size: measure(_steps(size, plan.seed), plan, seconds=0.02) for size in sizes}
-    by_thread = {
-        size: measure(_threaded(size, threads, plan.seed), plan, seconds=0.02) for size in _threaded_sizes(plan.quick)
-    }
+    by_thread = {size: measure(_threaded(size, threads, plan.seed), plan, seconds=0.02) for size in threaded}
     use_threads(plan.threads)
+    left_out = len(SIZES) + len(THREADED) - len(sizes) - len(threaded)
+    if left_out:
+        plan.tick(plan.repeats * left_out)
     names = list(by_size[sizes[0]].seconds)
     tables = {
         "scaling": _cost_table(by_size, names, plan),
         "threads": _thread_table(by_thread, threads, plan),
         "memory": memory_table(plan.seed),
     }
-    return Findings(tables, _figure(by_size, by_thread, threads) if is_installed("matplotlib") else None)
+    return Findings(tables, {"scaling": _figure(by_size, by_thread, threads)} if is_installed("matplotlib") else {})
 
 
 def slope(by_size: dict[int, Times], name: str) -> float | None:
-    """Least-squares slope of log time against log parameters, from the size on where overhead is gone."""
+    """Return the least-squares slope of log time against log parameters, without the sizes where overhead counts."""
     sizes = [size for size in by_size if size >= LINEAR_FROM]
     if len(sizes) < 2:
         return None
@@ -61,7 +57,7 @@ def slope(by_size: dict[int, Times], name: str) -> float | None:
 
 
 def state_floats(optimizer: Optimizer, size: int) -> float:
-    """Floating-point numbers that an optimizer keeps for each of ``size`` weights between two steps."""
+    """Return how many floating-point numbers an optimizer keeps between steps for each of ``size`` weights."""
 
     def count(part: Any) -> int:
         if isinstance(part, Tensor):
@@ -74,7 +70,7 @@ def state_floats(optimizer: Optimizer, size: int) -> float:
 
 
 def memory_table(seed: int, size: int = 10_000) -> Table:
-    """What each optimizer keeps for a sparse weight, counted in its state after a few steps."""
+    """Count what each optimizer keeps for a sparse weight, in its state after a few steps."""
     rows: list[dict[str, Cell]] = []
     for name, build in _builders(seed).items():
         param = _parameter(size)
@@ -97,7 +93,7 @@ def _threaded_sizes(quick: bool) -> list[int]:
 
 
 def available_memory() -> int:
-    """Bytes that are free, as far as the system says."""
+    """Return the free memory in bytes; half of all memory where the system does not say."""
     meminfo = Path("/proc/meminfo")
     if meminfo.exists():
         for line in meminfo.read_text(encoding="ascii").splitlines():
@@ -144,7 +140,7 @@ def _threaded(size: int, threads: list[int], seed: int) -> dict[str, Callable[[]
     return {f"{name} @{count}": partial(step, built[name], count) for name in built for count in threads}
 
 
-def _cost_table(by_size: dict[int, Times], names: list[str], plan: Plan) -> Table:
+def _cost_table(by_size: dict[int, Times], names: list[str], plan: BenchPlan) -> Table:
     columns = [
         Column("what", ""),
         *(Column(f"{size}", f"{size:,}", ".2f") for size in by_size),
@@ -178,7 +174,7 @@ def _raw(by_size: dict[int, Times]) -> dict[str, Any]:
     return {"microseconds": {f"{size} parameters": times.microseconds() for size, times in by_size.items()}}
 
 
-def _thread_table(by_size: dict[int, Times], threads: list[int], plan: Plan) -> Table:
+def _thread_table(by_size: dict[int, Times], threads: list[int], plan: BenchPlan) -> Table:
     rows: list[dict[str, Cell]] = [
         {
             "parameters": size,

@@ -1,6 +1,6 @@
-"""Variable selection: a step of SGLD-SA and a default fit beside what users would take instead.
+"""Cost of variable selection: a step of SGLD-SA and a default fit, against other libraries.
 
-A step is all of it: the choice of 50 of 100 rows, the gradient, the update, and for ours the prior and all latents.
+A step draws 50 of 100 rows, computes the gradient and updates the weights; ours also updates the prior's latents.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 from torch import nn
 from torch.optim import SGD, Optimizer
 
-from spikeslab.bench.optimizers import PlainSGLD, stepper
-from spikeslab.bench.timing import HOW, MISSING, Candidates, Findings, Plan, Times, measure
+from spikeslab.bench.optimizers import PlainSGLD, posteriors_step
+from spikeslab.bench.timing import HOW, MISSING, BenchPlan, Candidates, Findings, Times, measure
 from spikeslab.likelihoods import GaussianLikelihood
 from spikeslab.paper.linear.data import simulate_linear
 from spikeslab.paper.packages import is_installed, load
@@ -26,7 +26,6 @@ from spikeslab.samplers import SGLD
 
 Array = NDArray[np.float64]
 
-BLOCKS = 2
 BATCH, STEPS, LR = 50, 100, 1e-6
 NUTS_DRAWS = 500  # of warm-up, and as many kept
 
@@ -37,12 +36,12 @@ OURS, LASSO, ABESS = "SpikeSlabRegressor()", "scikit-learn LassoCV()", "abess"
 SKGLM, NUMPYRO = "skglm MCP, 5-fold grid of 20", "numpyro, horseshoe, NUTS"
 
 
-def run(plan: Plan) -> Findings:
-    """Both tables."""
+def run(plan: BenchPlan) -> Findings:
+    """Time a step and a fit."""
     return Findings({"selection-step": _steps(plan), "selection-fit": _fits(plan)})
 
 
-def _steps(plan: Plan) -> Table:
+def _steps(plan: BenchPlan) -> Table:
     torch.manual_seed(plan.seed)
     data = simulate_linear(plan.seed)
     x, y = data.x_train, data.y_train
@@ -65,7 +64,7 @@ def _steps(plan: Plan) -> Table:
     return _table(f"Time of a step, linear regression, p = 1000, {plan.words}", times, names, (TORCH, KERNEL), notes)
 
 
-def _fits(plan: Plan) -> Table:
+def _fits(plan: BenchPlan) -> Table:
     data = simulate_linear(plan.seed)
     x, y = data.x_train.double().numpy(), data.y_train.double().numpy()
     candidates: dict[str, Callable[[], object]] = {}
@@ -89,7 +88,7 @@ def _fits(plan: Plan) -> Table:
 
 
 def _table(title: str, times: Times, names: list[str], bases: tuple[str, str], notes: list[str]) -> Table:
-    """Ratios to both bases, a row for each name; one that is not there is named."""
+    """Return a table of ratios to both bases, one row for each name; a note lists those that are missing."""
 
     def ratio(name: str, base: str) -> Cell:
         return times.ratio(name, base) if {name, base} <= set(times.seconds) else None
@@ -154,7 +153,7 @@ def _posteriors_steps(x: torch.Tensor, y: torch.Tensor) -> Callable[[], None]:
 
     transform = load("posteriors").sgmcmc.sgld.build(log_posterior, lr=LR)
     batch: list[torch.Tensor] = [x[:BATCH], y[:BATCH]]
-    step = stepper(transform, {"weight": torch.zeros(x.shape[1])}, batch)
+    step = posteriors_step(transform, {"weight": torch.zeros(x.shape[1])}, batch)
 
     def run() -> None:
         for _ in range(STEPS):
@@ -166,7 +165,7 @@ def _posteriors_steps(x: torch.Tensor, y: torch.Tensor) -> Callable[[], None]:
 
 
 def _blackjax_steps(x: NDArray[Any], y: NDArray[Any], seed: int) -> Candidates:
-    """A step compiled alone, called from Python; and the best that JAX can do, a compiled loop."""
+    """Return a compiled step that Python calls, and the best that JAX can do, a compiled loop."""
     jax: Any = load("jax")
     rows_of, targets = jax.numpy.asarray(x), jax.numpy.asarray(y)
 
@@ -213,7 +212,7 @@ def _skglm_fit(x: Array, y: Array) -> Callable[[], object]:
 
 
 def _horseshoe(x: Array, y: Array, seed: int) -> Callable[[], object]:
-    """Draws from the horseshoe posterior by NUTS."""
+    """Return a function that draws from the horseshoe posterior by NUTS."""
     jax, numpyro = load("jax"), load("numpyro")
     dist, infer = load("numpyro.distributions"), load("numpyro.infer")
 

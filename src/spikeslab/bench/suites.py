@@ -1,51 +1,123 @@
-"""The suites by name."""
+"""Suites of ``spikeslab bench`` by name."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from importlib import import_module
 from typing import NamedTuple
 
-from spikeslab.bench import chains, predict, scaling, selection, step, update
-from spikeslab.bench.timing import Findings, Plan
+from spikeslab.bench.timing import BenchPlan, Findings
 
 QUICK_REPEATS = 2
 
 
 class Suite(NamedTuple):
-    """A suite.
+    """Benchmark with tables and figures of its own.
+
+    To add one, write a function from a plan to findings in a module of this package and name it in :data:`SUITES`.
 
     Attributes:
-        what: What it measures, in a few words.
-        run: Measures it.
-        blocks: How many measurements it consists of, each of as many rounds as there are repeats.
-        repeats: The default of ``--repeats``.
-        tables: Names of its tables.
+        description: What it measures, in one line.
+        function: The function, as ``"module:function"`` in this package; it is imported when the suite runs.
+        repeats: Default of ``--repeats``.
+        tables: Names of its tables, which are also those of their files.
+        figures: Names of its figures.
+        blocks: Number of measurements; each ticks ``plan.repeats`` times.
+        unit: What ``repeats`` counts.
+        standard: If True, the suite is part of ``spikeslab bench`` without ``--suite``, and the names of its files end
+            with the number of threads.
     """
 
-    what: str
-    run: Callable[[Plan], Findings]
-    blocks: Callable[[Plan], int]
+    description: str
+    function: str
     repeats: int
     tables: tuple[str, ...]
+    figures: tuple[str, ...] = ()
+    blocks: int = 1
+    unit: str = "rounds"
+    standard: bool = False
+
+    def run(self, plan: BenchPlan) -> Findings:
+        """Measure, and return the tables and figures."""
+        module, _, name = self.function.partition(":")
+        findings: Findings = getattr(import_module(f"spikeslab.bench.{module}"), name)(plan)
+        return findings
+
+    def file_suffix(self, plan: BenchPlan) -> str:
+        """Return the end of the names of its files, such as ``"-1-quick"``."""
+        return (f"-{plan.threads}" if self.standard else "") + ("-quick" if plan.quick else "")
 
 
 SUITES = {
-    "update": Suite("the update alone", update.run, lambda _: update.BLOCKS, 100, ("update",)),
-    "step": Suite("a whole training step", step.run, lambda _: step.BLOCKS, 15, ("step",)),
+    "update": Suite("the update alone", "optimizers:run_update", 100, ("update",), blocks=2, standard=True),
+    "step": Suite("a whole training step", "optimizers:run_step", 15, ("step",), blocks=3, standard=True),
     "selection": Suite(
-        "a step and a fit of variable selection",
-        selection.run,
-        lambda _: selection.BLOCKS,
+        "a step and a fit of variable selection, against peers",
+        "selection:run",
         5,
         ("selection-step", "selection-fit"),
+        blocks=2,
+        standard=True,
     ),
-    "chains": Suite("20 stacked chains beside one", chains.run, lambda _: chains.BLOCKS, 30, ("chains",)),
-    "predict": Suite("20 samples beside one forward pass", predict.run, lambda _: predict.BLOCKS, 100, ("predict",)),
+    "chains": Suite("20 stacked chains against one", "ensembles:run_chains", 30, ("chains",), standard=True),
+    "predict": Suite(
+        "20 samples against one forward pass", "ensembles:run_predict", 100, ("predict",), blocks=4, standard=True
+    ),
     "scaling": Suite(
-        "cost against parameters and threads, and memory",
-        scaling.run,
-        scaling.blocks,
+        "an update against parameters and threads, and its memory",
+        "scaling:run",
         10,
         ("scaling", "threads", "memory"),
+        ("scaling",),
+        blocks=7,
+        standard=True,
+    ),
+    "selection-scaling": Suite(
+        "a step and a sweep of variable selection against the number of variables",
+        "selection_scaling:run_variables",
+        5,
+        ("scaling",),
+        ("scaling",),
+        blocks=7,
+    ),
+    "selection-classes": Suite(
+        "a sweep of variable selection against the number of classes",
+        "selection_scaling:run_classes",
+        5,
+        ("classes",),
+        blocks=6,
+    ),
+    "selection-calibration": Suite(
+        "frequencies of inclusion and coverage of intervals, on data from the prior (an hour)",
+        "calibration:run_coverage",
+        1000,
+        ("calibration", "inclusion"),
+        ("calibration",),
+        blocks=6,
+        unit="data sets",
+    ),
+    "selection-sbc": Suite(
+        "simulation-based calibration of the Gibbs samplers (an hour)",
+        "calibration:run_sbc",
+        2000,
+        ("sbc",),
+        ("sbc",),
+        blocks=6,
+        unit="data sets",
+    ),
+    "compression": Suite(
+        "the methods of `compress` on the digits CNN (minutes)",
+        "compression:run",
+        30,
+        ("digits",),
+        blocks=14,
+        unit="epochs",
+    ),
+    "replica-exchange": Suite(
+        "replica exchange on a target with two modes",
+        "replica_exchange:run",
+        40_000,
+        ("two-modes",),
+        blocks=5,
+        unit="steps",
     ),
 }

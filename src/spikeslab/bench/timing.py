@@ -1,8 +1,8 @@
-"""Candidates that take turns in one process, and the ratios of their times.
+"""Timing of candidates that take turns in one process, and the ratios of their times.
 
-A machine that is busy, hot or throttled slows all of them, so a ratio survives where a time does not. Two ratios are
-kept. That of the least times is the cost without disturbance: noise on a machine only ever adds. The median of the
-ratios of each round, in which all have a turn, is the cost as it is met; where both agree, both can be trusted.
+A busy or throttled machine slows all candidates alike, so a ratio is stable where a time is not. Two ratios are kept:
+that of the least times, which is the cost without disturbance, since noise only ever adds time; and the median over
+rounds, in each of which every candidate has a turn, which is the cost met in practice. Trust a number where both agree.
 """
 
 from __future__ import annotations
@@ -29,35 +29,35 @@ UNFUSED = "numba was not installed where this ran: our updates are those of torc
 
 
 @dataclass(frozen=True)
-class Plan:
-    """How to measure.
+class BenchPlan:
+    """Settings of a benchmark.
 
     Attributes:
-        repeats: Rounds, in each of which every candidate has a turn.
-        threads: Threads of torch.
+        repeats: Rounds, in each of which every candidate has a turn; some suites count data sets, epochs or steps.
+        threads: Threads of torch; processes in the suites that fit many models.
         seed: Seed of data, weights and noise.
-        quick: Whether to take small sizes, to see that a suite runs.
-        tick: Called after every round.
+        quick: If True, sizes are small: the suite shows that it runs.
+        tick: Called with the number of rounds that were done.
     """
 
     repeats: int
     threads: int = 1
     seed: int = 0
     quick: bool = False
-    tick: Callable[[], None] = field(default=lambda: None, compare=False)
+    tick: Callable[[int], None] = field(default=lambda _: None, compare=False)
 
     @property
     def words(self) -> str:
-        """How it was measured, for a title."""
+        """Threads, as the end of a title."""
         return pluralize(self.threads, "thread") + (", a quick look" if self.quick else "")
 
 
 @dataclass(frozen=True)
 class Findings:
-    """Tables by the name of their file, and a figure where there is one."""
+    """Tables and figures by the names of their files."""
 
     tables: dict[str, Table]
-    figure: Figure | None = None
+    figures: dict[str, Figure] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -67,19 +67,19 @@ class Times:
     seconds: dict[str, list[float]]
 
     def least(self, name: str) -> float:
-        """Least time of a call."""
+        """Return the least time of a call in seconds."""
         return min(self.seconds[name])
 
     def microseconds(self) -> dict[str, float]:
-        """Least times of all, for the raw numbers: they say more about the machine than about the candidates."""
+        """Return the least times by name in microseconds, for the raw numbers."""
         return {name: round(1e6 * self.least(name), 3) for name in self.seconds}
 
     def ratio(self, name: str, base: str) -> float:
-        """Least time in units of the least of ``base``."""
+        """Return the least time in units of the least time of ``base``."""
         return self.least(name) / self.least(base)
 
     def median_ratio(self, name: str, base: str) -> float:
-        """Median over rounds of the time in units of that of ``base`` in the same round.
+        """Return the median over rounds of the time in units of that of ``base`` in the same round.
 
         >>> Times({"sgd": [1.0, 2.0, 4.0], "ours": [2.0, 2.0, 6.0]}).median_ratio("ours", "sgd")
         1.5
@@ -88,13 +88,12 @@ class Times:
         return median(own / other for own, other in pairs)
 
 
-def measure(candidates: Candidates, plan: Plan, seconds: float) -> Times:
-    """Let all candidates take turns of about ``seconds``; each round begins with another one.
+def measure(candidates: Candidates, plan: BenchPlan, seconds: float) -> Times:
+    """Time all candidates in turns of about ``seconds``; each round begins with another candidate.
 
-    A turn of many calls begins with one that does not count: it finds the caches full of what the others left there,
-    and would weigh most on those that have the fewest calls.
+    In a turn of many calls the first is not counted: it pays for the caches that the other candidates left behind.
     """
-    calls = {name: _calls(run, seconds) for name, run in candidates.items()}
+    calls = {name: _count_calls(run, seconds) for name, run in candidates.items()}
     names = list(candidates)
     taken: dict[str, list[float]] = {name: [] for name in names}
     for turn in range(plan.repeats):
@@ -102,19 +101,19 @@ def measure(candidates: Candidates, plan: Plan, seconds: float) -> Times:
         for name in names[first:] + names[:first]:
             if calls[name] > 1:
                 candidates[name]()
-            taken[name].append(_clocked(candidates[name], calls[name]))
-        plan.tick()
+            taken[name].append(_time_calls(candidates[name], calls[name]))
+        plan.tick(1)
     return Times(taken)
 
 
-def _calls(run: Callable[[], object], seconds: float) -> int:
-    """How many calls fill a turn; the first call, which may compile, does not count."""
+def _count_calls(run: Callable[[], object], seconds: float) -> int:
+    """Return the number of calls that fill a turn; the first call, which may compile, is not counted."""
     run()
-    least = min(_clocked(run, 1) for _ in range(3)) if seconds else 1.0
+    least = min(_time_calls(run, 1) for _ in range(3)) if seconds else 1.0
     return max(1, round(seconds / max(least, 1e-7)))
 
 
-def _clocked(run: Callable[[], object], calls: int) -> float:
+def _time_calls(run: Callable[[], object], calls: int) -> float:
     begin = time.perf_counter()
     for _ in range(calls):
         run()
@@ -122,6 +121,6 @@ def _clocked(run: Callable[[], object], calls: int) -> float:
 
 
 def use_threads(threads: int) -> None:
-    """Let torch use so many threads."""
+    """Set the number of torch's threads where it differs."""
     if torch.get_num_threads() != threads:
         torch.set_num_threads(threads)

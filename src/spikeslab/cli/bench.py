@@ -5,11 +5,15 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 from functools import partial
+from inspect import cleandoc
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from spikeslab.bench import SUITES, BenchPlan, Findings
+from spikeslab.bench.suites import QUICK_REPEATS
+from spikeslab.bench.timing import use_threads
 from spikeslab.cli.errors import InputError
 from spikeslab.cli.options import (
     CORES,
@@ -24,43 +28,41 @@ from spikeslab.cli.output import plain_console, print_result, write_file
 from spikeslab.report.progress import Progress
 
 if TYPE_CHECKING:
-    from spikeslab.bench import Findings
     from spikeslab.report.tables import Provenance
 
-ALL = "update,step,selection,chains,predict,scaling"
 MARK, WHAT = '{\n "benchmark": ', "results of a benchmark"
 LARGEST_SEED = 2**32 - 1
+STANDARD = ",".join(name for name, suite in SUITES.items() if suite.standard)
 
 
 def bench(
-    suite: Annotated[str, typer.Option(help=f"Suites, separated by commas: {ALL.replace(',', ', ')}.")] = ALL,
-    threads: Annotated[int, typer.Option(help="Threads of torch.")] = 1,
+    suite: Annotated[str, typer.Option(help="Suites from the list above, separated by commas.")] = STANDARD,
+    threads: Annotated[int, typer.Option(help="Threads of torch; processes in the suites that fit many models.")] = 1,
     repeats: Annotated[
-        int | None, typer.Option(help="Rounds, in each of which every candidate has a turn; by default the suite's.")
+        int | None,
+        typer.Option(help="Rounds, in each of which every candidate has a turn; by default as many as in the list."),
     ] = None,
-    quick: Annotated[bool, typer.Option("--quick", help="Two rounds and small sizes: does it run at all?")] = False,
+    quick: Annotated[bool, typer.Option("--quick", help="Two rounds and small sizes, to see that it runs.")] = False,
     seed: Annotated[int, typer.Option(help="Seed of data, weights and noise.")] = 0,
     json_file: Annotated[
         Path | None, typer.Option("--json", metavar="FILE", help="Write the numbers of all tables to this file.")
     ] = None,
     out: Annotated[Path | None, typer.Option(help="Folder for the tables (Markdown and JSON) and figures.")] = None,
 ) -> None:
-    """Measure what a step, a chain, a prediction and a fit cost, as ratios to what users would take instead.
+    """Measure the cost of a step, a chain, a prediction and a fit, as ratios to those of other libraries.
 
-    Everything runs in one process and in turns, so that a busy machine hurts all alike, and the least of many times
-    counts. Compared are torch's SGD and Adam, a plain SGLD, and those of posteriors, blackjax, skglm, abess,
-    scikit-learn and numpyro that are installed (`pip install 'spikeslab[bench]'`); one that is not is named.
-    benchmarks/README.md says how to read the numbers.
+    All candidates run in one process and take turns, so that a busy machine slows all alike; the least of many times
+    counts. The peers are torch's SGD and Adam, a plain SGLD, posteriors, blackjax, skglm, abess, scikit-learn and
+    numpyro. Install them with `pip install 'spikeslab[bench]'`; a missing one is named under its table. Suites with a
+    star run only if they are named.
 
     For example:
 
-    - the cost of an update beside torch's SGD: `spikeslab bench --suite update`
+    - the cost of an update against torch's SGD: `spikeslab bench --suite update`
     - with tables and a figure: `spikeslab bench --suite step,scaling --threads 2 --out results/bench`
-    - a quick look at everything: `spikeslab bench --quick --json bench.json`
+    - a quick look at the standard suites: `spikeslab bench --quick --json bench.json`
+    - calibration of variable selection: `spikeslab bench --suite selection-sbc --repeats 400 --threads 2`
     """
-    from spikeslab.bench import SUITES, Plan
-    from spikeslab.bench.suites import QUICK_REPEATS
-    from spikeslab.bench.timing import use_threads
     from spikeslab.report.tables import Provenance, command_line
 
     with bad_input():
@@ -73,17 +75,17 @@ def bench(
     check_option("--seed", seed, minimum=0)
     if seed > LARGEST_SEED:
         raise InputError(f"--seed must be an integer up to {LARGEST_SEED}, but got {seed}.")
-    suffix = f"{threads}-quick" if quick else f"{threads}"
+    rounds = {name: repeats or (QUICK_REPEATS if quick else SUITES[name].repeats) for name in names}
+    plans = {name: BenchPlan(rounds[name], threads, seed, quick) for name in names}
     if json_file is not None:
         check_file("--json", json_file, MARK, WHAT)
         check_writable("--json", json_file.parent)
     if out is not None:
-        tables = [f"{table}-{suffix}" for name in names for table in SUITES[name].tables]
-        check_results(out, tables, [f"{name}-{suffix}" for name in names])
+        tables = [_file_name(name, table, plan) for name, plan in plans.items() for table in SUITES[name].tables]
+        figures = [_file_name(name, figure, plan) for name, plan in plans.items() for figure in SUITES[name].figures]
+        check_results(out, tables, figures)
         check_writable("--out", out)
-    rounds = {name: repeats or (QUICK_REPEATS if quick else SUITES[name].repeats) for name in names}
-    plans = {name: Plan(rounds[name], threads, seed, quick) for name in names}
-    stages = {name: SUITES[name].blocks(plan) * plan.repeats for name, plan in plans.items()}
+    stages = {name: SUITES[name].blocks * plan.repeats for name, plan in plans.items()}
     console, found = plain_console(), {}
     use_threads(threads)
     with Progress(stages, unit="rounds") as progress:
@@ -94,15 +96,26 @@ def bench(
         command = command_line("bench", suite=name, threads=threads, repeats=repeats, quick=quick, seed=seed or None)
         runs[name] = Provenance(command, seed)
     print_result(console, [table for findings in found.values() for table in findings.tables.values()], [])
-    files = [] if out is None else _write(out, found, runs, suffix)
+    files = [] if out is None else _write(out, found, runs, plans)
     if json_file is not None:
         write_file("--json", json_file, _json(found, runs).encode())
         files.append(json_file)
     print_result(console, [], files)
 
 
+def _list_suites() -> str:
+    lines = [
+        f"- `{name}`{'' if suite.standard else ' *'}: {suite.description}; {suite.repeats:,} {suite.unit}"
+        for name, suite in SUITES.items()
+    ]
+    return "\n".join(["Suites:", "", *lines])
+
+
+bench.__doc__ = f"{cleandoc(bench.__doc__ or '')}\n\n{_list_suites()}"  # what --help shows
+
+
 def _json(found: dict[str, Findings], runs: dict[str, Provenance]) -> str:
-    """All tables in one file, by suite and by the name of the table."""
+    """Return all tables as one JSON text, by suite and name."""
     tables = {
         name: {key: json.loads(table.json(runs[name])) for key, table in findings.tables.items()}
         for name, findings in found.items()
@@ -110,8 +123,14 @@ def _json(found: dict[str, Findings], runs: dict[str, Provenance]) -> str:
     return json.dumps({"benchmark": list(found), "suites": tables}, indent=1, ensure_ascii=False) + "\n"
 
 
-def _write(out: Path, found: dict[str, Findings], runs: dict[str, Provenance], suffix: str) -> list[Path]:
-    """Write each table under its name and how it was measured, and the figures."""
+def _file_name(name: str, file: str, plan: BenchPlan) -> str:
+    return f"{file}{SUITES[name].file_suffix(plan)}"
+
+
+def _write(
+    out: Path, found: dict[str, Findings], runs: dict[str, Provenance], plans: dict[str, BenchPlan]
+) -> list[Path]:
+    """Write the tables and figures of all suites."""
     from spikeslab.report.figures import render_png
 
     files: list[Path] = []
@@ -119,11 +138,11 @@ def _write(out: Path, found: dict[str, Findings], runs: dict[str, Provenance], s
         out.mkdir(parents=True, exist_ok=True)
         for name, findings in found.items():
             for key, table in findings.tables.items():
-                files += table.write(out / f"{key}-{suffix}", runs[name])
+                files += table.write(out / _file_name(name, key, plans[name]), runs[name])
     except OSError as error:
         raise InputError(f"--out must be a folder that can be written to, but {out}: {error.strerror}.") from error
     for name, findings in found.items():
-        if findings.figure is not None:
-            files.append(out / f"{name}-{suffix}.png")
-            write_file("--out", files[-1], render_png(findings.figure))
+        for key, figure in findings.figures.items():
+            files.append(out / f"{_file_name(name, key, plans[name])}.png")
+            write_file("--out", files[-1], render_png(figure))
     return files

@@ -1,4 +1,4 @@
-"""How the cost of the kernels of variable selection grows."""
+"""Cost of the kernels of variable selection against the numbers of variables and of classes."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ from collections.abc import Sequence
 import numpy as np
 from matplotlib.figure import Figure
 
-from spikeslab.bench.calibration import gram_data, standardised
+from spikeslab.bench.calibration import gram_data, standardise
+from spikeslab.bench.timing import BenchPlan, Findings
 from spikeslab.report.figures import BLUE, GREEN, GREY, ORANGE, VERMILION, WIDTH, style
 from spikeslab.report.tables import Column, Table
 from spikeslab.sklearn import SGLDSettings
@@ -19,13 +20,12 @@ from spikeslab.sklearn._gibbs_multinomial import MultinomialChain
 from spikeslab.sklearn._sgld import SGLDChain
 from spikeslab.sklearn._sweep import PointMassPrior
 
-Results = tuple[dict[str, Table], dict[str, Figure]]
-
+SIZES = (100, 300, 1000, 3000, 10_000, 30_000, 100_000)
 MOST_GRAM = 3000  # columns for which X'X is formed
 
 
-def cost(chain: Chain, budget: float, repeats: int) -> float:
-    """Least processor time per step, in microseconds, over ``repeats`` turns of about ``budget`` seconds."""
+def _cost(chain: Chain, budget: float, repeats: int) -> float:
+    """Return the least processor time per step, in microseconds, over ``repeats`` turns of about ``budget`` seconds."""
     chain.advance(1)
     best, steps = float("inf"), 1
     for _ in range(repeats):
@@ -38,10 +38,10 @@ def cost(chain: Chain, budget: float, repeats: int) -> float:
     return 1e6 * best
 
 
-def wide_chains(p: int, n: int = 100) -> dict[str, Chain]:
-    """The chains for n rows of p independent columns, one of which is real."""
+def _wide_chains(p: int, n: int = 100) -> dict[str, Chain]:
+    """Return the chains for n rows of p independent columns, one of which is real."""
     rng = np.random.default_rng(0)
-    x = standardised(rng.standard_normal((n, p)))
+    x = standardise(rng.standard_normal((n, p)))
     y = 2.0 * x[:, 0] + rng.standard_normal(n)
     y -= y.mean()
     prior = PointMassPrior(a=1.0, b=float(p), slab_df=3.0, slab_scale=0.4, noise_scale=0.5)
@@ -78,15 +78,18 @@ COLOURS = dict(
 )
 
 
-def scaling(repeats: int) -> Results:
-    """Cost of a step and of a sweep against the number of columns, and the slopes of their logarithms."""
-    sizes = (100, 300, 1000, 3000, 10_000, 30_000, 100_000)
+def run_variables(plan: BenchPlan) -> Findings:
+    """Time a step and a sweep against the number of variables, with the slopes of their logarithms."""
+    sizes = SIZES[:5] if plan.quick else SIZES
     found: dict[str, dict[int, float]] = {name: {} for name in COLOURS}
     for p in sizes:
-        for name, chain in wide_chains(p).items():
-            found[name][p] = cost(chain, 0.1, repeats)
+        for name, chain in _wide_chains(p).items():
+            found[name][p] = _cost(chain, 0.1, plan.repeats)
+        plan.tick(plan.repeats)
+    if plan.quick:
+        plan.tick(plan.repeats * (len(SIZES) - len(sizes)))
     rows = [
-        {"what": name, **{str(p): times.get(p) for p in sizes}, "slope": slope(times)} for name, times in found.items()
+        {"what": name, **{str(p): times.get(p) for p in sizes}, "slope": _slope(times)} for name, times in found.items()
     ]
     columns = [
         Column("what", "µs per"),
@@ -98,16 +101,17 @@ def scaling(repeats: int) -> Results:
         "against log p from p = 1,000 on (from 100 on where X'X is formed): 1 is linear. A step reads half of X, which "
         "leaves the caches on the way: 0.8 MB at p = 1,000 and 80 MB at p = 100,000 in float64."
     ]
-    return {"scaling": Table("Cost against the number of variables", columns, rows, notes)}, {"scaling": curves(found)}
+    table = Table("Cost against the number of variables", columns, rows, notes)
+    return Findings({"scaling": table}, {"scaling": _figure(found)})
 
 
-def slope(times: dict[int, float]) -> float:
-    """Least-squares slope of log time against log p, without the sizes where overhead counts."""
+def _slope(times: dict[int, float]) -> float:
+    """Return the least-squares slope of log time against log p, without the sizes where overhead counts."""
     sizes = [p for p in times if p >= 1000 or max(times) <= MOST_GRAM]
     return float(np.polyfit(np.log(sizes), np.log([times[p] for p in sizes]), 1)[0])
 
 
-def curves(found: dict[str, dict[int, float]]) -> Figure:
+def _figure(found: dict[str, dict[int, float]]) -> Figure:
     with style():
         figure = Figure(figsize=(0.75 * WIDTH, 3.8), layout="constrained")
         axes = figure.add_subplot()
@@ -115,8 +119,8 @@ def curves(found: dict[str, dict[int, float]]) -> Figure:
         for name, times in found.items():
             axes.loglog(list(times), list(times.values()), "o-", color=COLOURS[name], markersize=4)
             ends.append((list(times.values())[-1], max(times), name))
-        for y, x, name in spread(ends):
-            text = f"{name}, slope {slope(found[name]):.2f}"
+        for y, x, name in _spread(ends):
+            text = f"{name}, slope {_slope(found[name]):.2f}"
             axes.annotate(text, (x, y), (8, 0), textcoords="offset points", va="center", color=COLOURS[name])
         axes.set(xlabel="number of variables, p", ylabel="µs")
         axes.set_title("Time of a step and of a sweep, n = 100")
@@ -127,8 +131,8 @@ def curves(found: dict[str, dict[int, float]]) -> Figure:
     return figure
 
 
-def spread(ends: Sequence[tuple[float, float, str]], least: float = 1.7) -> list[tuple[float, float, str]]:
-    """The ends of curves, moved apart by the factor ``least`` so that their labels do not touch."""
+def _spread(ends: Sequence[tuple[float, float, str]], least: float = 1.7) -> list[tuple[float, float, str]]:
+    """Move the ends of curves apart by the factor ``least``, so that their labels do not touch."""
     placed: list[tuple[float, float, str]] = []
     for y, x, name in sorted(ends):
         near = [other for other in placed if other[1] == x]
@@ -136,13 +140,13 @@ def spread(ends: Sequence[tuple[float, float, str]], least: float = 1.7) -> list
     return placed
 
 
-def classes(repeats: int) -> Results:
-    """Cost of a sweep of the logistic and the multinomial sampler against the number of classes."""
+def run_classes(plan: BenchPlan) -> Findings:
+    """Time a sweep of the logistic and the multinomial sampler against the number of classes."""
     n, p = 500, 100
     rows = []
     for count in (2, 3, 4, 6, 8, 10):
         rng = np.random.default_rng(0)
-        x = standardised(rng.standard_normal((n, p)))
+        x = standardise(rng.standard_normal((n, p)))
         psi = np.zeros((n, count))
         psi[:, : min(count, 5)] = 1.5 * x[:, : min(count, 5)]
         labels = (psi + rng.gumbel(size=psi.shape)).argmax(axis=1)
@@ -154,9 +158,10 @@ def classes(repeats: int) -> Results:
             chain = MultinomialChain(columns, labels, count, prior, 10**9, rng)
         for _ in range(50):
             chain.advance(1)
-        microseconds = cost(chain, 0.2, repeats)
+        microseconds = _cost(chain, 0.2, plan.repeats)
         vectors = 1 if count == 2 else count
         rows.append({"classes": count, "ms": microseconds / 1e3, "each": microseconds / 1e3 / vectors})
+        plan.tick(plan.repeats)
     columns_ = [Column("classes", "classes"), Column("ms", "ms per sweep", ".2f"), Column("each", "per vector", ".2f")]
     note = f"n = {n}, p = {p}; least processor time of repeated turns on one core. Two classes have one vector."
-    return {"classes": Table("A Gibbs sweep against the number of classes", columns_, rows, [note])}, {}
+    return Findings({"classes": Table("A Gibbs sweep against the number of classes", columns_, rows, [note])})
