@@ -10,7 +10,7 @@ import math
 import re
 from collections.abc import Callable, Collection, Iterable
 from numbers import Integral, Real
-from typing import TypeAlias
+from typing import Self, TypeAlias
 
 Spelling: TypeAlias = Callable[[str, str | None], str]
 """Function from the name of an argument and its value, if the message has one, to the text that a user would write."""
@@ -78,6 +78,15 @@ class ArgumentError(SpikeSlabError):
         rest = f": {spell(hint, spelling)}" if hint else ""
         return f"{spelling(argument, None)} {spell(expectation, spelling)}, but {got}{rest}."
 
+    def changed(self, *, argument: str | None = None, hint: str | None = None) -> Self:
+        """Return the same error about another argument or with another hint.
+
+        >>> str(ArgumentError("lr", "must be positive", 0).changed(argument="step size"))
+        'step size must be positive, but got 0.'
+        """
+        own, expectation, value, advice = self.args
+        return type(self)(argument or own, expectation, value, advice if hint is None else hint)
+
 
 class Phrase(str):
     """What an argument got, in words: the end of "lr must be a number, but ..."."""
@@ -93,7 +102,7 @@ class ArgumentTypeError(ArgumentError, TypeError):
     """An argument has a type that is not allowed."""
 
 
-class NonFiniteError(ArithmeticError):
+class NonFiniteError(SpikeSlabError, ArithmeticError):
     """A weight, a gradient or a prediction is NaN or infinite."""
 
 

@@ -6,6 +6,25 @@ import hashlib
 import os
 from pathlib import Path
 
+from spikeslab.errors import SpikeSlabError
+
+
+class FolderExistsError(SpikeSlabError, FileExistsError):
+    """A folder holds something that would be replaced."""
+
+
+def check_free(folder: Path, argument: str) -> None:
+    """Raise unless a folder is new or empty.
+
+    Raises:
+        NotADirectoryError: If it is a file.
+        FolderExistsError: If it holds something.
+    """
+    if folder.exists() and not folder.is_dir():
+        raise NotADirectoryError(f"{argument} must be a folder, but {folder} is a file.")
+    if folder.exists() and any(folder.iterdir()):
+        raise FolderExistsError(f"{{{argument}}} must be a new or an empty folder, but {folder} holds something.")
+
 
 def write_atomically(path: Path, content: bytes) -> None:
     """Write a file under another name, flush it to the disk, and rename it, which replaces ``path`` in one step.

@@ -109,8 +109,8 @@ def test_a_network_that_cannot_be_traced_gets_advice_that_the_command_line_can_f
     (folder / "recipe.py").write_text(RECIPE + text + "build = model\ndef model(): return Own(*build())\n")
     assert run(["compress", "recipe.py", "--out", "run", "--structure", "channels"]) == 2
     assert capsys.readouterr().err == (
-        "Error: model() must be one that torch.fx can trace, or be compressed in Python, where weights can name its "
-        "layers, but tracing stopped with 'symbolically traced variables cannot be used as inputs to control flow'.\n"
+        "Error: model() must be one that torch.fx can trace, but tracing stopped with 'symbolically traced variables "
+        "cannot be used as inputs to control flow': name its layers in Python, as in {'conv1.weight': 'bn1'}.\n"
     )
 
 
@@ -164,8 +164,8 @@ def test_a_warning_of_the_library_is_a_sentence_with_the_name_of_the_option(fold
     assert run(["compress", "recipe.py", "--out", "run", *options]) == 0
     lines = capsys.readouterr().err.splitlines()
     assert [line for line in lines if "arning" in line] == [
-        "Warning: --weights is not given, which leaves 'attention.in_proj_weight' dense, 55% of the parameters, as no "
-        "weight of a Conv or Linear layer: name all weights that shall be sparse."
+        "Warning: 'attention.in_proj_weight' stays dense, 55% of the parameters: by default only weights of Conv and "
+        "Linear layers are pruned. --weights can name others."
     ]
 
 
@@ -233,7 +233,7 @@ def test_a_run_is_continued_and_never_begun_twice(folder, capsys):
     assert all(torch.equal(whole[name], stopped[name]) for name in whole)
     (folder / "recipe.py").write_text(stop + "# changed\n")
     assert run([*arguments, "stopped", "--resume"]) == 2
-    assert "settings must be those with which stopped was begun, but recipe was" in capsys.readouterr().err
+    assert "Cannot resume: stopped was begun with other settings: RECIPE was" in capsys.readouterr().err
 
 
 @pytest.mark.usefixtures("without_report")
@@ -319,8 +319,7 @@ BAD_RECIPES = {
     "def train_data(): return Rows()": "RECIPE must be a Python file that runs, but "
     f"line {LAST + 1} of recipe.py raised ZeroDivisionError: division by zero.",
     RECIPE + "def model(): return nn.Linear(4, 2)": "model() must have a trained Conv or Linear layer between the "
-    "first and the last, which stay dense where --weights is not given, but got 'weight': name the weights that "
-    "shall be sparse.",
+    "first and the last, which stay dense by default, but got 'weight': --weights can name others.",
 }
 
 
@@ -390,8 +389,8 @@ def test_a_bad_recipe_is_one_sentence(text, message, folder, capsys):
         (["--structure", "channels", "--count", "layers"], "--count must not go with --structure channels, where "
          "--sparsity is the share of the channels, but got layers."),
         (["--structure", "rows"], "--structure must be one of 'weights', 'channels', but got 'rows'."),
-        (["--structure", "channels", "--method", "dpf"], "--method must be one for channels where structure is "
-         "'channels', but got 'dpf', which is about single weights."),
+        (["--structure", "channels", "--method", "dpf"], "--method must be one that prunes channels with "
+         "--structure channels, but got 'dpf'."),
         (["--structure", "channels", "--weights", "4.weight"], "--weights must name layers with free channels, "
          "'0.weight', '2.weight', but got '4.weight'."),
         (["--structure", "channels", "--sparsity", "0.99"], "--sparsity must be at most 0.9375, since 2 layers must "

@@ -143,24 +143,24 @@ class Untraceable(nn.Module):
         ({"structure": "rows"}, "structure must be one of 'weights', 'channels', but got 'rows'."),
         ({"method": "dpf"}, "method must be one for channels where structure is 'channels', but got 'dpf', which is "
          "about single weights."),
-        ({"method": "prior-annealing"}, "method must be one for channels where structure is 'channels', but got "
-         "'prior-annealing', which is about single weights."),
+        ({"method": "prior-annealing"}, "method must be one that prunes channels with structure='channels', "
+         "but got 'prior-annealing'."),
         ({"weights": "5.weight"}, "weights must name layers with free channels, '0.weight', '3.weight', but got "
          "'5.weight'."),
         ({"weights": "*.bias"}, "weights must name layers with free channels, '0.weight', '3.weight', but got none."),
         ({"weights": {"0.weight": "2"}}, "weights must give '0.weight' a batch normalisation with a scale and a shift "
          "for each of its 16 channels, or None, but got '2'."),
-        ({"model": nn.Linear(4, 2)}, "model must have a layer with free channels, or weights must name one, but got "
-         "none."),
+        ({"model": nn.Linear(4, 2)}, "model must have a layer with free channels, but got none: name one in Python, "
+         "as in {'conv1.weight': 'bn1'}."),
         ({"model": frozen("0", "4", "3")}, "model must have a trained layer with free channels, but '0.weight', "
          "'3.weight' has requires_grad=False, or its batch normalisation has."),
         ({"model": frozen("1"), "weights": "0.weight"}, "weights must be trained, but '0.weight' has "
          "requires_grad=False, or its batch normalisation has."),
         ({"model": frozen("1"), "weights": {"0.weight": "1"}}, "weights must be trained, but '0.weight' has "
          "requires_grad=False, or its batch normalisation has."),
-        ({"model": Untraceable()}, "model must be one that torch.fx can trace, or weights must name the layers, as in "
-         "{'conv1.weight': 'bn1'}, but tracing stopped with 'symbolically traced variables cannot be used as inputs to "
-         "control flow'."),
+        ({"model": Untraceable()}, "model must be one that torch.fx can trace, but tracing stopped with 'symbolically "
+         "traced variables cannot be used as inputs to control flow': name its layers in Python, as in "
+         "{'conv1.weight': 'bn1'}."),
         ({"sparsity": 0.9, "settings": Settings(floor=4)}, "sparsity must be at most 0.75, since 2 layers must keep 8 "
          "channels in all, but got 0.9, which is 29 zeros of 32."),
         ({"sparsity": 0.9, "settings": Settings(floor=0.25)}, "sparsity must be at most 0.75, since 2 layers must keep "

@@ -59,8 +59,8 @@ def test_matrices_that_the_default_leaves_dense_are_named() -> None:
     with pytest.warns(SpikeSlabWarning) as caught:
         assert weight_names(Attending()) == ["attention.out_proj.weight"]
     assert [str(warning.message) for warning in caught] == [
-        "weights is None, which leaves 'attention.in_proj_weight' dense, 57% of the parameters, as no weight of a Conv "
-        "or Linear layer: name all weights that shall be sparse."
+        "'attention.in_proj_weight' stays dense, 57% of the parameters: by default only weights of Conv and Linear "
+        "layers are pruned. weights can name others."
     ]
     assert weight_names(Attending(), "attention*") == ["attention.in_proj_weight", "attention.out_proj.weight"]
 

@@ -177,6 +177,6 @@ def test_a_model_that_cannot_be_traced_is_refused_in_one_sentence() -> None:
     with pytest.raises(ValueError, match="model must be") as error:
         free_channel_layers(Net(branch))
     assert str(error.value) == (
-        "model must be one that torch.fx can trace, or followers must name the layers, as in {'conv1.weight': 'bn1'}, "
-        "but tracing stopped with 'symbolically traced variables cannot be used as inputs to control flow'."
+        "model must be one that torch.fx can trace, but tracing stopped with 'symbolically traced variables cannot be "
+        "used as inputs to control flow': name its layers in Python, as in {'conv1.weight': 'bn1'}."
     )

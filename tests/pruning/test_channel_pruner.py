@@ -164,4 +164,6 @@ def test_bad_input_is_refused_in_one_sentence() -> None:
     )
     with pytest.raises(ValueError, match="model must have") as error:
         ChannelPruner(nn.Linear(3, 2), 0.5)
-    assert str(error.value) == ("model must have a layer with free channels, or followers must name one, but got none.")
+    assert str(error.value) == (
+        "model must have a layer with free channels, but got none: name one in Python, as in {'conv1.weight': 'bn1'}."
+    )

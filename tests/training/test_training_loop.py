@@ -192,9 +192,7 @@ def test_a_folder_with_a_run_is_refused_unless_it_is_continued(tmp_path: Path) -
 def test_two_runs_in_one_folder_are_refused(tmp_path: Path) -> None:
     with (
         FolderLock(tmp_path),
-        pytest.raises(
-            BlockingIOError, match=rf"^folder must be used by one run .* in use by process {os.getpid()}: wait"
-        ),
+        pytest.raises(BlockingIOError, match=rf"is in use by another run, process {os.getpid()}: wait"),
     ):
         training(None).run(steps=2, folder=tmp_path)
     training(None).run(steps=2, folder=tmp_path)
@@ -202,7 +200,7 @@ def test_two_runs_in_one_folder_are_refused(tmp_path: Path) -> None:
 
 def test_other_settings_are_refused(tmp_path: Path) -> None:
     training(None).run(steps=2, folder=RunFolder(tmp_path, settings={"lr": 0.1, "seed": 0}))
-    with pytest.raises(CheckpointError, match=r"^settings must be those .* begun, but lr was 0\.1 and is now 0\.2\.$"):
+    with pytest.raises(CheckpointError, match=r"^Cannot resume: .* other settings: lr was 0\.1 and is now 0\.2\.$"):
         training(None).run(steps=2, folder=RunFolder(tmp_path, resume=True, settings={"lr": 0.2, "seed": 0}))
 
 
@@ -221,9 +219,7 @@ def test_a_checkpoint_of_another_model_is_refused_and_changes_nothing(tmp_path: 
     model = nn.Linear(6, 3)
     before = {name: tensor.clone() for name, tensor in model.state_dict().items()}
     run = Training(model, ss.SGLD(model.parameters(), lr=0.1, num_data=ROWS), TensorBatches(*data(), batch_size=8))
-    with pytest.raises(
-        CheckpointError, match=r"step-000000002 must fit this run, but got: the state must be of the same "
-    ):
+    with pytest.raises(CheckpointError, match=r"step-000000002 does not fit this run: the state must be of the same "):
         run.run(steps=4, folder=RunFolder(tmp_path, resume=True))
     assert same(model.state_dict(), before)
 
@@ -234,7 +230,7 @@ def test_a_loss_that_is_not_finite_stops_at_once_and_keeps_the_checkpoint(tmp_pa
     run.loss = lambda model, batch: inner(model, batch) * (float("nan") if run.steps == 9 else 1.0)
     with pytest.raises(
         ss.NonFiniteError,
-        match=r"^the loss must be finite, but got nan at step 10: all weights and all outputs are finite, so look at "
+        match=r"^The loss must be finite, but got nan at step 10: all weights and all outputs are finite, so look at "
         r"the loss and at the targets\.$",
     ):
         run.run(steps=20, folder=RunFolder(tmp_path, checkpoint_every=Every(steps=4)))
@@ -460,9 +456,7 @@ def test_evaluations_by_the_clock_and_by_other_names() -> None:
 def test_what_cannot_be_continued_is_refused(tmp_path: Path) -> None:
     training(None).run(steps=5, folder=tmp_path)
     again = RunFolder(tmp_path, resume=True)
-    with pytest.raises(
-        ValueError, match=r"^epochs or steps must not be fewer than the run in .* has, 5 steps, but got 3"
-    ):
+    with pytest.raises(ValueError, match=r"^epochs must not end before the run in .*, which is at step 5, but got 3"):
         training(None).run(steps=3, folder=again)
     other = training(None, batches=TensorBatches(*data(), batch_size=4, seed=3))
     with pytest.raises(CheckpointError, match=r"data must be those of the state, .*'batch_size': 8.*'batch_size': 4"):
@@ -485,7 +479,7 @@ def test_data_and_gradients_that_are_not_finite_are_named() -> None:
     )
     before = model.weight.detach().clone()
     with pytest.raises(
-        ss.NonFiniteError, match=r"^the gradient of weight must be finite, but got NaN or Inf at step 1: "
+        ss.NonFiniteError, match=r"^The gradient of weight must be finite, but got NaN or Inf at step 1: "
     ):
         plain.run(steps=1)
     assert torch.equal(model.weight, before)

@@ -15,7 +15,7 @@ from spikeslab.cli.bench import bench
 from spikeslab.cli.compress import compress, init
 from spikeslab.cli.demo import demo
 from spikeslab.cli.doctor import doctor, report
-from spikeslab.cli.errors import InputError
+from spikeslab.cli.errors import Command, InputError
 from spikeslab.cli.export import export
 from spikeslab.cli.predict import predict
 from spikeslab.cli.reproduce import app as reproduce
@@ -34,16 +34,16 @@ app = typer.Typer(
     add_completion=False,
     rich_markup_mode="markdown",
 )
-app.command()(demo)
-app.command()(select)
-app.command()(predict)
-app.command()(init)
-app.command()(compress)
-app.command()(doctor)
-app.command()(report)
-app.command()(sparsity)
-app.command()(export)
-app.command()(bench)
+app.command(cls=Command)(demo)
+app.command(cls=Command)(select)
+app.command(cls=Command)(predict)
+app.command(cls=Command)(init)
+app.command(cls=Command)(compress)
+app.command(cls=Command)(doctor)
+app.command(cls=Command)(report)
+app.command(cls=Command)(sparsity)
+app.command(cls=Command)(export)
+app.command(cls=Command)(bench)
 app.add_typer(reproduce, name="reproduce")
 
 
@@ -81,9 +81,6 @@ def run(arguments: list[str] | None = None) -> int:
         if message:  # without a command, the help has been shown
             print(f"Error: {message}", file=sys.stderr)
         return 2
-    except Interrupted as error:
-        print(error, file=sys.stderr)
-        return error.exit_code
     except (KeyboardInterrupt, typer.Abort):
         code = INTERRUPTED
     finally:

@@ -11,10 +11,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.console import Console
 
-from spikeslab.cli.errors import InputError
+from spikeslab.cli.errors import InputError, explain_os_errors
 from spikeslab.cli.options import bad_input, check_file, check_folder, check_option, check_seed, use_threads
 from spikeslab.cli.output import print_result
-from spikeslab.cli.running import running
 from spikeslab.errors import NonFiniteError, check_choice, quote
 
 if TYPE_CHECKING:
@@ -169,7 +168,7 @@ def cifar10(
         failed.append(run.name)
         print(f"{run.name} failed, and the others go on: {error}", file=sys.stderr)
 
-    with running(out):
+    with explain_os_errors(out):
         try:
             data = load_cifar10(data_dir)
         except DataError as error:
@@ -242,7 +241,8 @@ def _share(text: str) -> float:
 
 def _check_runs(plan: CifarPlan) -> None:
     """Raise if a run is impossible, before any work is done; seeds do not matter for that."""
-    from spikeslab.cli.settings import NAMES, SET
+    from spikeslab.cli.errors import SET
+    from spikeslab.cli.settings import NAMES
     from spikeslab.paper.cifar10.runs import check_run
 
     for run in replace(plan, seeds=plan.seeds[:1]).runs():

@@ -13,10 +13,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from spikeslab.cli.dense import load_dense
-from spikeslab.cli.errors import InputError
+from spikeslab.cli.errors import SET, InputError, explain_os_errors, spells
 from spikeslab.cli.options import check_folder, use_threads
-from spikeslab.cli.output import plain_console, print_result, said
-from spikeslab.cli.running import running
+from spikeslab.cli.output import plain_console, print_result
+from spikeslab.errors import Phrase, SpikeSlabError
+from spikeslab.files import check_free
 from spikeslab.report.tables import Provenance, command_line
 
 if TYPE_CHECKING:
@@ -24,29 +25,9 @@ if TYPE_CHECKING:
     from spikeslab.compression import Compressed
 
 RECIPE, RESULT, VAL, TEST = "recipe.py", "result", "val_data()", "test_data()"
-OPTIONS = (
-    "sparsity", "epochs", "method", "weights", "count", "structure", "scope", "floor", "lr", "temperature", "samples",
-    "num_data", "seed",
-)  # fmt: skip
+OWN = ("scope", "floor", "lr", "temperature", "samples")
+"""Settings that have an option of their own."""
 OTHERWISE = "if not given, that of the recipe's settings, or else"
-NAMES = {
-    "train_loader": "train_data()",
-    "val_loader": "val_data()",
-    "model": "model()",
-    "folder": "--out",
-    "loss": "loss()",
-}
-WORDS = {
-    "count='layers'": "--count layers",
-    "where weights is None": "where --weights is not given",
-    "is None, which leaves": "is not given, which leaves",
-    "where train_loader has": "where train_data() has",
-    "target was": "--sparsity was",
-    "or weights must name the layers, as in {'conv1.weight': 'bn1'},": (
-        "or be compressed in Python, where weights can name its layers,"
-    ),
-}
-"""What messages say in Python, and what on the command line."""
 
 
 def init(
@@ -73,6 +54,10 @@ def init(
     console.print(f"Next:\n  {command}", soft_wrap=True)
 
 
+@spells(
+    model="model()", train_loader="train_data()", val_loader="val_data()", loss="loss()", folder="--out",
+    target="--sparsity",
+)  # fmt: skip
 def compress(
     recipe: Annotated[
         Path, typer.Argument(metavar="RECIPE", help="Python file from `spikeslab init`.", show_default=False)
@@ -194,7 +179,7 @@ def compress(
         weights=weights,
         set=settings,
     )
-    with _bad_input(recipe), said(_renamed):
+    with _bad_input(recipe):
         compression = Compression(
             read.model,
             read.train_data,
@@ -217,7 +202,7 @@ def compress(
         )
         if read.test_data is not None:  # nobody shall learn after all epochs that it cannot be judged
             Evaluation(compression.task, [first_batch(TEST, read.test_data)], TEST).of_model(read.model)
-    with running(folder), _bad_data(recipe), said(_renamed):
+    with explain_os_errors(folder), _bad_data(recipe):
         result = compression.run()
         _finish(read, result, folder, command, seed)
 
@@ -231,54 +216,38 @@ def _check_new(folder: Path, resume: bool) -> None:
         raise InputError(
             f"--out must not hold a run yet, but {folder} does: continue it with --resume, or choose another."
         )
-    from spikeslab.compression.result import check_free
-
-    try:
-        check_free(folder, "--out")
-    except FileExistsError as error:
-        raise InputError(str(error)) from error
+    check_free(folder, "out")
 
 
 @contextmanager
 def _bad_input(recipe: Path) -> Iterator[None]:
-    """Errors of checks as bad input, with the names of options in place of those of arguments."""
-    from spikeslab.training import CheckpointError
-
+    """Turn errors of checks into bad input."""
     try:
         with _bad_data(recipe):
             yield
-    except (ValueError, TypeError, FileExistsError, NotADirectoryError, CheckpointError) as error:
-        raise InputError(_renamed(str(error))) from error
+    except SpikeSlabError:
+        raise
+    except (ValueError, TypeError) as error:
+        raise InputError(str(error)) from error
 
 
 @contextmanager
 def _bad_data(recipe: Path) -> Iterator[None]:
     """Errors of the user's code and batches as bad input, with the line where they were raised."""
-    from spikeslab.cli.recipe import failure, is_users, place_of
+    from spikeslab.cli.recipe import RUNS, RecipeError, failure, is_users, place_of
     from spikeslab.compression import BatchError
 
     try:
         yield
     except BatchError as error:
         place = place_of(recipe, error.__cause__ or error)
-        where = "" if place is None else f" ({place})"
-        raise InputError(f"{_renamed(str(error)).removesuffix('.')}{where}.") from error
+        if place is None:
+            raise
+        raise error.changed(hint=f"{error.args[-1]} ({place})") from error
     except (Exception, SystemExit) as error:
         if not is_users(recipe, error):
             raise
-        raise InputError(f"RECIPE must be a Python file that runs, but {failure(recipe, error)}.") from error
-
-
-def _renamed(message: str) -> str:
-    """A message about an argument as one about an option or a function of the recipe."""
-    from spikeslab.cli import settings
-
-    name, space, rest = message.partition(" ")
-    option = f"--{name.replace('_', '-')}" if name in OPTIONS else NAMES.get(name, name)
-    option = f"{settings.SET} {name}" if option in settings.NAMES else option
-    for word, other in WORDS.items():
-        rest = rest.replace(word, other)
-    return f"{option}{space}{rest}"
+        raise RecipeError("recipe", RUNS, Phrase(failure(recipe, error))) from error
 
 
 def _keep_recipe(recipe: Path, copy: Path) -> Any:
@@ -295,12 +264,12 @@ def _keep_recipe(recipe: Path, copy: Path) -> Any:
 
 def _changes(texts: list[str]) -> dict[str, Any]:
     """What ``--set`` says, of the settings that have no option of their own."""
-    from spikeslab.cli.settings import NAMES, SET, read_settings
+    from spikeslab.cli.settings import NAMES, read_settings
 
-    own = [name for text in texts if (name := text.partition("=")[0]) in NAMES and name in OPTIONS]
+    own = [name for text in texts if (name := text.partition("=")[0]) in NAMES and name in OWN]
     if own:
         raise ValueError(f"{SET} must not be used for {own[0]}, which has an option of its own: --{own[0]}.")
-    read = read_settings(texts, [name for name in NAMES if name not in OPTIONS])
+    read = read_settings(texts, [name for name in NAMES if name not in OWN])
     for name, values in read:
         if len(values) > 1:
             raise ValueError(f"{SET} must give {name} one value, but got {len(values)}.")

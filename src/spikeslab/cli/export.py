@@ -10,7 +10,7 @@ import typer
 from spikeslab.cli.errors import InputError
 from spikeslab.cli.options import bad_input, check_file
 from spikeslab.cli.output import plain_console, print_result
-from spikeslab.cli.stored_network import check_onnx, read_stored, told
+from spikeslab.cli.stored_network import check_onnx, read_stored
 
 MARK, WHAT = "pytorch", "an ONNX network of torch"
 
@@ -45,9 +45,8 @@ def export(
     from spikeslab.compression.compact import compact as compacted
 
     _, network, example = stored.build()
-    notes: list[str] = []
     tables = []
-    with bad_input(), told(notes):
+    with bad_input():
         if compact:
             smaller = compacted(network, example)
             network, tables = smaller.model, [smaller.report.table()]
@@ -55,7 +54,4 @@ def export(
             file = export_onnx(network, example, out)
         except ExportError as error:
             raise InputError(str(error)) from error
-    console = plain_console()
-    for note in notes:
-        console.print(f"{note}\n")
-    print_result(console, tables, [file])
+    print_result(plain_console(), tables, [file])

@@ -9,7 +9,7 @@ from pathlib import Path
 from tempfile import TemporaryFile
 
 from spikeslab.cli.errors import InputError
-from spikeslab.errors import check_choice, check_count
+from spikeslab.errors import SpikeSlabError, check_choice, check_count
 
 HEAD = 200
 """Bytes at the beginning of a file that a mark is looked for in."""
@@ -100,8 +100,10 @@ def check_choices(option: str, value: str, choices: Collection[str]) -> tuple[st
 
 @contextmanager
 def bad_input() -> Iterator[None]:
-    """Turn the errors of checks, whose message is a sentence, into bad input."""
+    """Turn errors of checks, whose message is a sentence, into bad input."""
     try:
         yield
+    except SpikeSlabError:
+        raise
     except ValueError as error:
         raise InputError(str(error)) from error

@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-import sys
-import warnings
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 from rich.console import Console
 
@@ -29,25 +25,6 @@ def write_file(option: str, path: Path, content: bytes) -> None:
         write_atomically(path, content)
     except OSError as error:
         raise InputError(f"{option} must be a file that can be written, but {path}: {error.strerror}.") from error
-
-
-@contextmanager
-def said(renamed: Callable[[str], str]) -> Iterator[None]:
-    """Say the library's warnings at once, one sentence each, with the names that ``renamed`` gives to arguments."""
-    from spikeslab.errors import SpikeSlabWarning
-
-    with warnings.catch_warnings():
-        warnings.simplefilter("once", SpikeSlabWarning)
-        others = warnings.showwarning
-
-        def say(message: Warning | str, category: type[Warning], *place: Any, **more: Any) -> None:
-            if issubclass(category, SpikeSlabWarning):
-                print(f"Warning: {renamed(str(message))}", file=sys.stderr)
-            else:
-                others(message, category, *place, **more)
-
-        warnings.showwarning = say
-        yield
 
 
 def print_result(console: Console, tables: Sequence[Table], files: Sequence[Path]) -> None:

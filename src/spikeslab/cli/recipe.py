@@ -13,8 +13,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
-from spikeslab.cli.errors import InputError
-from spikeslab.errors import quote
+from spikeslab.errors import ArgumentError, Phrase, quote
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
@@ -23,13 +22,18 @@ if TYPE_CHECKING:
 
 MODEL, TRAIN, VAL, TEST = "model", "train_data", "val_data", "test_data"
 EXAMPLE, LOSS, SETTINGS = "example_input", "loss", "settings"
+RUNS = "must be a Python file that runs"
 LONGEST = 400
-"""Characters of the message of an error, at most."""
+"""Most characters of the message of a quoted error."""
+
+
+class RecipeError(ArgumentError):
+    """A recipe does not run, lacks a function, or a function returns something else."""
 
 
 @dataclass(frozen=True)
 class Recipe:
-    """What a recipe's functions returned.
+    """Values that the functions of a recipe returned.
 
     Attributes:
         path: The file.
@@ -54,9 +58,9 @@ def read_recipe(path: Path) -> Recipe:
     """Run a recipe and its functions.
 
     Raises:
-        InputError: If the file is no recipe, lacks a function, or one returns something else.
+        RecipeError: If the file is no recipe, lacks a function, or one returns something else.
     """
-    file = RecipeFile(path, "RECIPE", (MODEL, TRAIN, VAL))
+    file = RecipeFile(path, (MODEL, TRAIN, VAL))
     model, settings = file.model(), file.settings()
     train, val = file.batches(TRAIN), file.batches(VAL)
     test = file.batches(TEST) if file.has(TEST) else None
@@ -68,24 +72,23 @@ class RecipeFile:
 
     Args:
         path: The file.
-        name: What messages call it: the argument or the option that it was given by.
         needed: Functions that it must define.
 
     Raises:
-        InputError: If it does not run, or lacks a function.
+        RecipeError: If it does not run, or lacks a function.
     """
 
-    def __init__(self, path: Path, name: str, needed: Sequence[str]) -> None:
+    def __init__(self, path: Path, needed: Sequence[str]) -> None:
         self.path = path
-        self._module = _run(path, name)
+        self._module = _run(path)
         missing = [f"{function}()" for function in needed if not self.has(function)]
         if missing:
             all_needed = _listed([f"{function}()" for function in needed])
-            raise InputError(f"{name} must define {all_needed}, but {path} lacks {_listed(missing)}.")
+            raise RecipeError("recipe", f"must define {all_needed}", Phrase(f"{path} lacks {_listed(missing)}"))
         optional = (MODEL, TRAIN, VAL, TEST, EXAMPLE, LOSS)
         idle = [function for function in optional if not callable(getattr(self._module, function, print))]
         if idle:
-            raise InputError(f"{quote(idle)} in {path} must be a function, but got something else.")
+            raise RecipeError(f"{quote(idle)} in {path}", "must be a function", Phrase("got something else"))
 
     def has(self, name: str) -> bool:
         """Whether the recipe defines a name."""
@@ -102,7 +105,7 @@ class RecipeFile:
 
         model = self._call(MODEL)
         if not isinstance(model, nn.Module):
-            raise InputError(f"model() in {self.path} must return a torch.nn.Module, but got {_kind(model)}.")
+            raise self._error(MODEL, "must return a torch.nn.Module", model)
         return model
 
     def settings(self) -> Settings | None:
@@ -112,8 +115,8 @@ class RecipeFile:
         settings = getattr(self._module, SETTINGS, None)
         if settings is None or isinstance(settings, Settings):
             return settings
-        raise InputError(
-            f"settings in {self.path} must be spikeslab.compression.Settings(...), but got {_kind(settings)}."
+        raise RecipeError(
+            f"settings in {self.path}", "must be spikeslab.compression.Settings(...)", Phrase(f"got {_kind(settings)}")
         )
 
     def batches(self, name: str) -> Any:
@@ -123,10 +126,7 @@ class RecipeFile:
         data = self._call(name)
         again = hasattr(data, "__iter__") and not isinstance(data, (Tensor, str, dict)) and iter(data) is not data
         if not again:
-            raise InputError(
-                f"{name}() in {self.path} must return a loader or a list of batches that can be run through again, but "
-                f"got {_kind(data)}."
-            )
+            raise self._error(name, "must return a loader or a list of batches that can be run through again", data)
         return data
 
     def example_input(self) -> Tensor | tuple[Tensor, ...]:
@@ -137,16 +137,12 @@ class RecipeFile:
             example = self._call(EXAMPLE)
             if _is_batch(example) or (isinstance(example, tuple) and example and all(map(_is_batch, example))):
                 return example  # type: ignore[no-any-return]
-            raise InputError(
-                f"example_input() in {self.path} must return a batch, or a tuple of batches, but got {_kind(example)}."
-            )
+            raise self._error(EXAMPLE, "must return a batch, or a tuple of batches", example)
         batch = self._first_batch()
         first = batch[0] if isinstance(batch, tuple | list) and batch else batch
         if not isinstance(first, Tensor) or not _is_batch(first):
-            raise InputError(
-                f"val_data() in {self.path} must yield batches (x, y) with a tensor x, where there is no "
-                f"example_input(), but got {_kind(batch)}."
-            )
+            expectation = "must yield batches (x, y) with a tensor x, where there is no example_input()"
+            raise self._error(VAL, expectation, batch)
         return first
 
     def _first_batch(self) -> Any:
@@ -154,26 +150,31 @@ class RecipeFile:
         try:
             return next(iter(data), None)
         except (Exception, SystemExit) as error:
-            reason = failure(self.path, error)
-            raise InputError(f"val_data() in {self.path} must yield batches, but {reason}.") from error
+            raise RecipeError(
+                f"val_data() in {self.path}", "must yield batches", Phrase(failure(self.path, error))
+            ) from error
 
     def _call(self, name: str) -> Any:
         try:
             return getattr(self._module, name)()
         except (Exception, SystemExit) as error:
-            reason = failure(self.path, error)
-            raise InputError(f"{name}() in {self.path} must run without an error, but {reason}.") from error
+            raise RecipeError(
+                f"{name}() in {self.path}", "must run without an error", Phrase(failure(self.path, error))
+            ) from error
+
+    def _error(self, function: str, expectation: str, value: object) -> RecipeError:
+        return RecipeError(f"{function}() in {self.path}", expectation, Phrase(f"got {_kind(value)}"))
 
 
-def _run(path: Path, argument: str) -> ModuleType:
+def _run(path: Path) -> ModuleType:
     if not path.is_file():
         what = "a folder" if path.is_dir() else "not there"
-        raise InputError(f"{argument} must be a Python file, but {path} is {what}.")
+        raise RecipeError("recipe", "must be a Python file", Phrase(f"{path} is {what}"))
     # Its own name and folder, where they are free: workers of a DataLoader import it, and it may import its neighbours.
     name = path.stem if path.stem.isidentifier() and path.stem not in sys.modules else f"_recipe_{path.stem}"
     spec = importlib.util.spec_from_file_location(name, path)
     if spec is None or spec.loader is None:
-        raise InputError(f"{argument} must be a Python file, name.py, but got {path}.")
+        raise RecipeError("recipe", "must be a Python file, name.py", Phrase(f"got {path}"))
     module = importlib.util.module_from_spec(spec)
     sys.modules[name] = module
     folder = str(path.resolve().parent)
@@ -182,7 +183,7 @@ def _run(path: Path, argument: str) -> ModuleType:
     try:
         spec.loader.exec_module(module)
     except (Exception, SystemExit) as error:
-        raise InputError(f"{argument} must be a Python file that runs, but {failure(path, error)}.") from error
+        raise RecipeError("recipe", RUNS, Phrase(failure(path, error))) from error
     return module
 
 

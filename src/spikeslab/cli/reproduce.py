@@ -11,7 +11,7 @@ from rich.console import Console
 
 from spikeslab.cli.adversarial import adversarial
 from spikeslab.cli.cifar10 import cifar10
-from spikeslab.cli.errors import InputError
+from spikeslab.cli.errors import Command, InputError
 from spikeslab.cli.images import fashion, mnist
 from spikeslab.cli.options import CORES, bad_input, check_choices, check_option, check_results, check_seed
 from spikeslab.cli.output import print_result
@@ -42,13 +42,13 @@ def _group() -> None:
     """Reproduce the paper's tables and figures."""
 
 
-app.command()(mnist)
-app.command()(fashion)
-app.command()(adversarial)
-app.command()(cifar10)
+app.command(cls=Command)(mnist)
+app.command(cls=Command)(fashion)
+app.command(cls=Command)(adversarial)
+app.command(cls=Command)(cifar10)
 
 
-@app.command()
+@app.command(cls=Command)
 def theory(
     out: Annotated[Path, typer.Option(help="Folder for the tables and figures.")] = Path("out/theory"),
     seed: Annotated[int, typer.Option(help="Seed of the chains.")] = 0,
@@ -98,7 +98,7 @@ def theory(
     print_result(console, tables, files)
 
 
-@app.command()
+@app.command(cls=Command)
 def linear(
     out: Annotated[Path, typer.Option(help="Folder for the tables and figures.")] = Path("out/linear"),
     seed: Seed = 0,
@@ -124,7 +124,7 @@ def linear(
     _run_study(LINEAR, out, Plan(seed, seeds, min(seeds, sgld_seeds), steps, workers))
 
 
-@app.command()
+@app.command(cls=Command)
 def logistic(
     out: Annotated[Path, typer.Option(help="Folder for the tables and figures.")] = Path("out/logistic"),
     seed: Seed = 0,
@@ -151,7 +151,7 @@ def logistic(
     _run_study(LOGISTIC, out, Plan(seed, seeds, min(seeds, sgld_seeds), steps, workers))
 
 
-@app.command()
+@app.command(cls=Command)
 def uci(
     out: Annotated[Path, typer.Option(help="Folder for the tables and figures.")] = Path("out/uci"),
     datasets: Annotated[str, typer.Option(help="Data sets, with commas between them.")] = ",".join(UCI_DATASETS),

@@ -6,10 +6,10 @@ from collections.abc import Collection, Sequence
 from dataclasses import fields
 from typing import Any
 
+from spikeslab.cli.errors import SET
 from spikeslab.compression import Settings
 from spikeslab.errors import quote
 
-SET = "--set"
 NAMES = tuple(field.name for field in fields(Settings) if field.name not in ("prior", "scope"))
 """Settings that one word can hold; the scope has an option of its own."""
 TRUTHS = {"true": True, "false": False}

@@ -11,7 +11,7 @@ import typer
 from spikeslab.cli.errors import InputError
 from spikeslab.cli.options import bad_input, check_file, check_folder
 from spikeslab.cli.output import plain_console, print_result, write_file
-from spikeslab.cli.stored_network import StoredNetwork, check_onnx, read_stored, told
+from spikeslab.cli.stored_network import StoredNetwork, check_onnx, read_stored
 
 if TYPE_CHECKING:
     from spikeslab.compression import SparsityReport
@@ -54,7 +54,7 @@ def sparsity(
         check_onnx("--onnx")
     stored = read_stored(model, recipe)
     notes = [] if stored.recipe else ["No recipe was given, so multiply-adds and times are not known."]
-    with bad_input(), told(notes):
+    with bad_input():
         report = _report(stored, latency, onnx)
     text = json.dumps({"sparsity of": str(model), **report.record()}, indent=1, ensure_ascii=False, allow_nan=False)
     files = [] if out is None else _write(out, report, text)

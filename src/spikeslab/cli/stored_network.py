@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import json
-import warnings
-from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -17,7 +14,8 @@ if TYPE_CHECKING:
     from torch import Tensor, nn
 
 DENSE, SPARSE, RECIPE, REPORT = "model.safetensors", "sparse.safetensors", "recipe.py", "report.json"
-"""What a folder of ``spikeslab compress`` holds."""
+"""Files in a folder of ``spikeslab compress``."""
+COPY = "The copy of the recipe in MODEL"
 
 
 @dataclass(frozen=True)
@@ -40,14 +38,20 @@ class StoredNetwork:
 
     def build(self) -> tuple[nn.Module, nn.Module, Tensor | tuple[Tensor, ...]]:
         """The module as the recipe makes it, the same with the tensors in it, and a batch for both."""
-        from spikeslab.cli.recipe import RecipeFile
+        from spikeslab.cli.recipe import RecipeError, RecipeFile
         from spikeslab.compression import finalize
         from spikeslab.compression.sparse_file import fill
 
         assert self.recipe is not None
-        with _of_a_copy() if self.is_copy else nullcontext(), bad_input():
-            recipe = RecipeFile(self.recipe, "--recipe", ("model", "val_data"))
+        try:
+            recipe = RecipeFile(self.recipe, ("model", "val_data"))
             model, example = recipe.model(), recipe.example_input()
+        except RecipeError as error:
+            if not self.is_copy:
+                raise
+            argument = COPY if error.argument == "recipe" else None
+            raise error.changed(argument=argument, hint="name the original with {recipe}") from error
+        with bad_input():
             dense = finalize(model)
             fill(model, self.tensors, str(self.file))
         return dense, model, example
@@ -59,21 +63,6 @@ def read_stored(model: Path, recipe: Path | None) -> StoredNetwork:
     beside = model / RECIPE
     found = recipe or (beside if beside.is_file() else None)
     return StoredNetwork(tensors, file, _sparse_layers(model), found, recipe is None)
-
-
-@contextmanager
-def told(notes: list[str]) -> Iterator[None]:
-    """Collect the library's warnings, to be said in the command's own way."""
-    from spikeslab.errors import SpikeSlabWarning
-
-    with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always", SpikeSlabWarning)
-        yield
-    own = [warning for warning in caught if issubclass(warning.category, SpikeSlabWarning)]
-    notes += dict.fromkeys(str(warning.message) for warning in own)
-    for other in caught:
-        if other not in own:
-            warnings.warn_explicit(other.message, other.category, other.filename, other.lineno)
 
 
 def check_onnx(option: str) -> None:
@@ -118,15 +107,3 @@ def _sparse_layers(model: Path) -> list[str] | None:
     except ValueError as error:
         raise InputError(f"MODEL must have a readable {REPORT} or none, but {record}: {error}.") from error
     return found.get("weights") if isinstance(found, dict) else None
-
-
-@contextmanager
-def _of_a_copy() -> Iterator[None]:
-    """Errors of the copy of a recipe, with advice."""
-    try:
-        yield
-    except InputError as error:
-        sentence = str(error).replace("--recipe", "the copy of the recipe in MODEL").removesuffix(".")
-        if sentence.startswith("the copy"):
-            sentence = sentence.replace("the copy", "The copy", 1)
-        raise InputError(f"{sentence}: name the original with --recipe.") from error

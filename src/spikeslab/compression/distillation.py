@@ -25,6 +25,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from spikeslab.compression.tasks import CLASSIFICATION, Task, pair, shaped
+from spikeslab.errors import ArgumentValueError
 
 UNLABELLED = -100
 """The label of what has none, by ``F.cross_entropy``'s default."""
@@ -39,8 +40,8 @@ def taught(task: Task, dense: nn.Module, share: float, softening: float) -> Task
     if share == 0.0:
         return task
     if task.own_loss:
-        raise ValueError(
-            f"distillation must be 0 where a loss is given, which decides what is learnt, but got {share}."
+        raise ArgumentValueError(
+            "distillation", "must be 0 where a {loss} is given, which decides what is learnt", share
         )
     teacher = copy.deepcopy(dense).eval().requires_grad_(False)
 

@@ -23,7 +23,6 @@ from spikeslab.compression.problem import ChannelProblem, Problem
 from spikeslab.compression.result import (
     Compressed,
     check_finite,
-    check_free,
     describe_channels,
     describe_metrics,
     describe_zeros,
@@ -33,7 +32,18 @@ from spikeslab.compression.settings import Settings, Timeline
 from spikeslab.compression.tasks import OTHER, BatchError, count_batches, count_rows, find_task, first_batch, pair
 from spikeslab.diagnostics import write_report
 from spikeslab.diagnostics.run_reader import POSTERIOR
-from spikeslab.errors import check_choice, check_count, check_number, quote
+from spikeslab.errors import (
+    ArgumentError,
+    ArgumentTypeError,
+    ArgumentValueError,
+    Phrase,
+    check_choice,
+    check_count,
+    check_number,
+    first_line,
+    quote,
+)
+from spikeslab.files import check_free
 from spikeslab.posterior import Posterior
 from spikeslab.training import Callback, Collect, Evaluate, Every, RunFolder, ShowProgress, TensorBatches, Training
 from spikeslab.training.folder import CHECKPOINTS, RECORD
@@ -193,7 +203,7 @@ class Compression:
         facts: Mapping[str, Any] | None = None,
     ) -> None:
         if not isinstance(model, nn.Module):
-            raise TypeError(f"model must be a torch.nn.Module, but got {type(model).__name__}.")
+            raise ArgumentTypeError("model", "must be a torch.nn.Module", Phrase(f"got {type(model).__name__}"))
         model = unwrapped(model)
         self.method = check_choice("method", method, METHODS)
         self.sparsity = check_number("sparsity", sparsity, "(0, 1)")
@@ -203,9 +213,8 @@ class Compression:
         self.settings = _checked(settings)
         self.structure = check_choice("structure", structure, STRUCTURES)
         if self.structure == CHANNELS and self.method in WEIGHTS_ONLY:
-            raise ValueError(
-                f"method must be one for channels where structure is {CHANNELS!r}, but got {self.method!r}, which is "
-                "about single weights."
+            raise ArgumentValueError(
+                "method", f"must be one that prunes channels with {{structure={CHANNELS!r}}}", self.method
             )
         followers = channel_followers(model, weights) if self.structure == CHANNELS else None
         names = weight_names(model, weights) if followers is None else list(followers)
@@ -267,16 +276,17 @@ class Compression:
             with computing(problem.model, self.settings.precision):
                 loss = self._loss(problem.model.train(), batch)
             if not loss.requires_grad:
-                raise BatchError("loss must return a tensor that has a gradient, but got one without.")
+                raise BatchError("loss", "must return a tensor that has a gradient", Phrase("got one without"))
             if validation is not None:
                 Evaluation(self.task, validation, VALIDATION).of_model(problem.model)
 
     def _check_reachable(self) -> None:
         try:
             self._problem.pruner(self.sparsity)
-        except ValueError as error:
-            advice = ": choose more weights, or count='layers'" if self._is_reachable_in_layers() else ""
-            raise ValueError(f"{str(error).removesuffix('.')}{advice}.") from error
+        except ArgumentError as error:
+            if not self._is_reachable_in_layers():
+                raise
+            raise error.changed(hint="choose more weights, or {count='layers'}") from error
 
     def _is_reachable_in_layers(self) -> bool:
         if self._problem.network is None:
@@ -359,7 +369,7 @@ class Compression:
 
 def _checked(settings: Settings | None) -> Settings:
     if settings is not None and not isinstance(settings, Settings):
-        raise TypeError(f"settings must be a spikeslab.compression.Settings or None, but got {settings!r}.")
+        raise ArgumentTypeError("settings", "must be a spikeslab.compression.Settings or None", settings)
     return settings or Settings()
 
 
@@ -367,10 +377,11 @@ def _copied(model: nn.Module) -> nn.Module:
     try:
         return copy.deepcopy(model)
     except Exception as error:  # what a module does in its own __deepcopy__, or torch for tensors that are computed
-        reason = (str(error) or type(error).__name__).splitlines()[0].partition(". ")[0].rstrip(".")
-        raise ValueError(
-            f"model must be a module that copy.deepcopy copies, but got {reason!r}: "
-            "spikeslab.compression.finalize(model) takes masks and norms of torch's off."
+        raise ArgumentValueError(
+            "model",
+            "must be a module that copy.deepcopy can copy",
+            Phrase(f"it failed with {first_line(error).partition('. ')[0]!r}"),
+            "spikeslab.compression.finalize(model) removes torch's masks and parametrizations",
         ) from error
 
 
@@ -378,11 +389,18 @@ def _check_finite(model: nn.Module) -> None:
     """Raise if training has nothing to start from; a buffer may hold infinities, as masks of attention do."""
     lazy = [name for name, parameter in model.named_parameters() if is_lazy(parameter)]
     if lazy:
-        raise ValueError(f"model must have been given a batch, so that {quote(lazy)} has a shape, but it has none.")
+        raise ArgumentValueError(
+            "model",
+            "must be a module without lazy parameters",
+            Phrase(f"has {quote(lazy)}"),
+            "run one batch through it first",
+        )
     wrong = [name for name, parameter in model.named_parameters() if not bool(parameter.isfinite().all())]
     wrong += [name for name, buffer in model.named_buffers() if bool(buffer.isnan().any())]
     if wrong:
-        raise ValueError(f"model must have finite weights to start from, but {quote(wrong)} holds NaN or infinity.")
+        raise ArgumentValueError(
+            "model", "must start from finite weights", Phrase(f"{quote(wrong)} holds NaN or infinity")
+        )
 
 
 def _check_free(folder: Path, resume: bool) -> None:

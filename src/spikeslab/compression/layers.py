@@ -9,7 +9,7 @@ from typing import TypeAlias
 from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 
-from spikeslab.errors import SpikeSlabWarning, quote
+from spikeslab.errors import ArgumentError, ArgumentValueError, Phrase, SpikeSlabWarning, quote
 from spikeslab.pruning import free_channel_layers
 from spikeslab.pruning.channels import channel_layers
 from spikeslab.weights import matching, matrices_of
@@ -49,7 +49,7 @@ def weight_names(model: nn.Module, weights: Chosen = None) -> list[str]:
         names = _matching(model, globs) if len(globs) == len(items) else _of_tensors(parameters, items)
     frozen = [name for name in names if not parameters[name].requires_grad]
     if frozen:
-        raise ValueError(f"weights must be trained, but {quote(frozen)} has requires_grad=False.")
+        raise ArgumentValueError("weights", "must be trained", Phrase(f"{quote(frozen)} has requires_grad=False"))
     return names
 
 
@@ -71,8 +71,8 @@ def channel_followers(model: nn.Module, weights: Chosen = None) -> dict[str, str
     try:
         found = dict(weights) if isinstance(weights, Mapping) else free_channel_layers(model)
         layers = channel_layers(model, found)
-    except ValueError as error:
-        raise ValueError(str(error).replace("followers", "weights")) from error
+    except ArgumentError as error:
+        raise error.changed(argument="weights" if error.argument == "followers" else None) from error
     frozen = [name for name, layer in layers.items() if not (layer.weight.requires_grad and layer.gate.requires_grad)]
     if weights is None:
         return _trained(found, frozen)
@@ -83,8 +83,8 @@ def channel_followers(model: nn.Module, weights: Chosen = None) -> dict[str, str
     chosen = [name for name in weight_names(model, weights) if parameters[name].ndim > 1]
     tied = [name for name in chosen if name not in found]
     if tied or not chosen:
-        raise ValueError(
-            f"weights must name layers with free channels, {quote(found)}, but got {quote(tied) or 'none'}."
+        raise ArgumentValueError(
+            "weights", f"must name layers with free channels, {quote(found)}", Phrase(f"got {quote(tied) or 'none'}")
         )
     _check_trained([name for name in chosen if name in frozen])
     return {name: found[name] for name in chosen}
@@ -93,18 +93,17 @@ def channel_followers(model: nn.Module, weights: Chosen = None) -> dict[str, str
 def _trained(found: dict[str, str | None], frozen: list[str]) -> dict[str, str | None]:
     trained = {name: follower for name, follower in found.items() if name not in frozen}
     if not trained:
-        raise ValueError(
-            f"model must have a trained layer with free channels, but {quote(frozen)} has requires_grad=False, or its "
-            "batch normalisation has."
-        )
+        raise ArgumentValueError("model", "must have a trained layer with free channels", _frozen_phrase(frozen))
     return trained
 
 
 def _check_trained(frozen: list[str]) -> None:
     if frozen:
-        raise ValueError(
-            f"weights must be trained, but {quote(frozen)} has requires_grad=False, or its batch normalisation has."
-        )
+        raise ArgumentValueError("weights", "must be trained", _frozen_phrase(frozen))
+
+
+def _frozen_phrase(frozen: list[str]) -> Phrase:
+    return Phrase(f"{quote(frozen)} has requires_grad=False, or its batch normalisation has")
 
 
 def _inner_weights(model: nn.Module) -> list[str]:
@@ -117,10 +116,11 @@ def _inner_weights(model: nn.Module) -> list[str]:
     inner = {id(weight): weight for weight in own if id(weight) not in ends and weight.requires_grad}
     if not inner:
         names = [parameters[id(weight)] for weight in own]
-        raise ValueError(
-            "model must have a trained Conv or Linear layer between the first and the last, which stay dense where "
-            f"weights is None, but got {quote(names) if names else 'none at all'}: name the weights that shall be "
-            "sparse."
+        raise ArgumentValueError(
+            "model",
+            "must have a trained Conv or Linear layer between the first and the last, which stay dense by default",
+            Phrase(f"got {quote(names) or 'none at all'}"),
+            "{weights} can name others",
         )
     _warn_of_others(model)
     return [parameters[key] for key in inner]
@@ -134,8 +134,8 @@ def _warn_of_others(model: nn.Module) -> None:
     total = sum(p.numel() for p in model.parameters() if not is_lazy(p))
     if sum(others.values()) > OTHERS * total:
         warnings.warn(
-            f"weights is None, which leaves {quote(others)} dense, {sum(others.values()) / total:.0%} of the "
-            "parameters, as no weight of a Conv or Linear layer: name all weights that shall be sparse.",
+            f"{quote(others)} stays dense, {sum(others.values()) / total:.0%} of the parameters: by default only "
+            "weights of Conv and Linear layers are pruned. {weights} can name others.",
             SpikeSlabWarning,
             stacklevel=6,  # whoever calls compress
         )
@@ -144,9 +144,11 @@ def _warn_of_others(model: nn.Module) -> None:
 def _matching(model: nn.Module, globs: list[str]) -> list[str]:
     selected, idle = matching(model, globs)
     if idle or not globs:
-        raise ValueError(
-            f"weights must be globs that each match a parameter, but {quote(idle) or 'no glob'} matched none of "
-            f"{quote(name for name, _ in model.named_parameters())}."
+        names = quote(name for name, _ in model.named_parameters())
+        raise ArgumentValueError(
+            "weights",
+            "must be globs that each match a parameter",
+            Phrase(f"{quote(idle) or 'no glob'} matched none of {names}"),
         )
     return list(selected)
 
@@ -155,5 +157,5 @@ def _of_tensors(parameters: dict[str, nn.Parameter], items: list[object]) -> lis
     wanted = {id(item) for item in items}
     names = [name for name, parameter in parameters.items() if id(parameter) in wanted]
     if not names or len(names) < len(wanted):
-        raise ValueError("weights must be globs or parameters of the model, but some are neither.")
+        raise ArgumentValueError("weights", "must be globs or parameters of the model", Phrase("some are neither"))
     return names

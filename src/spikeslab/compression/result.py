@@ -20,7 +20,7 @@ from spikeslab.compression.stored import evaluate_stored, state_tensors, tensor_
 from spikeslab.compression.tasks import Task
 from spikeslab.diagnostics.run_reader import POSTERIOR
 from spikeslab.errors import NonFiniteError, SpikeSlabWarning
-from spikeslab.files import write_atomically
+from spikeslab.files import check_free, write_atomically
 from spikeslab.functional.groups import norms
 from spikeslab.posterior import Posterior
 from spikeslab.pruning import measure_sparsity
@@ -98,19 +98,6 @@ class Compressed:
         return [folder / name for name in (MODEL, SPARSE, REPORT)]
 
 
-def check_free(folder: Path, name: str) -> None:
-    """Raise unless a folder is new or empty.
-
-    Raises:
-        NotADirectoryError: If it is a file.
-        FileExistsError: If it holds something.
-    """
-    if folder.exists() and not folder.is_dir():
-        raise NotADirectoryError(f"{name} must be a folder, but {folder} is a file.")
-    if folder.exists() and any(folder.iterdir()):
-        raise FileExistsError(f"{name} must be a new or an empty folder, but {folder} holds something.")
-
-
 def unbounded_buffers(model: nn.Module) -> frozenset[str]:
     """Names of the buffers that hold infinities, as masks of attention do."""
     return frozenset(name for name, buffer in model.named_buffers() if bool(buffer.isinf().any()))
@@ -136,7 +123,7 @@ def _check_tensors(tensors: Mapping[str, Tensor], where: str, unbounded: Collect
     for name, tensor in tensors.items():
         wrong = tensor.isnan() if name in unbounded else ~tensor.isfinite()
         if bool(wrong.any()):
-            raise NonFiniteError(f"{name} must be finite {where}, but got NaN or Inf: try a lower lr.")
+            raise NonFiniteError(f"{name} must be finite {where}, but got NaN or Inf: try a lower {{lr}}.")
 
 
 def describe_zeros(model: nn.Module, weights: Mapping[str, Tensor]) -> dict[str, Any]:

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
-from spikeslab.errors import check_choice, check_count, check_number
+from spikeslab.errors import ArgumentTypeError, check_choice, check_count, check_number
 from spikeslab.pruning.allocation import floors
 from spikeslab.pruning.scheduled import SCOPES
 from spikeslab.schedules import (
@@ -238,7 +238,7 @@ def _check_kappa(kappa: object) -> None:
     if kappa is None:
         return
     if not isinstance(kappa, (tuple, list)) or len(kappa) != 2:
-        raise TypeError(f"kappa must be a pair (kappa0, kappa1) of numbers >= 0 or None, but got {kappa!r}.")
+        raise ArgumentTypeError("kappa", "must be a pair (kappa0, kappa1) of numbers >= 0 or None", kappa)
     for value in kappa:
         check_number("kappa", value, ">= 0")
 

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.utils.data import SubsetRandomSampler
 
-from spikeslab.errors import NonFiniteError, check_count
+from spikeslab.errors import ArgumentTypeError, ArgumentValueError, NonFiniteError, Phrase, check_count, first_line
 from spikeslab.posterior.eval_mode import eval_mode
 from spikeslab.posterior.prediction import identity, probabilities
 from spikeslab.training.batches import TensorBatches
@@ -26,7 +26,7 @@ from spikeslab.weights import to_device_of
 CLASSIFICATION, REGRESSION, OTHER = "classification", "regression", "other"
 
 
-class BatchError(ValueError):
+class BatchError(ArgumentValueError):
     """The model or the loss does not take a batch, or the loss is no number."""
 
 
@@ -42,11 +42,9 @@ def taken(name: str, batch: Any) -> Iterator[None]:
     except (BatchError, NonFiniteError):
         raise
     except Exception as error:
-        lines = str(error).strip().splitlines() or [""]
-        reason = lines[0] if isinstance(error, UnfitError) else f"{type(error).__name__}: {lines[0]}"
+        reason = first_line(error) if isinstance(error, UnfitError) else f"{type(error).__name__}: {first_line(error)}"
         raise BatchError(
-            f"{name} must yield batches that the model and the loss take, but got {_describe(batch)}: "
-            f"{reason.rstrip('.: ')}."
+            name, "must yield batches that the model and the loss take", Phrase(f"got {_describe(batch)}"), reason
         ) from error
 
 
@@ -76,7 +74,9 @@ class Task:
                 value: Any = self.loss(model, batch)
             if not isinstance(value, Tensor) or value.numel() != 1:
                 raise BatchError(
-                    f"loss must return the mean loss of a batch, a tensor of one number, but got {_describe(value)}."
+                    "loss",
+                    "must return the mean loss of a batch, a tensor of one number",
+                    Phrase(f"got {_describe(value)}"),
                 )
             return value
 
@@ -127,8 +127,10 @@ def find_task(model: nn.Module, batch: Any, loss: Loss | None) -> Task:
         labels = is_pair and not batch[1].is_floating_point() and _gives_logits(model, batch)
         return Task(CLASSIFICATION if labels else OTHER, loss, own_loss=True)
     if not is_pair:
-        raise TypeError(
-            f"train_loader must yield pairs (x, y) of tensors where no loss is given, but got {_describe(batch)}."
+        raise ArgumentTypeError(
+            "train_loader",
+            "must yield pairs (x, y) of tensors where no loss is given",
+            Phrase(f"got {_describe(batch)}"),
         )
     return Task(REGRESSION, regress) if batch[1].is_floating_point() else Task(CLASSIFICATION, classify)
 
@@ -175,10 +177,12 @@ def first_batch(name: str, data: object) -> Any:
     """
     if isinstance(data, Tensor) or not isinstance(data, Iterable) or iter(data) is data:
         kind = "a single tensor" if isinstance(data, Tensor) else f"a {type(data).__name__}"
-        raise TypeError(f"{name} must be a loader or a list of batches that can be run through again, but got {kind}.")
+        raise ArgumentTypeError(
+            name, "must be a loader or a list of batches that can be run through again", Phrase(f"got {kind}")
+        )
     for batch in data:
         return batch
-    raise ValueError(f"{name} must hold at least one batch, but got none.")
+    raise ArgumentValueError(name, "must hold at least one batch", Phrase("got none"))
 
 
 def batch_rows(batch: Any) -> int | None:
@@ -223,7 +227,6 @@ def count_rows(data: object, given: int | None) -> int:
         pass
     if isinstance(data, (list, tuple)) and all(isinstance(b, (list, tuple)) and isinstance(b[0], Tensor) for b in data):
         return sum(len(batch[0]) for batch in data)
-    raise ValueError(
-        "num_data must be given, the number of training examples, where train_loader has no dataset with a length, but "
-        "got None."
+    raise ArgumentValueError(
+        "num_data", "must be the number of training examples, since {train_loader} has no dataset with a length"
     )

@@ -37,8 +37,9 @@ def free_channel_layers(model: nn.Module) -> dict[str, str | None]:
     except UntraceableError as error:
         raise ArgumentValueError(
             "model",
-            "must be one that torch.fx can trace, or {followers} must name the layers, as in {'conv1.weight': 'bn1'}",
+            "must be one that torch.fx can trace",
             Phrase(f"tracing stopped with {first_line(error.__cause__ or error)!r}"),
+            "name its layers in Python, as in {'conv1.weight': 'bn1'}",
         ) from error
     free: dict[str, str | None] = {}
     for node in traced.graph.nodes:

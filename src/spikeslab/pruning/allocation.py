@@ -19,6 +19,7 @@ import math
 from bisect import bisect_right
 from collections.abc import Sequence
 
+from spikeslab.errors import ArgumentValueError
 from spikeslab.functional.thresholds import apportion
 
 
@@ -31,7 +32,7 @@ def floors(sizes: Sequence[int], floor: float) -> list[int]:
     if isinstance(floor, int) and not isinstance(floor, bool) and floor >= 1:
         return [min(floor, size) for size in sizes]
     if not isinstance(floor, float) or not 0.0 < floor < 1.0:
-        raise ValueError(f"floor must be an integer >= 1 or a number in (0, 1), but got {floor!r}.")
+        raise ArgumentValueError("floor", "must be an integer >= 1 or a number in (0, 1)", floor)
     # The share 0.1 of 70 weights is 7, though 0.1 * 70 is a little more in floating point.
     return [max(math.ceil(round(floor * size, 9)), 1) for size in sizes]
 

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from torch import Tensor, nn
 
-from spikeslab.errors import quote
+from spikeslab.errors import ArgumentValueError, Phrase, quote
 from spikeslab.graph.free_channels import free_channel_layers, is_normalised_by
 
 
@@ -33,11 +33,16 @@ def channel_layers(model: nn.Module, followers: Mapping[str, str | None] | None 
     """
     named = free_channel_layers(model) if followers is None else followers
     if not named:
-        raise ValueError("model must have a layer with free channels, or followers must name one, but got none.")
+        raise ArgumentValueError(
+            "model",
+            "must have a layer with free channels",
+            Phrase("got none"),
+            "name one in Python, as in {'conv1.weight': 'bn1'}",
+        )
     parameters, modules = dict(model.named_parameters()), dict(model.named_modules())
     wrong = [name for name in named if name not in parameters or parameters[name].ndim < 2]
     if wrong:
-        raise ValueError(f"followers must name weights of layers of the model, but got {quote(wrong)}.")
+        raise ArgumentValueError("followers", "must name weights of layers of the model", Phrase(f"got {quote(wrong)}"))
     return {name: _channel_layer(name, follower, parameters, modules) for name, follower in named.items()}
 
 
@@ -63,9 +68,11 @@ def _channel_layer(
         return ChannelLayer(weight, weight, own)
     normalisation = modules.get(follower)
     if not is_normalised_by(weight, normalisation):
-        raise ValueError(
-            f"followers must give {name!r} a batch normalisation with a scale and a shift for each of its "
-            f"{len(weight)} channels, or None, but got {follower!r}."
+        raise ArgumentValueError(
+            "followers",
+            f"must give {name!r} a batch normalisation with a scale and a shift for each of its {len(weight)} "
+            "channels, or None",
+            follower,
         )
     scale, shift = parameters[f"{follower}.weight"], parameters[f"{follower}.bias"]
     return ChannelLayer(weight, scale, (*own, scale, shift))

@@ -9,7 +9,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from spikeslab.errors import check_choice, check_number, pluralize
+from spikeslab.errors import ArgumentValueError, Phrase, check_choice, check_number, pluralize
 from spikeslab.functional.thresholds import smallest_overall, smallest_per_tensor
 from spikeslab.pruning import allocation
 from spikeslab.pruning.masks import Masks
@@ -69,9 +69,10 @@ class ScheduledPruner(Masks):
         zeros, room = round(sparsity * self._total), sum(self._sizes) - sum(self._keep)
         if zeros > room:
             kept = f"{pluralize(len(self._sizes), 'layer')} must keep {pluralize(sum(self._keep), self.unit)} in all"
-            raise ValueError(
-                f"sparsity must be at most {room / self._total:.6g}, since {kept}, but got {sparsity:.6g}, which is "
-                f"{zeros} zeros of {self._total}."
+            raise ArgumentValueError(
+                "sparsity",
+                f"must be at most {room / self._total:.6g}, since {kept}",
+                Phrase(f"got {sparsity:.6g}, which is {zeros} zeros of {self._total}"),
             )
         return zeros
 

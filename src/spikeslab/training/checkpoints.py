@@ -29,7 +29,7 @@ from typing import Any
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 
-from spikeslab.errors import check_count
+from spikeslab.errors import SpikeSlabError, check_count, first_line
 from spikeslab.files import digest, flush
 from spikeslab.states import Parts, State, join, split
 
@@ -38,7 +38,7 @@ STATE, TENSORS, FILES, SUMS = "state.json", "tensors.safetensors", "files", "SHA
 NAME = re.compile(r"step-(\d{9,})")
 
 
-class CheckpointError(ValueError):
+class CheckpointError(SpikeSlabError, ValueError):
     """What is wrong with a checkpoint, in one sentence."""
 
 
@@ -119,7 +119,7 @@ class Checkpoints:
         """
         if step not in self.steps():
             there = ", ".join(map(str, self.steps())) or "none"
-            raise CheckpointError(f"there must be a checkpoint of step {step} in {self.directory}, but got {there}.")
+            raise CheckpointError(f"{self.directory} has no checkpoint of step {step}; it has {there}.")
         return Checkpoint(step, self.path(step), _read(self.path(step), step))
 
     def latest(self) -> Checkpoint | None:
@@ -134,7 +134,7 @@ class Checkpoints:
         try:
             return self.load(steps[-1])
         except CheckpointError as error:
-            raise CheckpointError(f"{error} {self._way_out(steps[:-1])}") from error
+            raise CheckpointError(f"{error.args[0]} {self._way_out(steps[:-1])}") from error
 
     def _way_out(self, steps: list[int]) -> str:
         for step in reversed(steps):
@@ -142,7 +142,7 @@ class Checkpoints:
                 self.load(step)
             except CheckpointError:
                 continue
-            return f"The one of step {step} is good: continue from it with resume={step}."
+            return f"The one of step {step} is good: continue from it with resume={step} in Python."
         return "No other checkpoint is good."
 
 
@@ -175,16 +175,16 @@ def _read(folder: Path, step: int) -> dict[str, Any]:
     try:
         expected = (folder / SUMS).read_bytes()
     except OSError as error:
-        raise CheckpointError(f"{folder} must hold {SUMS}, but it is missing.") from error
+        raise CheckpointError(f"{folder} is not a whole checkpoint: {SUMS} is missing.") from error
     if expected != _sums(folder).encode():
-        raise CheckpointError(f"{folder} must be as it was written, but {_difference(folder, expected)}.")
+        raise CheckpointError(f"{folder} has changed since it was written: {_difference(folder, expected)}.")
     try:
         record = json.loads((folder / STATE).read_text(encoding="utf-8"))
         made = (record["format"], record["version"], record["step"])
         files = {name: folder / FILES / file for name, file in record["files"].items()}
         state: dict[str, Any] = join(Parts(record["state"], load_file(folder / TENSORS), files))
     except (OSError, ValueError, KeyError, TypeError, AttributeError, SafetensorError) as error:
-        raise CheckpointError(f"{folder} must be a checkpoint, but got: {error}.") from error
+        raise CheckpointError(f"{folder} is not a readable checkpoint: {first_line(error)}.") from error
     if made != (FORMAT, VERSION, step):
         raise CheckpointError(
             f"{folder} must be a {FORMAT} of version {VERSION} and step {step}, but got a {made[0]} of version "

@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from spikeslab.errors import SpikeSlabWarning
-from spikeslab.files import write_atomically
+from spikeslab.files import FolderExistsError, write_atomically
 from spikeslab.training.callbacks import EVALUATED, Callback, Evaluate, Every
 from spikeslab.training.checkpoints import Checkpoint, CheckpointError, Checkpoints
 from spikeslab.training.interruption import Interrupted
@@ -108,8 +108,8 @@ class RunFolder:
         with FolderLock(self.path):
             self._restore(run)
             if run.steps > total_steps:
-                raise ValueError(
-                    f"epochs or steps must not be fewer than the run in {self.path} has, {run.steps} steps, but got "
+                raise CheckpointError(
+                    f"{{epochs}} must not end before the run in {self.path}, which is at step {run.steps}, but got "
                     f"{total_steps} steps."
                 )
             self._record(run, total_steps, "running")
@@ -139,7 +139,7 @@ class RunFolder:
     def stop(self, run: Training) -> str:
         """Save the state of a run that was asked to stop; returns a sentence that says how to go on."""
         self._saving.save(run)
-        return f"The state is saved in {self.path}: continue with resume=True."
+        return f"The state is saved in {self.path}: continue with {{resume=True}}."
 
     def _restore(self, run: Training) -> None:
         self.check()
@@ -151,17 +151,17 @@ class RunFolder:
         try:
             run.load_state_dict(checkpoint.state)
         except (ValueError, KeyError) as error:
-            raise CheckpointError(f"{checkpoint.path} must fit this run, but got: {error}") from error
+            raise CheckpointError(f"Cannot resume: {checkpoint.path} does not fit this run: {error}") from error
 
     def _check_continuable(self, before: Mapping[str, Any]) -> None:
         if self.resume is False:
-            raise FileExistsError(
-                f"folder must not hold a run yet, but {self.path} does: continue it with resume=True, or choose "
-                "another folder."
+            raise FolderExistsError(
+                f"{{folder}} must not hold a run yet, but {self.path} does: continue it with {{resume=True}}, or "
+                "choose another folder."
             )
         changes = changed_settings(self._defaults | before["settings"], self.settings)
         if changes:
-            raise CheckpointError(f"settings must be those with which {self.path} was begun, but {changes}.")
+            raise CheckpointError(f"Cannot resume: {self.path} was begun with other settings: {changes}.")
 
     def _checkpoint(self, run: Training) -> Checkpoint | None:
         """The checkpoint to go on from: the newest, or the one asked for, or the newest that all ranks have."""
@@ -181,9 +181,11 @@ class RunFolder:
             record: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
             known = record["version"] == VERSION and isinstance(record["settings"], dict)
         except (ValueError, KeyError, TypeError) as error:
-            raise CheckpointError(f"{path} must be the record of a run, but it is unreadable.") from error
+            raise CheckpointError(f"Cannot resume: the record of the run, {path}, is unreadable.") from error
         if not known:
-            raise CheckpointError(f"{path} must be of version {VERSION}, but got {record['version']!r}.")
+            raise CheckpointError(
+                f"Cannot resume: {path} is of version {record['version']!r}, and this program reads {VERSION}."
+            )
         return record
 
     def _record(self, run: Training, total_steps: int, status: str, message: str | None = None) -> None:
@@ -229,13 +231,13 @@ def in_json(settings: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def changed_settings(before: Mapping[str, Any], now: Mapping[str, Any]) -> str:
-    """What differs between two records of settings, in words; nothing if they agree.
+    """Return what differs between two records of settings, in words with marked names; "" if they agree.
 
     >>> changed_settings({"lr": 0.1, "seed": 0}, {"lr": 0.2, "seed": 0})
-    'lr was 0.1 and is now 0.2'
+    '{lr} was 0.1 and is now 0.2'
     """
     return ", ".join(
-        f"{name} was {before.get(name)!r} and is now {now.get(name)!r}"
+        f"{{{name}}} was {before.get(name)!r} and is now {now.get(name)!r}"
         for name in {**before, **now}
         if before.get(name) != now.get(name)
     )

@@ -7,6 +7,8 @@ import threading
 from types import FrameType, TracebackType
 from typing import Any
 
+from spikeslab.errors import Spelling, spell, spell_keyword
+
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
@@ -20,6 +22,13 @@ class Interrupted(KeyboardInterrupt):
     def __init__(self, message: str, number: int) -> None:
         super().__init__(message)
         self.signal = number
+
+    def describe(self, spelling: Spelling = spell_keyword) -> str:
+        """Return the message, with arguments spelled by ``spelling``."""
+        return spell(str(self.args[0]), spelling)
+
+    def __str__(self) -> str:
+        return self.describe()
 
     @property
     def exit_code(self) -> int:

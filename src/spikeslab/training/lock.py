@@ -8,7 +8,13 @@ from pathlib import Path
 from types import TracebackType
 from typing import BinaryIO
 
+from spikeslab.errors import SpikeSlabError
+
 NAME = ".lock"
+
+
+class FolderInUseError(SpikeSlabError, BlockingIOError):
+    """Another process uses a folder."""
 
 
 class FolderLock:
@@ -20,7 +26,7 @@ class FolderLock:
         folder: The folder; made where it does not exist.
 
     Raises:
-        BlockingIOError: On entry, if another process holds the lock.
+        FolderInUseError: On entry, if another process holds the lock.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -36,9 +42,9 @@ class FolderLock:
             file.seek(0)
             owner = file.read(20).decode("ascii", "replace").strip()
             file.close()
-            raise BlockingIOError(
-                f"folder must be used by one run at a time, but {self.folder} is in use by process "
-                f"{owner or 'unknown'}: wait for it, stop it, or choose another folder."
+            raise FolderInUseError(
+                f"{self.folder} is in use by another run, process {owner or 'unknown'}: wait for it, stop it, or "
+                "choose another {folder}."
             ) from error
         file.truncate(0)
         file.write(str(os.getpid()).encode())

@@ -182,7 +182,7 @@ class Training:
         value = float(loss.detach())
         if not value - value == 0.0:  # NaN or infinite
             raise NonFiniteError(
-                f"the loss must be finite, but got {value} at step {self.steps + 1}: "
+                f"The loss must be finite, but got {value} at step {self.steps + 1}: "
                 f"{first_nonfinite(self.model, lambda: self._compute(batch))}."
             )
         loss.backward()
@@ -204,8 +204,8 @@ class Training:
         for name, parameter in self.model.named_parameters():
             if parameter.grad is not None and not bool(parameter.grad.isfinite().all()):
                 raise NonFiniteError(
-                    f"the gradient of {name} must be finite, but got NaN or Inf at step {self.steps + 1}: try a lower "
-                    "lr."
+                    f"The gradient of {name} must be finite, but got NaN or Inf at step {self.steps + 1}: try a lower "
+                    "{lr}."
                 )
 
     def take_loss(self) -> float | None:

@@ -483,7 +483,7 @@ def test_a_command_goes_on_after_a_run_that_fails_and_says_so_at_the_end(
 
 def test_a_stopped_command_says_how_to_go_on(command: list[str], capsys: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     def stop(*_: Any, **__: Any) -> None:
-        raise Interrupted("Stopped. The state is saved in out: continue with resume=True.", 15)
+        raise Interrupted("Stopped. The state is saved in out: continue with {resume=True}.", 15)
 
     monkeypatch.setattr(cifar10_study, "run_cifar10", stop)
     assert run_cli([*command, "--methods", "gmp", "--sparsities", "0.9"]) == 143
