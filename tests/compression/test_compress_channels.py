@@ -141,10 +141,9 @@ class Untraceable(nn.Module):
     ("arguments", "message"),
     [
         ({"structure": "rows"}, "structure must be one of 'weights', 'channels', but got 'rows'."),
-        ({"method": "dpf"}, "method must be one for channels where structure is 'channels', but got 'dpf', which is "
-         "about single weights."),
-        ({"method": "prior-annealing"}, "method must be one that prunes channels with structure='channels', "
-         "but got 'prior-annealing'."),
+        ({"method": "dpf"}, "method must be one that prunes channels with structure='channels', but got 'dpf'."),
+        ({"method": "prior-annealing"}, "method must be one that prunes channels with structure='channels', but got "
+         "'prior-annealing'."),
         ({"weights": "5.weight"}, "weights must name layers with free channels, '0.weight', '3.weight', but got "
          "'5.weight'."),
         ({"weights": "*.bias"}, "weights must name layers with free channels, '0.weight', '3.weight', but got none."),
