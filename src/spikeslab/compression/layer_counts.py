@@ -2,19 +2,13 @@
 
 from __future__ import annotations
 
-import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import torch
-from safetensors.torch import save
 from torch import Tensor
 
-from spikeslab.compression.sparse_format import VALUES, encode, same_memory
 from spikeslab.errors import quote
-
-DENSE, ZIPPED = "dense", "dense, zipped"
-COMPACTED = "compacted"
 
 
 @dataclass(frozen=True)
@@ -75,26 +69,3 @@ def count_layers(
         place = (positions or {}).get(name)
         counts.append(LayerCount(name, tuple(tensor.shape), chosen, nonzeros, len(tensor) - rows, place))
     return tuple(counts)
-
-
-def unshared(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """The tensors without those that are an earlier one under another name."""
-    first: dict[object, str] = {}
-    return {name: t for name, t in tensors.items() if first.setdefault(same_memory(name, t), name) == name}
-
-
-def file_sizes(tensors: Mapping[str, Tensor], dense: Mapping[str, Tensor]) -> dict[str, int]:
-    """Bytes of the dense safetensors file, plain and zipped, and of the sparse file with each kind of values."""
-    content = dense_content(dense)
-    sizes = {DENSE: len(content), ZIPPED: len(zlib.compress(content, 9))}
-    return sizes | {f"sparse {values}": len(encode(tensors, values)) for values in VALUES}
-
-
-def compacted_sizes(tensors: Mapping[str, Tensor]) -> dict[str, int]:
-    """Bytes of the safetensors file of a compacted network, and of its sparse file without loss."""
-    return {COMPACTED: len(dense_content(tensors)), f"{COMPACTED}, sparse fp32": len(encode(tensors, "fp32"))}
-
-
-def dense_content(tensors: Mapping[str, Tensor]) -> bytes:
-    """An ordinary safetensors file; tensors that share their memory are in it once."""
-    return save({name: tensor.detach().contiguous() for name, tensor in unshared(tensors).items()})

@@ -16,16 +16,10 @@ from torch import Tensor, nn
 
 from spikeslab.compression.finalize import finalize
 from spikeslab.compression.latency import Latency, measure_latency
-from spikeslab.compression.layer_counts import (
-    COMPACTED,
-    LayerCount,
-    compacted_sizes,
-    count_layers,
-    file_sizes,
-    unshared,
-)
+from spikeslab.compression.layer_counts import LayerCount, count_layers
 from spikeslab.compression.macs import count_positions
 from spikeslab.compression.onnx import OnnxNetwork
+from spikeslab.compression.sparse_file import COMPACTED, compacted_sizes, file_sizes, unshared
 from spikeslab.compression.sparsity_words import file_table, known_sum, latency_table, layer_table, words
 from spikeslab.compression.variants import network_variants
 from spikeslab.graph.tracing import ExampleInput

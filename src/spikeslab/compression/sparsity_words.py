@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from spikeslab.compression.layer_counts import COMPACTED, DENSE, LayerCount
+from spikeslab.compression.layer_counts import LayerCount
+from spikeslab.compression.sparse_file import COMPACTED, DENSE
 from spikeslab.errors import pluralize
 from spikeslab.report.tables import Cell, Column, Table
 

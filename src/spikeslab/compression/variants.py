@@ -6,8 +6,8 @@ from torch import nn
 
 from spikeslab.compression.compact import compact
 from spikeslab.compression.finalize import finalize
-from spikeslab.compression.layer_counts import COMPACTED, DENSE
 from spikeslab.compression.onnx import OnnxNetwork
+from spikeslab.compression.sparse_file import COMPACTED, DENSE
 from spikeslab.graph.folding import fold_batch_norm
 from spikeslab.graph.layers import BATCH_NORMS
 from spikeslab.graph.tracing import ExampleInput
