@@ -211,12 +211,12 @@ def test_another_model_is_refused_and_stays_as_it_was(model: nn.Module, tmp_path
     file = save_sparse(model, tmp_path / "file")
     wider = nn.Sequential(nn.Linear(6, 9), nn.Tanh(), nn.Linear(9, 3))
     before = wider[0].weight.detach().clone()
-    message = f"model must have the shapes of {file}, but '0.weight' is [9, 6] in the model and [8, 6] in the file."
+    message = f"The model does not have the shapes of {file}: '0.weight' is [9, 6] in the model and [8, 6] in the file."
     with pytest.raises(ValueError, match=re.escape(message)):
         load_sparse_into(wider, file)
     assert torch.equal(wider[0].weight, before)
     message = (
-        f"model must have the tensors of {file}, but they differ in '0.bias', '0.weight', '2.bias', '2.weight', 'b"
+        f"The model does not have the tensors of {file}: they differ in '0.bias', '0.weight', '2.bias', '2.weight', 'b"
     )
     with pytest.raises(ValueError, match=re.escape(message)):
         load_sparse_into(nn.Linear(6, 8), file)

@@ -89,13 +89,12 @@ def load_tensors_into(model: nn.Module, tensors: Mapping[str, Tensor], file: str
     own = tensor_dict(model)
     if set(own) != set(tensors):
         odd = sorted(set(own) ^ set(tensors))
-        raise ArgumentValueError("model", f"must have the tensors of {file}", Phrase(f"they differ in {quote(odd)}"))
+        raise ValueError(f"The model does not have the tensors of {file}: they differ in {quote(odd)}.")
     for name, tensor in own.items():
         if tensor.shape != tensors[name].shape:
-            raise ArgumentValueError(
-                "model",
-                f"must have the shapes of {file}",
-                Phrase(f"{name!r} is {list(tensor.shape)} in the model and {list(tensors[name].shape)} in the file"),
+            raise ValueError(
+                f"The model does not have the shapes of {file}: {name!r} is {list(tensor.shape)} in the model and "
+                f"{list(tensors[name].shape)} in the file."
             )
     model.load_state_dict({**model.state_dict(), **tensors})
 
