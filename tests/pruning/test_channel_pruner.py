@@ -10,6 +10,7 @@ from torch import nn
 
 import spikeslab as ss
 from spikeslab.paper.cifar10 import resnet20
+from spikeslab.paper.demo import DigitsCNN
 from spikeslab.priors import GroupSpikeSlab
 from spikeslab.pruning import ChannelPruner, channel_gates
 
@@ -63,7 +64,7 @@ def test_it_follows_the_schedule_exactly_and_keeps_its_floor(scope: str, mode: s
     pruner = ChannelPruner(model, schedule, scope=scope, mode=mode, min_channels=3)
     for step in range(1, 11):
         pruner.step()
-        living = pruner.living()
+        living = pruner.count_live_channels()
         assert 20 - sum(living.values()) == round(schedule(step) * 20)
         assert min(living.values()) >= 3
     assert living == ({"0.weight": 3, "3.weight": 3} if scope == "global" else living)
@@ -124,7 +125,7 @@ def test_sparsity_counts_weights_over_the_network() -> None:
     model = resnet20()
     pruner = ChannelPruner(model, 0.5)
     pruner.step()
-    assert all(n in (8, 16, 32) for n in pruner.living().values())
+    assert all(n in (8, 16, 32) for n in pruner.count_live_channels().values())
     sparsity = pruner.sparsity()
     assert sparsity.sparse == 0.5
     assert sparsity.network_total == 272_474
@@ -167,3 +168,37 @@ def test_bad_input_is_refused_in_one_sentence() -> None:
     assert str(error.value) == (
         "model must have a layer with free channels, but got none: name one in Python, as in {'conv1.weight': 'bn1'}."
     )
+
+
+def test_half_of_the_channels_go_and_the_digits_are_still_read() -> None:
+    pytest.importorskip("sklearn")
+    from spikeslab.paper.demo import load_digits
+
+    data = load_digits()
+    torch.manual_seed(0)
+    model = DigitsCNN()
+    prior = GroupSpikeSlab(
+        channel_gates(model),
+        v0=0.001,
+        v1=1.0,
+        rho=1.0,
+        b=1.0,
+        sigma_coupling="fixed",
+        adapt=ss.SA(ss.polynomial(1.0, power=0.75, offset=100)),
+    )
+    sampler = ss.SGHMC(
+        model.parameters(), lr=ss.cosine(0.1, total=170), num_data=len(data.x_train), temperature=0.01, prior=prior,
+        weight_decay=1e-3, seed=0,
+    )  # fmt: skip
+    pruner = ChannelPruner(model, ss.cubic_sparsity(0.5, total=120))
+    for step in range(170):  # ten epochs
+        rows = torch.randint(len(data.x_train), (64,))
+        sampler.zero_grad()
+        nn.functional.cross_entropy(model(data.x_train[rows]), data.y_train[rows]).backward()
+        sampler.step()
+        pruner.step()
+        if step == 120:
+            pruner.freeze()
+    assert pruner.count_live_channels() == {"conv1.weight": 16, "conv2.weight": 32, "fc1.weight": 64}
+    right = model(data.x_test).argmax(dim=1) == data.y_test
+    assert float(right.float().mean()) > 0.93  # dense: 0.97 to 0.99

@@ -69,7 +69,7 @@ class FeedbackPruner(Pruner):
         if self.mode == "masked":
             super().step()
             return
-        step = max(self._tick(), 1)
+        step = max(self._count_step(), 1)
         self._prune(anew=not self._masks or step % self.every == 0)
 
     @torch.no_grad()

@@ -11,7 +11,7 @@ from torch.nn.parameter import is_lazy
 
 from spikeslab.errors import ArgumentError, ArgumentValueError, Phrase, SpikeSlabWarning, quote
 from spikeslab.pruning import free_channel_layers
-from spikeslab.pruning.channels import channel_layers
+from spikeslab.pruning.channel_pruner import channel_layers
 from spikeslab.weights import matching, matrices_of
 
 LAYERS = (nn.Linear, nn.modules.conv._ConvNd)

@@ -14,7 +14,7 @@ from typing import Any
 
 from spikeslab.errors import ArgumentTypeError, check_choice, check_count, check_number
 from spikeslab.pruning.allocation import floors
-from spikeslab.pruning.scheduled import SCOPES
+from spikeslab.pruning.base import SCOPES
 from spikeslab.schedules import (
     Schedule,
     constant,

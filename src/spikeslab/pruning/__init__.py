@@ -1,12 +1,11 @@
 """Pruning: set weights or whole channels to zero while the sampler runs, to exact targets.
 
-In ``"projected"`` mode, the paper's, what is zero still has a gradient and noise and may come back; in ``"masked"``
-mode it stays zero.
+In ``"projected"`` mode, as in the paper, a zero still has a gradient and noise and may come back; in ``"masked"`` mode
+it stays zero.
 """
 
 from spikeslab.graph.free_channels import free_channel_layers
-from spikeslab.pruning.channel_pruner import ChannelPruner
-from spikeslab.pruning.channels import channel_gates
+from spikeslab.pruning.channel_pruner import ChannelPruner, channel_gates
 from spikeslab.pruning.pruner import Pruner
 from spikeslab.pruning.rho_pruner import RhoPruner
 from spikeslab.pruning.sparsity import Sparsity, measure_sparsity

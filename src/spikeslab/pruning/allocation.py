@@ -1,4 +1,4 @@
-r"""How the zeros of a network are shared out among its layers.
+r"""Allocation of the zeros of a network to its layers.
 
 Layer l, of :math:`n_l` weights, keeps :math:`\mathrm{clip}(\varepsilon d_l n_l,\; k_l,\; n_l)` of them, where
 :math:`k_l` is its floor and :math:`\varepsilon` the one number at which all layers together keep what the target
@@ -6,9 +6,8 @@ leaves. ``per_layer`` has :math:`d_l = 1`, the same rate everywhere. ``erk``, th
 
 .. math:: d_l = \frac{c_{out} + c_{in} + h + w}{c_{out}\, c_{in}\, h\, w},
 
-the sum of the weight's dimensions over their product, so that small layers stay denser and large ones pay. The third
-way, a ranking of all weights together, is :func:`~spikeslab.functional.thresholds.smallest_overall`. All of them end on
-exactly the zeros asked for.
+the sum of the weight's dimensions over their product, so that small layers stay denser. The third way, a ranking of all
+weights together, is :func:`~spikeslab.functional.thresholds.smallest_overall`. All end on exactly the zeros asked for.
 
 Reference: Evci, Gale, Menick, Castro and Elsen, "Rigging the Lottery: Making All Tickets Winners", ICML 2020.
 """
@@ -24,7 +23,7 @@ from spikeslab.functional.thresholds import apportion
 
 
 def floors(sizes: Sequence[int], floor: float) -> list[int]:
-    """What each layer keeps at least: a number of weights (an integer), or a share of them (a number below 1).
+    """Return the weights that each layer keeps at least: ``floor`` if it is an integer, or that share of its weights.
 
     >>> floors([100, 7], 0.1), floors([100, 7], 10)
     ([10, 1], [10, 7])
@@ -40,7 +39,7 @@ def floors(sizes: Sequence[int], floor: float) -> list[int]:
 def per_layer(
     zeros: int, sizes: Sequence[int], keep: Sequence[int], at_least: Sequence[int] | None = None
 ) -> list[int]:
-    """Zeros of each layer at the same rate in all, but where a floor holds it.
+    """Return the zeros of each layer at the same rate in all, except where a floor binds.
 
     >>> per_layer(90, [100, 50], keep=[1, 1]), per_layer(90, [100, 50], keep=[1, 40])
     ([60, 30], [80, 10])
@@ -61,7 +60,7 @@ def erk(
     at_least: Sequence[int] | None = None,
     sizes: Sequence[int] | None = None,
 ) -> list[int]:
-    """Zeros of each layer by the Erdős–Rényi-kernel rule, from the shapes of the weights.
+    """Return the zeros of each layer by the Erdős–Rényi-kernel rule, from the shapes of the weights.
 
     >>> erk(14_000, [(16, 16, 3, 3), (64, 64, 3, 3)], keep=[1, 1])
     [0, 14000]
@@ -94,7 +93,7 @@ def _share_out(
 
 
 def _kept(total: float, sizes: Sequence[int], densities: Sequence[float], keep: Sequence[int]) -> list[float]:
-    """The real numbers that the layers keep, which sum to ``total``; between two breakpoints they are linear."""
+    """Return the real numbers that the layers keep, which sum to ``total`` and are linear between breakpoints."""
     slopes = [density * size for density, size in zip(densities, sizes, strict=True)]
 
     def at(epsilon: float) -> list[float]:

@@ -1,32 +1,31 @@
-r"""Pruning of whole channels: what a compacted network can really leave out."""
+r"""Pruning of whole output channels, which compacting can then remove."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import ClassVar
+from typing import ClassVar, NamedTuple
 
 from torch import Tensor, nn
 
-from spikeslab.errors import check_choice, check_count
+from spikeslab.errors import ArgumentValueError, Phrase, check_choice, check_count, quote
 from spikeslab.functional import groups
-from spikeslab.pruning.channels import channel_layers
-from spikeslab.pruning.masks import zero_units_
-from spikeslab.pruning.scheduled import ScheduledPruner
+from spikeslab.graph.free_channels import free_channel_layers, is_normalised_by
+from spikeslab.pruning.base import ScheduledPruner, zero_units_
 from spikeslab.pruning.sparsity import Sparsity, measure_sparsity
 from spikeslab.samplers.base import Sampler
 from spikeslab.schedules import ScheduleLike
 
 
 class ChannelPruner(ScheduledPruner):
-    """Zero the least important output channels, following a schedule of the share that goes.
+    """Pruner that zeroes the least important output channels, following a schedule of their share.
 
-    A dead channel's filter, bias and the scale and shift of the batch normalisation behind it become zero, so that its
-    output is zero for every input.
+    The filter and bias of a dead channel become zero, and so do the scale and shift of the batch normalisation behind
+    it, so that its output is zero for every input.
 
     >>> model = nn.Sequential(nn.Conv2d(1, 8, 3), nn.BatchNorm2d(8), nn.ReLU(), nn.Flatten(), nn.Linear(288, 10))
     >>> pruner = ChannelPruner(model, 0.5)
     >>> pruner.step()
-    >>> pruner.living()
+    >>> pruner.count_live_channels()
     {'0.weight': 4}
 
     In ``"projected"`` mode a dead channel may come back, but a rectifier passes it no gradient: only noise moves it.
@@ -38,12 +37,12 @@ class ChannelPruner(ScheduledPruner):
             ``None``; by default those of :func:`~spikeslab.pruning.free_channel_layers`.
         scope: ``"layer"`` takes the same share of each layer, ``"global"`` ranks the channels of all layers together,
             ``"erk"`` takes more of large layers.
-        min_channels: What every layer keeps at least: a number of channels, or a share of them below 1.
-        by: What ranks the channels: ``"gate"`` is the scale of the normalisation, or without one the norm of the
-            filter; ``"filter"`` is always the norm of the filter. Both are the standard deviation of the channel's
-            output, the norm for uncorrelated inputs of unit variance, so that layers of any width compare.
+        min_channels: Number of channels, or share of them below 1, that every layer keeps at least.
+        by: Score of a channel: ``"gate"`` is the scale of the normalisation, or without one the norm of the filter;
+            ``"filter"`` is always the norm of the filter. Both are the standard deviation of the channel's output (the
+            norm for uncorrelated inputs of unit variance), so that layers of any width compare.
         mode: ``"projected"`` or ``"masked"``.
-        sampler: Where given, its steps are counted instead of the calls.
+        sampler: If given, its steps are counted instead of the calls.
     """
 
     unit: ClassVar[str] = "channel"
@@ -83,10 +82,77 @@ class ChannelPruner(ScheduledPruner):
             for tensor in layer.followers:
                 zero_units_(tensor, mask)
 
-    def living(self) -> dict[str, int]:
-        """How many channels of each layer are not dead."""
+    def count_live_channels(self) -> dict[str, int]:
+        """Return the number of channels of each layer that are not dead."""
         return {name: int(m.count_nonzero()) for name, m in zip(self.weights, self._magnitudes(), strict=True)}
 
     def sparsity(self) -> Sparsity:
-        """Count the zeros now, weight by weight."""
+        """Count the weights that are zero now."""
         return measure_sparsity(self.weights, self._model)
+
+
+class ChannelLayer(NamedTuple):
+    """Layer whose channels may go.
+
+    Attributes:
+        weight: Its filters, one slice for each channel.
+        gate: Parameter that scales each channel: the scale of the normalisation behind it, or else the filters.
+        followers: Parameters that become zero with a filter: its bias, the scale and the shift of the normalisation.
+    """
+
+    weight: Tensor
+    gate: Tensor
+    followers: tuple[Tensor, ...]
+
+
+def channel_layers(model: nn.Module, followers: Mapping[str, str | None] | None = None) -> dict[str, ChannelLayer]:
+    """Return the layers that ``followers`` names, in the form of :func:`free_channel_layers`; by default the free ones.
+
+    Raises:
+        ValueError: If no channel is free, or a name is not that of a weight or of a fitting normalisation.
+    """
+    named = free_channel_layers(model) if followers is None else followers
+    if not named:
+        raise ArgumentValueError(
+            "model",
+            "must have a layer with free channels",
+            Phrase("got none"),
+            "name one in Python, as in {'conv1.weight': 'bn1'}",
+        )
+    parameters, modules = dict(model.named_parameters()), dict(model.named_modules())
+    wrong = [name for name in named if name not in parameters or parameters[name].ndim < 2]
+    if wrong:
+        raise ArgumentValueError("followers", "must name weights of layers of the model", Phrase(f"got {quote(wrong)}"))
+    return {name: _channel_layer(name, follower, parameters, modules) for name, follower in named.items()}
+
+
+def channel_gates(model: nn.Module, followers: Mapping[str, str | None] | None = None) -> dict[str, Tensor]:
+    """Return the parameter that scales each output channel, by the name of the filters, for a ``GroupSpikeSlab``.
+
+    Batch normalisation undoes the scale of the filters in front of it, so a prior on them has no effect. A prior should
+    act on the scale of the normalisation; without a normalisation, on the filters.
+
+    >>> model = nn.Sequential(nn.Conv2d(1, 8, 3), nn.BatchNorm2d(8), nn.ReLU(), nn.Flatten(), nn.Linear(288, 10))
+    >>> channel_gates(model)["0.weight"] is model[1].weight
+    True
+    """
+    return {name: layer.gate for name, layer in channel_layers(model, followers).items()}
+
+
+def _channel_layer(
+    name: str, follower: str | None, parameters: Mapping[str, Tensor], modules: Mapping[str, nn.Module]
+) -> ChannelLayer:
+    weight, bias = parameters[name], parameters.get(name.removesuffix("weight") + "bias")
+    own = () if bias is None else (bias,)
+    if follower is None:
+        return ChannelLayer(weight, weight, own)
+    normalisation = modules.get(follower)
+    if not is_normalised_by(weight, normalisation):
+        raise ArgumentValueError(
+            "followers",
+            f"must give {name!r} a batch normalisation with a scale and a shift for each of its {len(weight)} "
+            "channels, or None",
+            follower,
+        )
+    scale, shift = parameters[f"{follower}.weight"], parameters[f"{follower}.bias"]
+    return ChannelLayer(weight, scale, (*own, scale, shift))

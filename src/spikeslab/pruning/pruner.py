@@ -6,7 +6,8 @@ from typing import ClassVar
 
 from torch import nn
 
-from spikeslab.pruning.scheduled import ScheduledPruner
+from spikeslab.errors import ArgumentValueError, Phrase
+from spikeslab.pruning.base import ScheduledPruner
 from spikeslab.pruning.sparsity import Sparsity, measure_sparsity
 from spikeslab.samplers.base import Sampler
 from spikeslab.schedules import ScheduleLike
@@ -14,7 +15,7 @@ from spikeslab.weights import Weights, named_weights
 
 
 class Pruner(ScheduledPruner):
-    """Zero the smallest weights by magnitude, following a schedule of the sparsity.
+    """Pruner that zeroes the smallest weights by magnitude, following a schedule of the sparsity.
 
     >>> layer = nn.Linear(10, 10)
     >>> pruner = Pruner([layer.weight], 0.9)
@@ -27,12 +28,11 @@ class Pruner(ScheduledPruner):
         sparsity: Share of zeros in [0, 1): a number or a schedule of the step.
         scope: ``"layer"`` prunes each layer at the same rate, ``"global"`` ranks all weights together, ``"erk"`` leaves
             small layers denser (:mod:`spikeslab.pruning.allocation`).
-        floor: What every layer keeps at least: a number of weights, or a share of them below 1. No layer is ever
-            emptied.
+        floor: Number of weights, or share of them below 1, that every layer keeps at least. No layer is ever emptied.
         mode: ``"projected"`` (weights may return) or ``"masked"``.
-        network: Where given, sparsity counts over all of its parameters, so that the sparse layers are pruned harder.
-        sampler: Where given, its steps are counted instead of the calls, so that a step which a GradScaler skipped
-            does not count.
+        network: If given, sparsity counts over all of its parameters, so that the sparse layers are pruned harder.
+        sampler: If given, its steps are counted instead of the calls, so that a step that a GradScaler skips does not
+            count.
     """
 
     unit: ClassVar[str] = "weight"
@@ -52,11 +52,11 @@ class Pruner(ScheduledPruner):
         if network is not None:
             inside = {id(parameter) for parameter in network.parameters()}
             if any(id(weight) not in inside for weight in named.values()):
-                raise ValueError("weights must be parameters of the network, but some are not.")
+                raise ArgumentValueError("weights", "must be parameters of the network", Phrase("some are not"))
             total = sum(parameter.numel() for parameter in network.parameters())
         super().__init__(named, sparsity, scope=scope, floor=floor, mode=mode, sampler=sampler, total=total)
         self._network = network
 
     def sparsity(self) -> Sparsity:
-        """Count the zeros now."""
+        """Count the weights that are zero now."""
         return measure_sparsity(self.weights, self._network)

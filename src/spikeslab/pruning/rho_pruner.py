@@ -1,28 +1,28 @@
-"""Pruning by probability: what the prior believes to be in the spike becomes zero."""
+"""Pruning by probability: weights that are probably in the spike become zero."""
 
 from __future__ import annotations
 
 import torch
 
-from spikeslab.errors import check_count, check_number
+from spikeslab.errors import ArgumentValueError, Phrase, check_count, check_number
 from spikeslab.priors.group_spike_slab import GroupSpikeSlab
 from spikeslab.priors.spike_slab import SpikeSlab
-from spikeslab.pruning.masks import Masks
+from spikeslab.pruning.base import BasePruner
 from spikeslab.pruning.sparsity import Sparsity, measure_sparsity
 from spikeslab.samplers.base import Sampler
 
 
-class RhoPruner(Masks):
-    """Zero the weights whose probability of being in the slab is below a threshold; under a group prior, the groups.
+class RhoPruner(BasePruner):
+    """Pruner that zeroes the weights whose probability of being in the slab is below a threshold.
 
-    In each layer the one with the largest probability stays, whatever it is.
+    Under a group prior it zeroes whole groups. The largest probability of each layer always stays.
 
     Args:
         prior: A spike-and-slab prior whose spike is narrower than its slab.
         threshold: Weights with a smaller rho become zero.
-        start: First step that prunes: rho means little before the latents have moved.
+        start: First step that prunes, since rho means little before the latents have moved.
         mode: ``"projected"`` (weights may return) or ``"masked"``.
-        sampler: Where given, its steps are counted instead of the calls.
+        sampler: If given, its steps are counted instead of the calls.
     """
 
     def __init__(
@@ -38,18 +38,19 @@ class RhoPruner(Masks):
         self.threshold = check_number("threshold", threshold, "(0, 1)")
         self.start = check_count("start", start)
         if prior.inverted:
-            raise ValueError(
-                f"prior must have a spike narrower than its slab, but got v0={prior.v0} and v1={prior.v1}, where a "
-                "large rho means a small weight."
+            raise ArgumentValueError(
+                "prior",
+                "must have a spike narrower than its slab",
+                Phrase(f"got {{v0={prior.v0}}} and {{v1={prior.v1}}}, where a large rho means a small weight"),
             )
         self._prior = prior
 
     @torch.no_grad()
     def step(self) -> None:
-        """Prune what is in the spike now."""
-        if self._tick() < self.start:
+        """Zero the weights that are probably in the spike now."""
+        if self._count_step() < self.start:
             return
-        scores = self._scores(list(self._prior.rho.values()))
+        scores = self._rank(list(self._prior.rho.values()))
         masks = []
         for score in scores:
             # Flat and contiguous: a channels_last score has no flat view to write through.
@@ -60,5 +61,5 @@ class RhoPruner(Masks):
         self._zero(masks)
 
     def sparsity(self) -> Sparsity:
-        """Count the zeros now."""
+        """Count the weights that are zero now."""
         return measure_sparsity(self.weights)

@@ -1,4 +1,4 @@
-"""How sparse a network is."""
+"""Sparsity of a network."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from spikeslab.weights import Weights, named_weights
 
 @dataclass(frozen=True)
 class Sparsity:
-    """How many weights are zero, counted over the sparse layers and over the whole network.
+    """Counts of zeros, over the sparse layers and over the whole network.
 
     Attributes:
         layers: Share of zeros in each sparse layer.
@@ -42,7 +42,7 @@ class Sparsity:
 
 
 def measure_sparsity(weights: Weights, network: nn.Module | None = None) -> Sparsity:
-    """Count the zeros.
+    """Count the zeros of weights and, if given, of a whole network.
 
     >>> import torch
     >>> measure_sparsity([torch.tensor([0.0, 1.0, 0.0, 2.0])]).sparse

@@ -153,7 +153,10 @@ class Prune(Callback):
         sparsity = self.pruner.sparsity()
         found = {"sparsity_sparse": sparsity.sparse, "sparsity": sparsity.network}
         if isinstance(self.pruner, ChannelPruner):
-            living, channels = sum(self.pruner.living().values()), sum(map(len, self.pruner.weights.values()))
+            living, channels = (
+                sum(self.pruner.count_live_channels().values()),
+                sum(map(len, self.pruner.weights.values())),
+            )
             found["dead_channels"] = 1.0 - living / channels
         return {name: value for name, value in found.items() if value is not None}
 

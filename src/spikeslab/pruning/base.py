@@ -1,0 +1,206 @@
+"""Bases of the pruners: masks of the zeros, and pruning on a schedule (algorithm 1 of the paper)."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor
+
+from spikeslab.errors import ArgumentValueError, Phrase, check_choice, check_number, pluralize
+from spikeslab.functional import groups
+from spikeslab.functional.thresholds import smallest_overall, smallest_per_tensor
+from spikeslab.pruning import allocation
+from spikeslab.samplers.base import Sampler
+from spikeslab.schedules import Schedule, ScheduleLike, constant
+
+MODES = ("projected", "masked")
+SCOPES = ("layer", "global", "erk")
+
+
+class BasePruner:
+    """Base of the pruners, with a mask over the units of each weight: its entries, or its slices ``weight[o]``.
+
+    Args:
+        weights: Weights that may become zero.
+        mode: ``"projected"`` (units may return) or ``"masked"``.
+        sampler: If given, its steps are counted instead of the calls.
+        sliced: If True, the units are slices.
+    """
+
+    def __init__(self, weights: dict[str, Tensor], mode: str, sampler: Sampler | None, *, sliced: bool = False) -> None:
+        self.weights = weights
+        self.mode = check_choice("mode", mode, MODES)
+        self.steps = 0
+        self._sampler = sampler
+        self._sliced = sliced
+        self._pruned: list[Tensor] = []
+        self._counts: list[int] | None = None
+
+    def freeze(self) -> None:
+        """Switch to masked mode: from now on the weights that are zero stay zero.
+
+        Samples of a posterior that share their zeros are as sparse together as each of them is.
+        """
+        self.mode = "masked"
+        self._pruned, self._counts = [magnitude == 0 for magnitude in self._magnitudes()], None
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return the count of steps, the mode and, in masked mode, the masks of the pruned units."""
+        return {
+            "steps": self.steps,
+            "names": list(self.weights),
+            "mode": self.mode,
+            "pruned": list(self._pruned),
+        }
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Load a state.
+
+        Raises:
+            ValueError: If the state is of other weights; nothing changes then.
+        """
+        shapes, own = [tuple(mask.shape) for mask in state["pruned"]], self._shapes()
+        if list(state["names"]) != list(self.weights) or (shapes and shapes != own):
+            raise ValueError(
+                f"state_dict must be for the weights {list(self.weights)} of shapes {own}, "
+                f"but got {list(state['names'])} of shapes {shapes}."
+            )
+        self.mode = check_choice("mode", state["mode"], MODES)
+        self.steps = int(state["steps"])
+        self._pruned = [
+            mask.to(weight.device, torch.bool, copy=True)
+            for mask, weight in zip(state["pruned"], self.weights.values(), strict=False)
+        ]
+        self._counts = None
+
+    def _count_step(self) -> int:
+        """Count a call, or read the sampler's count, which a step skipped by a GradScaler does not advance."""
+        self.steps = self.steps + 1 if self._sampler is None else self._sampler.steps
+        return self.steps
+
+    def _shapes(self) -> list[tuple[int, ...]]:
+        """Return the shape of each mask."""
+        return [tuple(weight.shape[: 1 if self._sliced else None]) for weight in self.weights.values()]
+
+    def _magnitudes(self) -> list[Tensor]:
+        """Return the magnitude of each unit, 0 only if it is all zero."""
+        weights = [weight.detach() for weight in self.weights.values()]
+        return groups.norms(weights) if self._sliced else [weight.abs() for weight in weights]
+
+    def _rank(self, scores: Sequence[Tensor]) -> list[Tensor]:
+        """Return scores of which the smallest are pruned first; in masked mode, units pruned before come first."""
+        if self.mode == "projected" or not self._pruned:
+            return list(scores)
+        return [score.masked_fill(pruned, -1.0) for score, pruned in zip(scores, self._pruned, strict=True)]
+
+    def _zero(self, masks: Sequence[Tensor]) -> None:
+        """Zero the units that the masks mark; in masked mode, keep the masks."""
+        if self.mode == "masked" and masks is not self._pruned:
+            self._pruned, self._counts = list(masks), None
+        for weight, mask in zip(self.weights.values(), masks, strict=True):
+            zero_units_(weight, mask)
+
+    def _count_pruned(self) -> list[int]:
+        """Return the number of masked units of each weight, counted once for each set of masks."""
+        if not self._pruned:
+            return [0] * len(self.weights)
+        if self._counts is None:
+            self._counts = [int(count) for count in torch.stack([mask.sum().cpu() for mask in self._pruned])]
+        return self._counts
+
+
+class ScheduledPruner(BasePruner):
+    """Base of the pruners that follow a schedule: after step k, a share s(k) of the units is zero.
+
+    Args:
+        weights: Weights that may become zero.
+        sparsity: Share of zeros in [0, 1): a number or a schedule of the step.
+        scope: How the zeros are shared out, one of ``SCOPES``.
+        floor: Number or share of the units that every layer keeps at least.
+        mode: ``"projected"`` or ``"masked"``.
+        sampler: If given, its steps are counted instead of the calls.
+        sliced: If True, whole slices ``weight[o]`` become zero.
+        total: Number that the sparsity is a share of; by default all units of the weights.
+
+    Attributes:
+        unit: Name of a unit in errors.
+    """
+
+    unit: ClassVar[str]
+
+    def __init__(
+        self,
+        weights: dict[str, Tensor],
+        sparsity: float | ScheduleLike,
+        *,
+        scope: str,
+        floor: float,
+        mode: str,
+        sampler: Sampler | None,
+        sliced: bool = False,
+        total: int | None = None,
+    ) -> None:
+        super().__init__(weights, mode, sampler, sliced=sliced)
+        self.scope = check_choice("scope", scope, SCOPES)
+        self.schedule = sparsity if callable(sparsity) else constant(check_number("sparsity", sparsity, "[0, 1)"))
+        self._sizes = [math.prod(shape) for shape in self._shapes()]
+        self._keep = allocation.floors(self._sizes, floor)
+        self._total = sum(self._sizes) if total is None else total
+        if isinstance(self.schedule, Schedule):
+            settings = dict(self.schedule.settings)
+            self._count_zeros(settings.get("target", settings.get("value", 0.0)))
+
+    def zeros(self, step: int) -> int:
+        """Return the number of zeros at ``step``: exactly round(S * total)."""
+        return self._count_zeros(self.schedule(step))
+
+    def _count_zeros(self, sparsity: object) -> int:
+        sparsity = check_number("sparsity", sparsity, "[0, 1)")
+        zeros, room = round(sparsity * self._total), sum(self._sizes) - sum(self._keep)
+        if zeros > room:
+            kept = f"{pluralize(len(self._sizes), 'layer')} must keep {pluralize(sum(self._keep), self.unit)} in all"
+            raise ArgumentValueError(
+                "sparsity",
+                f"must be at most {room / self._total:.6g}, since {kept}",
+                Phrase(f"got {sparsity:.6g}, which is {zeros} zeros of {self._total}"),
+            )
+        return zeros
+
+    @torch.no_grad()
+    def step(self) -> None:
+        """Prune to the sparsity of this step."""
+        zeros = self.zeros(max(self._count_step(), 1))
+        pruned = self._count_pruned()
+        if self._pruned and sum(pruned) >= zeros:
+            self._zero(self._pruned)
+            return
+        scores = self._rank(self._importances())
+        if self.scope == "global":
+            self._zero(smallest_overall(scores, zeros, self._keep))
+        else:
+            self._zero(smallest_per_tensor(scores, self._allocate(zeros, pruned)))
+
+    def _importances(self) -> list[Tensor]:
+        """Return one importance score per unit; the lowest are pruned first."""
+        return self._magnitudes()
+
+    def _allocate(self, zeros: int, pruned: Sequence[int]) -> list[int]:
+        """Return the number of zeros of each layer, never fewer than it has."""
+        if self.scope == "layer":
+            return allocation.per_layer(zeros, self._sizes, self._keep, pruned)
+        shapes = [tuple(weight.shape) for weight in self.weights.values()]
+        return allocation.erk(zeros, shapes, self._keep, pruned, self._sizes)
+
+
+def zero_units_(tensor: Tensor, mask: Tensor) -> None:
+    """Zero the units of a tensor that ``mask``, over its first dimensions, marks.
+
+    >>> rows = torch.ones(2, 3)
+    >>> zero_units_(rows, torch.tensor([True, False]))
+    >>> rows.tolist()
+    [[0.0, 0.0, 0.0], [1.0, 1.0, 1.0]]
+    """
+    tensor.masked_fill_(mask.view(*mask.shape, *[1] * (tensor.ndim - mask.ndim)), 0.0)
