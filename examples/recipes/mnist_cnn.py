@@ -1,7 +1,7 @@
 r"""A recipe for ``spikeslab compress``: the paper's CNN on MNIST, of which whole channels go, so that it is faster.
 
-    spikeslab reproduce mnist --methods vanilla --recipes tuned --epochs 10 --out out/mnist
-    spikeslab compress examples/recipes/mnist_cnn.py --dense out/mnist/vanilla-tuned-10-seed0/network.safetensors \
+    spikeslab reproduce mnist --methods vanilla --presets default --epochs 10 --out out/mnist
+    spikeslab compress examples/recipes/mnist_cnn.py --dense out/mnist/vanilla-default-10-seed0/network.safetensors \
         --structure channels --weights "conv*.weight" --weights fc1.weight --sparsity 0.5 --epochs 10 --out out/channels
     spikeslab sparsity out/channels
 

@@ -12,7 +12,7 @@ from torch.nn.utils import parametrizations, parametrize, prune
 
 import spikeslab as ss
 from spikeslab.compression import finalize
-from spikeslab.paper.cifar10.network import ResNet
+from spikeslab.paper.cifar10.networks import ResNet
 
 
 class Doubled(nn.Module):

@@ -14,7 +14,7 @@ from torch.nn.utils import prune
 import spikeslab as ss
 from spikeslab.compression import SparsityReport, compact, save_sparse
 from spikeslab.compression.latency import Latency
-from spikeslab.paper.cifar10.network import ResNet
+from spikeslab.paper.cifar10.networks import ResNet
 from spikeslab.report.figures import render_png
 
 

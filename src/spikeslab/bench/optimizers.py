@@ -18,7 +18,7 @@ from torch.optim import SGD, Adam, Optimizer
 
 from spikeslab.bench.timing import HOW, MISSING, UNFUSED, BenchPlan, Candidates, Findings, Times, measure
 from spikeslab.errors import SpikeSlabWarning
-from spikeslab.paper.cifar10.network import resnet20
+from spikeslab.paper.cifar10.networks import resnet20
 from spikeslab.paper.images.networks import CNN
 from spikeslab.paper.packages import is_installed, load
 from spikeslab.priors import SA, SpikeSlab

@@ -1,28 +1,28 @@
-"""``spikeslab reproduce mnist`` and ``spikeslab reproduce fashion``: table 2 of the paper."""
+"""``spikeslab reproduce mnist``, ``fashion``, ``image-search`` and ``adversarial``: table 2 and figure 2."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
 
-from spikeslab.cli.errors import InputError
-from spikeslab.cli.options import bad_input, check_choices, check_folder, check_option, check_seed
-from spikeslab.cli.output import print_result
+from spikeslab.cli.errors import InputError, explain_os_errors, spells
+from spikeslab.cli.options import CORES, check_choices, check_folder, check_results, check_seed
+from spikeslab.cli.output import plain_console, print_result
+from spikeslab.errors import check_choice, check_count
+from spikeslab.report.progress import Progress
 
-Out = Annotated[
-    Path | None,
-    typer.Option(help="Folder for runs, tables and figures; out/mnist or out/fashion if not given."),
-]
+ALL_METHODS = "vanilla,dropout,sghmc,sghmc-sa"
+WIDE = 200
+"""Letters in a line of a table that is written to a file."""
+
 Methods = Annotated[str, typer.Option(help="Methods, separated by commas: vanilla, dropout, sghmc, sghmc-sa.")]
-Recipes = Annotated[str, typer.Option(help="Settings, separated by commas: paper, tuned.")]
-Epochs = Annotated[int, typer.Option(help="Epochs of each run.")]
 Seed = Annotated[int, typer.Option(help="Seed of the first run of each method; the others follow it.")]
-Seeds = Annotated[int, typer.Option(help="Runs of each method.")]
 AugmentOption = Annotated[
-    bool, typer.Option("--augment", help="Change the images at random, and use the network with batch normalisation.")
+    bool, typer.Option("--augment", help="Augment the images, and use the network with batch normalisation.")
 ]
 HeldOut = Annotated[
     int,
@@ -35,129 +35,195 @@ Precision = Annotated[
         "Predictions are made in float32."
     ),
 ]
-Resume = Annotated[
-    bool,
-    typer.Option(
-        "--resume",
-        help="Go on with runs in --out, read those that are done, and write the tables anew.",
-    ),
-]
 DataDir = Annotated[
     Path | None,
     typer.Option(
-        help="Folder with the publishers' files, both of MNIST and of Fashion-MNIST, of which one has the foreign "
-        "images for the other; by default SPIKESLAB_DATA, or else they are downloaded."
+        help="Folder with the publishers' files of MNIST and Fashion-MNIST; by default SPIKESLAB_DATA, or else they "
+        "are downloaded."
     ),
 ]
 
+MNIST_HELP = """Repeat the paper's MNIST experiment (table 2): Vanilla, Dropout, SGHMC and SGHMC-SA on a small CNN.
 
-def mnist(
-    out: Out = None,
-    methods: Methods = "vanilla,dropout,sghmc,sghmc-sa",
-    recipes: Recipes = "paper,tuned",
-    epochs: Epochs = 30,
-    seed: Seed = 0,
-    seeds: Seeds = 1,
-    augment: AugmentOption = False,
-    held_out: HeldOut = 5000,
-    precision: Precision = "float32",
-    resume: Resume = False,
-    data_dir: DataDir = None,
-) -> None:
-    """Repeat the paper's MNIST experiment (table 2): Vanilla, Dropout, SGHMC and SGHMC-SA on a small CNN.
-
-    Accuracy, NLL, Brier score and ECE of the last weights and of the posterior average, beside the paper's. 5,000
-    training images are held out. An epoch takes about 40 seconds on two cores, all eight runs of 30 epochs about three
-    hours; a run that is stopped or killed goes on with --resume and, on as many threads, ends in the same numbers.
+    Writes accuracy, NLL, Brier score and ECE of the last weights and of the posterior average, with the paper's
+    accuracy, and how well the uncertainty tells Fashion-MNIST from MNIST. 5,000 training images are held out. An epoch
+    takes about 40 seconds on two cores, all eight runs of 30 epochs about three hours. A run that was interrupted
+    continues with --resume and, with as many threads, ends in the same numbers.
 
     For example:
 
     - `spikeslab reproduce mnist --data-dir data --out out/mnist`
-    - a quick look: `spikeslab reproduce mnist --methods sghmc-sa --recipes tuned --epochs 3 --out out/look`
+    - a quick look: `spikeslab reproduce mnist --methods sghmc-sa --presets default --epochs 3 --out out/look`
     """
-    _reproduce("mnist", out, methods, recipes, epochs, seed, seeds, augment, held_out, precision, resume, data_dir)
-
-
-def fashion(
-    out: Out = None,
-    methods: Methods = "vanilla,dropout,sghmc,sghmc-sa",
-    recipes: Recipes = "paper,tuned",
-    epochs: Epochs = 30,
-    seed: Seed = 0,
-    seeds: Seeds = 1,
-    augment: AugmentOption = False,
-    held_out: HeldOut = 5000,
-    precision: Precision = "float32",
-    resume: Resume = False,
-    data_dir: DataDir = None,
-) -> None:
-    """Repeat the paper's Fashion-MNIST experiment (table 2); everything else is as in `spikeslab reproduce mnist`.
+FASHION_HELP = """Repeat the paper's Fashion-MNIST experiment (table 2); the options are those of `reproduce mnist`.
 
     Example: `spikeslab reproduce fashion --data-dir data --out out/fashion --resume`
     """
-    _reproduce("fashion", out, methods, recipes, epochs, seed, seeds, augment, held_out, precision, resume, data_dir)
 
 
-def _reproduce(
-    dataset: str,
-    out: Path | None,
-    methods: str,
-    recipes: str,
-    epochs: int,
-    seed: int,
-    seeds: int,
-    augment: bool,
-    held_out: int,
-    precision: str,
-    resume: bool,
-    data_dir: Path | None,
-) -> None:
-    from spikeslab.errors import NonFiniteError, check_choice
-    from spikeslab.paper.images.presets import RECIPES
-    from spikeslab.paper.images.runs import METHODS, load_images
-    from spikeslab.paper.images.study import ImagePlan, run_plan, write_plan
-    from spikeslab.paper.published import DataError
-    from spikeslab.training import CheckpointError
-    from spikeslab.training.precision import PRECISIONS
+def check_counts(**counts: int | None) -> None:
+    """Raise if an option that is given is not an integer of at least 1."""
+    for name, value in counts.items():
+        if value is not None:
+            check_count(name, value)
 
-    out = out or Path("out") / dataset
-    check_folder(out)
-    check_option("--epochs", epochs, minimum=1)
-    check_seed(seed)
-    check_option("--seeds", seeds, minimum=1)
-    check_option("--held-out", held_out, minimum=0)
-    with bad_input():
-        plan = ImagePlan(
-            dataset=dataset,
-            methods=check_choices("--methods", methods, METHODS),
-            recipes=check_choices("--recipes", recipes, RECIPES),
-            epochs=epochs,
-            seeds=tuple(range(seed, seed + seeds)),
-            augment=augment,
-            held_out=held_out,
-            precision=check_choice("--precision", precision, PRECISIONS),
-        )
-    if not resume and any((out / run.name).exists() for run in plan.runs()):
-        raise InputError(f"--out must not hold these runs yet, but {out} does: go on with --resume, or choose another.")
-    if not resume and plan.table(out).exists():
-        raise InputError(
-            f"--out must not hold the tables of other runs, but {out} does: choose another, or replace them with "
-            "--resume."
-        )
-    console = Console(highlight=False)
-    try:
-        data, foreign = load_images(dataset, data_dir)
-        if held_out >= len(data.y_train):
+
+def _make_command(dataset: str, text: str) -> Callable[..., None]:
+    def reproduce(
+        out: Annotated[Path, typer.Option(help="Folder for runs, tables and figures.")] = Path("out") / dataset,
+        methods: Methods = ALL_METHODS,
+        presets: Annotated[str, typer.Option(help="Presets, separated by commas: paper, default.")] = "paper,default",
+        epochs: Annotated[int, typer.Option(help="Epochs of each run.")] = 30,
+        seed: Seed = 0,
+        seeds: Annotated[int, typer.Option(help="Runs of each method.")] = 1,
+        augment: AugmentOption = False,
+        held_out: HeldOut = 5000,
+        precision: Precision = "float32",
+        resume: Annotated[
+            bool,
+            typer.Option("--resume", help="Continue the runs in --out, read finished ones, and rewrite the tables."),
+        ] = False,
+        data_dir: DataDir = None,
+    ) -> None:
+        from spikeslab.paper.images.presets import PRESETS, make_preset
+        from spikeslab.paper.images.runs import METHODS, ImageRun, load_images
+        from spikeslab.paper.images.study import ImageStudy
+
+        check_folder(out)
+        check_seed(seed)
+        check_counts(epochs=epochs, seeds=seeds)
+        check_count("held_out", held_out, minimum=0)
+        names = check_choices("methods", methods, METHODS), check_choices("presets", presets, PRESETS)
+        preset = make_preset(names[1][0], dataset, augment=augment)
+        run = ImageRun(dataset, names[0][0], preset, epochs, augment, seed, held_out, precision)
+        study = ImageStudy(run, *names, tuple(range(seed, seed + seeds)))
+        taken = [out / run.name for run in study.runs()] + [out / f"{study.stem}accuracy.json"]
+        if not resume and any(path.exists() for path in taken):
             raise InputError(
-                f"--held-out must leave images to train on: fewer than {len(data.y_train)}, but got {held_out}."
+                f"--out must not hold these runs or their tables yet, but {out} does: continue with --resume, or "
+                "choose another folder."
             )
-        tables, files = write_plan(plan, run_plan(plan, out, data, foreign), data.y_test, out)
-    except DataError as error:
-        raise InputError(str(error).replace("data_dir", "--data-dir", 1)) from error
-    except (CheckpointError, BlockingIOError) as error:
-        raise InputError(str(error)) from error
-    except NonFiniteError as error:
-        raise InputError(f"{str(error)[:1].upper()}{str(error)[1:]}") from error
-    except OSError as error:
-        raise InputError(f"--out must be a folder that can be written to, but {out}: {error.strerror}.") from error
-    print_result(console, tables, files)
+        with explain_os_errors(out):
+            data, foreign = load_images(dataset, data_dir)
+            tables, files = study.write(study.run_all(out, data, foreign), data.y_test, out)
+        print_result(plain_console(WIDE), tables, files)
+
+    reproduce.__name__, reproduce.__doc__ = dataset, text
+    return reproduce
+
+
+mnist, fashion = _make_command("mnist", MNIST_HELP), _make_command("fashion", FASHION_HELP)
+
+
+@spells(set="--set")
+def image_search(
+    dataset: Annotated[str, typer.Argument(metavar="DATASET", help="'mnist' or 'fashion'.")],
+    settings: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="NAME=VALUE", help="A value of the preset to change. May be repeated."),
+    ] = None,
+    epochs: Annotated[int, typer.Option(help="Epochs of the trial.")] = 30,
+    seed: Annotated[int, typer.Option(help="Seed of the trial.")] = 0,
+    augment: AugmentOption = False,
+    held_out: Annotated[int, typer.Option(help="Training images that are held out and evaluated.")] = 5000,
+    precision: Precision = "float32",
+    out: Annotated[Path, typer.Option(help="Folder of all trials.")] = Path("out/search"),
+    data_dir: DataDir = None,
+) -> None:
+    """Try SGHMC-SA with other values of the preset `default`, evaluated on held-out training images.
+
+    The presets of `spikeslab reproduce mnist` and `fashion` were chosen with it. A trial never sees the test images and
+    continues where it was stopped; `search.md` in --out has a row for each trial.
+
+    Example: `spikeslab reproduce image-search fashion --epochs 10 --set lr=0.1 --set v1=0.04`
+    """
+    from spikeslab.paper.images.data import LOADERS
+    from spikeslab.paper.images.presets import make_preset
+    from spikeslab.paper.images.runs import ImageRun
+    from spikeslab.paper.images.study import change_preset, run_trial, search_table
+    from spikeslab.report.tables import Provenance, command_line
+
+    check_folder(out)
+    check_seed(seed)
+    check_counts(epochs=epochs, held_out=held_out)
+    preset = change_preset(make_preset("default", dataset, augment=augment), settings or ())
+    run = ImageRun(dataset, "sghmc-sa", preset, epochs, augment, seed, held_out, precision)
+    with explain_os_errors(out):
+        run_trial(run, out, LOADERS[dataset](data_dir))
+        table = search_table(out)
+        command = command_line("reproduce", "image-search", dataset, augment=augment, epochs=epochs, set=settings)
+        files = table.write(out / "search", Provenance(command, seed))
+    print_result(plain_console(WIDE), [table], files)
+
+
+def adversarial(
+    out: Annotated[Path, typer.Option(help="Folder for the tables and figures.")] = Path("out/adversarial"),
+    runs: Annotated[
+        Path, typer.Option(help="Folder with mnist and fashion, as the commands of these names wrote them.")
+    ] = Path("out"),
+    datasets: Annotated[str, typer.Option(help="Data sets, separated by commas.")] = "mnist,fashion",
+    methods: Methods = ALL_METHODS,
+    preset: Annotated[str, typer.Option(help="Preset of the runs: 'paper' or 'default'.")] = "default",
+    epochs: Annotated[int, typer.Option(help="Epochs of the runs.")] = 30,
+    seed: Annotated[int, typer.Option(help="Seed of the runs.")] = 0,
+    attack: Annotated[str, typer.Option(help="'fgsm', the paper's, or 'pgd' with ten steps.")] = "fgsm",
+    images: Annotated[int, typer.Option(help="Number of test images, from the first.")] = 10_000,
+    samples: Annotated[
+        int | None, typer.Option(help="Samples of each posterior, evenly spaced; by default all.")
+    ] = None,
+    resume: Annotated[bool, typer.Option("--resume", help="Continue with the results in --out.")] = False,
+    data_dir: DataDir = None,
+    workers: Annotated[int, typer.Option(help="Processes, each on one core.")] = CORES,
+) -> None:
+    """Repeat the paper's adversarial attacks (figure 2) on finished runs of `spikeslab reproduce mnist` and `fashion`.
+
+    Writes accuracy and confidence while every pixel may move by up to ζ = 0 to 0.5. Posterior averages are attacked
+    twice: along the gradient of one sample, as in the paper, and along that of the average, which is the honest attack.
+
+    For example:
+
+    - `spikeslab reproduce adversarial --data-dir data --out out/adversarial`
+    - a quick look: `spikeslab reproduce adversarial --datasets mnist --images 200 --samples 5`
+    """
+    from spikeslab.paper.adversarial.figures import FIGURES, TABLES, write_adversarial
+    from spikeslab.paper.adversarial.study import (
+        ATTACKS,
+        CELLS,
+        DATASETS,
+        AdversarialStudy,
+        check_runs,
+        run_adversarial,
+    )
+    from spikeslab.paper.cells import SettingsError
+    from spikeslab.paper.images.presets import PRESETS
+    from spikeslab.paper.images.runs import METHODS
+
+    check_results(out, TABLES, FIGURES)
+    check_seed(seed)
+    check_counts(epochs=epochs, images=images, samples=samples, workers=workers)
+    study = AdversarialStudy(
+        datasets=check_choices("datasets", datasets, DATASETS),
+        methods=check_choices("methods", methods, METHODS),
+        preset=check_choice("preset", preset, PRESETS),
+        epochs=epochs,
+        seed=seed,
+        attack=check_choice("attack", attack, ATTACKS),
+        images=images,
+        samples=samples,
+        runs=runs,
+        data_dir=data_dir,
+        workers=workers,
+    )
+    check_runs(study)
+    if not resume and (out / CELLS).exists():
+        raise InputError(
+            f"--out must not hold these results yet, but {out} does: continue with --resume, or choose another folder."
+        )
+    stage = f"{len(study.attacks)} curves"
+    try:
+        with explain_os_errors(out), Progress({stage: len(study.cells)}, unit="pieces") as progress:
+            curves = run_adversarial(study, out, partial(progress.advance, stage))
+            tables, files = write_adversarial(study, curves, out)
+    except SettingsError as error:
+        raise InputError(f"--out must be a new folder or that of a run to go on with, but {error}.") from error
+    print_result(plain_console(WIDE), tables, files)

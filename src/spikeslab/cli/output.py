@@ -12,10 +12,10 @@ from spikeslab.files import write_atomically
 from spikeslab.report.tables import Table
 
 
-def plain_console() -> Console:
-    """A console for text from the user's files: nothing in it is markup, and without a terminal lines may be long."""
+def plain_console(width: int = 120) -> Console:
+    """Return a console without markup, with lines of ``width`` letters where there is no terminal."""
     console = Console(highlight=False, markup=False, emoji=False)
-    return console if console.is_terminal else Console(highlight=False, markup=False, emoji=False, width=120)
+    return console if console.is_terminal else Console(highlight=False, markup=False, emoji=False, width=width)
 
 
 def write_file(option: str, path: Path, content: bytes) -> None:

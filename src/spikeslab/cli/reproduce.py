@@ -9,10 +9,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.console import Console
 
-from spikeslab.cli.adversarial import adversarial
 from spikeslab.cli.cifar10 import cifar10
 from spikeslab.cli.errors import Command, InputError
-from spikeslab.cli.images import fashion, mnist
+from spikeslab.cli.images import adversarial, fashion, image_search, mnist
 from spikeslab.cli.options import CORES, bad_input, check_choices, check_option, check_results, check_seed
 from spikeslab.cli.output import print_result
 from spikeslab.errors import check_choice
@@ -44,6 +43,7 @@ def _group() -> None:
 
 app.command(cls=Command)(mnist)
 app.command(cls=Command)(fashion)
+app.command(cls=Command)(image_search)
 app.command(cls=Command)(adversarial)
 app.command(cls=Command)(cifar10)
 

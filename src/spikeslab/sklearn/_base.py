@@ -1,4 +1,4 @@
-"""Shared part of the two estimators: parameters, selection, intervals, tables and figures."""
+"""What the two estimators share: parameters, selection, intervals, tables and figures."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import os
 import warnings
 from abc import abstractmethod
 from numbers import Integral
-from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeVar, cast
+from typing import TYPE_CHECKING, Any, ClassVar, ParamSpec, Self, TypeVar
 
 import numpy as np
 from sklearn.base import BaseEstimator
@@ -15,7 +15,7 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.feature_selection import SelectorMixin
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from spikeslab.errors import ArgumentTypeError, ArgumentValueError, Phrase, check_choice, check_count, check_number
+from spikeslab.errors import check_choice, check_count, check_number
 from spikeslab.functional.convergence import ess_bulk, rhat
 from spikeslab.report.progress import Progress
 from spikeslab.sklearn._chains import run_chains
@@ -39,11 +39,12 @@ if TYPE_CHECKING:
 
 RHAT_LIMIT = 1.1
 
-F = TypeVar("F", bound="Callable[..., Any]")
+P = ParamSpec("P")
+T = TypeVar("T")
 
 
 def select_variables(pip: NDArray[np.float64], threshold: float = 0.5, fdr: float | None = None) -> NDArray[np.bool_]:
-    """Select the variables above a threshold, or at an expected false discovery rate.
+    """Those above a threshold, or the largest set whose expected share of false discoveries is small enough.
 
     >>> select_variables(np.array([0.95, 0.2, 0.9]), fdr=0.1)
     array([ True, False,  True])
@@ -51,8 +52,8 @@ def select_variables(pip: NDArray[np.float64], threshold: float = 0.5, fdr: floa
     Args:
         pip: Posterior inclusion probability of each variable.
         threshold: Variables above it are selected.
-        fdr: If given, `threshold` is ignored and the largest set is selected, most probable variables first, whose
-            expected share of false discoveries (the mean of 1 - `pip` over the set) is at most `fdr`.
+        fdr: If given, `threshold` is ignored: variables are taken, the most probable first, as long as the mean of
+            1 - `pip` over the set is at most this.
     """
     if fdr is None:
         return pip > threshold
@@ -63,27 +64,21 @@ def select_variables(pip: NDArray[np.float64], threshold: float = 0.5, fdr: floa
     return mask
 
 
-def guard_fit(fit: F) -> F:
-    """Make a method that fits an estimator restore all attributes if it fails, and warn of chains that disagree.
-
-    The warning points at the line that called the method.
-    """
+def all_or_nothing(fit: Callable[P, T]) -> Callable[P, T]:
+    """Make a method that fits an estimator restore all its attributes if it fails or is interrupted."""
 
     @functools.wraps(fit)
-    def wrapped(estimator: SpikeSlabBase, *args: Any, **kwargs: Any) -> Any:
-        before = dict(estimator.__dict__)
+    def wrapped(*args: P.args, **kwargs: P.kwargs) -> T:
+        attributes = vars(args[0])
+        before = dict(attributes)
         try:
-            fit(estimator, *args, **kwargs)
+            return fit(*args, **kwargs)
         except BaseException:
-            estimator.__dict__ = before
+            attributes.clear()
+            attributes.update(before)
             raise
-        value, name = max((np.nan_to_num(value, posinf=np.inf), name) for name, value in estimator.rhat_.items())
-        if value > RHAT_LIMIT:
-            message = f"The chains have not converged (R-hat of {name} is {value:.2f}): raise n_iter or warmup."
-            warnings.warn(message, ConvergenceWarning, stacklevel=2)
-        return estimator
 
-    return cast("F", wrapped)
+    return wrapped
 
 
 class SpikeSlabBase(SelectorMixin, BaseEstimator):  # type: ignore[misc]
@@ -147,10 +142,10 @@ class SpikeSlabBase(SelectorMixin, BaseEstimator):  # type: ignore[misc]
         if self.slab_df is not None:
             check_number("slab_df", self.slab_df, "> 0")
         if self.n_jobs == 0 or not isinstance(self.n_jobs, Integral | None):
-            raise ArgumentValueError("n_jobs", "must be None or an integer other than 0", self.n_jobs)
+            raise ValueError(f"n_jobs must be None or an integer other than 0, but got {self.n_jobs!r}.")
         prior = self.inclusion_prior
         if not (isinstance(prior, tuple | list) and len(prior) == 2):
-            raise ArgumentValueError("inclusion_prior", "must be a pair (a, b) of a Beta law", prior)
+            raise ValueError(f"inclusion_prior must be a pair (a, b) of a Beta law, but got {prior!r}.")
         check_number("inclusion_prior[0]", prior[0], "> 0")
         if prior[1] is not None:
             check_number("inclusion_prior[1]", prior[1], "> 0")
@@ -167,16 +162,10 @@ class SpikeSlabBase(SelectorMixin, BaseEstimator):  # type: ignore[misc]
             noise_scale,
         )
 
-    def set_params(self, **params: Any) -> Self:
-        """Set parameters by name; `sgld__v0` and the like change single settings of `sgld`."""
-        if self.sgld is None and any(name.startswith("sgld__") for name in params):
-            self.sgld = SGLDSettings()
-        super().set_params(**params)
-        return self
-
     def _steps(self, warmup: int, kept: int) -> tuple[int, int]:
-        """Return (warm-up, kept) steps per chain from the defaults of a method."""
-        return warmup if self.warmup is None else self.warmup, kept if self.n_iter is None else self.n_iter
+        """Return (warm-up, all) steps per chain from the defaults of a method."""
+        warmup = warmup if self.warmup is None else self.warmup
+        return warmup, warmup + (kept if self.n_iter is None else self.n_iter)
 
     def _check_rows(self, X: Any) -> Any:
         check_is_fitted(self)
@@ -189,27 +178,26 @@ class SpikeSlabBase(SelectorMixin, BaseEstimator):  # type: ignore[misc]
         return tags
 
     def _threads(self) -> int:
-        jobs = 1 if self.n_jobs is None else self.n_jobs
         cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-        return jobs if jobs > 0 else max(1, cores + 1 + jobs)
+        if self.n_jobs is None:
+            return cores
+        return self.n_jobs if self.n_jobs > 0 else max(1, cores + 1 + self.n_jobs)
 
     def _sgld_chains(
         self, X: Any, y: Floats, n_classes: int, method: str, rngs: Sequence[Generator]
     ) -> tuple[list[ChainDraws], Scaling, int]:
-        """Run one of the paper's methods on standardised X and return (draws, scaling, kept steps)."""
+        """Run the paper's method on standardised X and return (draws, scaling, steps)."""
         settings = SGLDSettings() if self.sgld is None else self.sgld
         if not isinstance(settings, SGLDSettings):
-            raise ArgumentTypeError("sgld", "must be an SGLDSettings or None", settings)
-        settings.check()
+            raise TypeError(f"sgld must be an SGLDSettings or None, but got {settings!r}.")
         columns, scaling = standardise(X)
         if not scaling.kept.size:
-            raise ArgumentValueError("X", "must have a column that varies", Phrase(f"got {X.shape[1]} constant ones"))
+            raise ValueError(f"X must have a column that varies, but got {X.shape[1]} constant ones.")
         kind = np.dtype(np.float32 if X.dtype == np.float32 else np.float64)
         rows: NDArray[np.floating] = np.ascontiguousarray(columns.T).astype(kind)
-        warmup, kept = self._steps(12_000, 48_000)
-        steps = warmup + kept
+        warmup, steps = self._steps(12_000, 48_000)
         chains = [SGLDChain(rows, y.astype(kind), n_classes, method, settings, warmup, steps, rng) for rng in rngs]
-        return self._sample(chains, steps), scaling, kept
+        return self._sample(chains, steps), scaling, steps
 
     def _sample(self, chains: Sequence[Chain], steps: int) -> list[ChainDraws]:
         if not self.verbose:
@@ -219,24 +207,31 @@ class SpikeSlabBase(SelectorMixin, BaseEstimator):  # type: ignore[misc]
             return run_chains(chains, steps, self._threads(), lambda done, total: progress.update(name, done))
 
     def _store(self, posterior: LinearPosterior, method: str, n_iter: int) -> None:
-        """Set the fitted attributes, at the very end of a fit."""
+        """Set every fitted attribute, at the very end of a fit."""
         self._posterior = posterior
-        self.pip_ = posterior.pip
         self.method_ = method
         self.n_iter_ = n_iter
+        self.pip_ = posterior.pip
         self.rhat_ = {name: rhat(draws) for name, draws in posterior.scalars.items()}
         self.ess_ = {name: ess_bulk(draws) for name, draws in posterior.scalars.items()}
+        worst = max(self.rhat_, key=lambda name: np.nan_to_num(self.rhat_[name]), default="")
+        if worst and self.rhat_[worst] > RHAT_LIMIT:
+            warnings.warn(
+                f"R-hat of {worst} is {self.rhat_[worst]:.2f}: not converged, raise n_iter or warmup.",
+                ConvergenceWarning,
+                stacklevel=3,
+            )
 
     def get_support(
-        self, indices: bool = False, *, threshold: float = 0.5, fdr: float | None = None
+        self, threshold: float = 0.5, *, indices: bool = False, fdr: float | None = None
     ) -> NDArray[np.bool_] | NDArray[np.int64]:
         """Select variables by their posterior inclusion probability.
 
         Args:
-            indices: If True, return indices instead of a mask.
-            threshold: Select the variables with `pip_` above this value.
-            fdr: If given, ignore `threshold` and select the largest set, most probable variables first, whose expected
-                share of false discoveries (the mean of 1 - `pip_` over the set) is at most `fdr`.
+            threshold: select the variables with `pip_` above this value.
+            indices: return indices instead of a mask.
+            fdr: if given, ignore `threshold` and select the largest set, best variables first, whose expected
+                share of false discoveries, the mean of 1 - `pip_` over the set, is at most `fdr`.
 
         Returns:
             A mask of shape (n_features,), or the indices of the selected variables.

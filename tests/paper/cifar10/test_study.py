@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import shutil
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -17,20 +18,24 @@ from spikeslab.cli.app import run as run_cli
 from spikeslab.compression import METHODS, Settings
 from spikeslab.compression.methods import Problem
 from spikeslab.compression.settings import Timeline
-from spikeslab.compression.sparse_file import state_tensors
+from spikeslab.compression.stored import state_tensors
 from spikeslab.errors import NonFiniteError
 from spikeslab.paper.cifar10 import data as cifar10_data
-from spikeslab.paper.cifar10 import published as cifar10_paper
 from spikeslab.paper.cifar10 import resnet20
 from spikeslab.paper.cifar10 import runs as cifar10_runs
 from spikeslab.paper.cifar10 import study as cifar10_study
-from spikeslab.paper.cifar10.data import Augmented, Dense, OrderedBatches, empty_network, pretrain
+from spikeslab.paper.cifar10.data import CifarAugment, Dense, OrderedBatches, new_network, pretrain
 from spikeslab.paper.cifar10.figures import Course, course_figure, sparsity_figure
-from spikeslab.paper.cifar10.penalty import SPARSE, effective_penalty
 from spikeslab.paper.cifar10.presets import PRESETS, check_method
-from spikeslab.paper.cifar10.published import paper_accuracy, paper_table
-from spikeslab.paper.cifar10.runs import CifarRun, best_epoch, read_results, run_cifar10
-from spikeslab.paper.cifar10.table3 import rows_of_table3, table3
+from spikeslab.paper.cifar10.runs import (
+    SPARSE,
+    CifarRun,
+    effective_penalty,
+    find_best_epoch,
+    read_results,
+    run_cifar10,
+)
+from spikeslab.paper.cifar10.table3 import TABLE3, paper_accuracy, paper_table, select_table3, table3
 from spikeslab.paper.cifar10.tables import accuracy_table, detail_table, file_table, group_rows
 from spikeslab.paper.images import data as images
 from spikeslab.paper.images.augmentation import Augment
@@ -65,11 +70,11 @@ DATA = small_images()
 @pytest.fixture(scope="module")
 def dense() -> Dense:
     torch.manual_seed(0)
-    return Dense(empty_network().eval(), "0123")
+    return Dense(new_network().eval(), "0123")
 
 
 def small_run(method: str = "a-sghmc-sa", **changes: Any) -> CifarRun:
-    settings = {"sparsity": 0.9, "preset": "sound", "epochs": 2, "batch_size": 8, "erasing": False, **changes}
+    settings = {"sparsity": 0.9, "preset": "default", "epochs": 2, "batch_size": 8, "erasing": False, **changes}
     return CifarRun(method, **settings)
 
 
@@ -117,7 +122,7 @@ def test_the_papers_preset_is_its_run_of_1000_epochs() -> None:
 
 
 @pytest.mark.filterwarnings("ignore:the spike")
-@pytest.mark.parametrize("preset", ["paper", "compressed"])
+@pytest.mark.parametrize("preset", ["paper", "paper-short"])
 def test_compression_of_time_keeps_the_sum_of_omega_and_scales_the_rest(preset: str) -> None:
     settings, steps = recipe(preset)
     c = 50_000 / steps
@@ -134,8 +139,8 @@ def test_compression_of_time_keeps_the_sum_of_omega_and_scales_the_rest(preset: 
     assert 1.0 - timeline.sparsity(0.9)(EPOCH) / 0.9 == pytest.approx(0.99**c, abs=1e-3)
 
 
-def test_the_compressed_preset_drops_the_lr_at_70_and_90_per_cent() -> None:
-    settings, steps = recipe("compressed")
+def test_the_short_preset_drops_the_lr_at_70_and_90_per_cent() -> None:
+    settings, steps = recipe("paper-short")
     lr = Timeline(settings, steps).lr()
     peak = 1e-4 * 1000 / 30
     assert [lr(k) for k in (1, 1050, 1051, 1350, 1351)] == pytest.approx([peak, peak, peak / 10, peak / 10, peak / 100])
@@ -150,8 +155,8 @@ def test_the_ablation_is_warmer_and_cools_further() -> None:
     )
 
 
-def test_the_sound_preset_warms_up_for_an_epoch_and_has_a_true_spike() -> None:
-    settings, steps = recipe("sound", epochs=20)
+def test_the_default_preset_warms_up_for_an_epoch_and_has_a_true_spike() -> None:
+    settings, steps = recipe("default", epochs=20)
     lr = Timeline(settings, steps).lr()
     per_epoch = ROWS // 128
     assert steps == 20 * per_epoch
@@ -160,15 +165,15 @@ def test_the_sound_preset_warms_up_for_an_epoch_and_has_a_true_spike() -> None:
     assert not METHODS["a-sghmc-sa"](problem(settings, 0.9, steps)).sampler.prior.inverted
 
 
-def test_the_default_preset_is_the_sound_one_with_a_teacher_and_one_ranking() -> None:
-    assert recipe("taught")[0] == replace(recipe("sound")[0], distillation=0.2, scope="global")
+def test_the_distilled_preset_is_the_default_with_a_teacher_and_one_ranking() -> None:
+    assert recipe("distilled")[0] == replace(recipe("default")[0], distillation=0.2, scope="global")
 
 
 @pytest.mark.parametrize(("sparsity", "rate", "nonzeros"), [(0.3, 0.305, 190_732), (0.9, 0.917, 27_247)])
 def test_zeros_are_counted_over_the_network_and_the_layers_rate_is_the_papers(
     sparsity: float, rate: float, nonzeros: int
 ) -> None:
-    settings, steps = recipe("sound")
+    settings, steps = recipe("default")
     made = problem(settings, sparsity, steps)
     pruner = Pruner(made.weights, sparsity, network=made.network)
     pruner.step()
@@ -184,8 +189,8 @@ def test_the_rates_of_the_layers_are_the_papers(sparsity: float, rate: float) ->
 
 
 def test_sparsities_without_scales_in_the_paper_get_the_nearest() -> None:
-    assert recipe("compressed", 0.95)[0].prior["v0"] == 0.005
-    assert recipe("compressed", 0.5)[0].prior["v1"] == 5e-4
+    assert recipe("paper-short", 0.95)[0].prior["v0"] == 0.005
+    assert recipe("paper-short", 0.5)[0].prior["v1"] == 5e-4
 
 
 def test_the_grid_is_that_of_the_source() -> None:
@@ -218,16 +223,16 @@ def test_a_strength_is_set_for_fixed_penalties_only() -> None:
 
 
 def test_strengths_follow_l1_and_l2_only() -> None:
-    assert check_method("--methods", "l1:3e-3") == "l1:0.003"
-    with pytest.raises(ValueError, match=r"^--methods must have a strength with 'l1', 'l2' only, but got 'gmp:1'.$"):
-        check_method("--methods", "gmp:1")
-    with pytest.raises(ValueError, match=r"^--methods must have a strength > 0 such as 'l2:0.01', but got 'l2:x'.$"):
-        check_method("--methods", "l2:x")
+    assert check_method("l1:3e-3") == "l1:0.003"
+    with pytest.raises(ValueError, match=r"^methods must have a strength with 'l1', 'l2' only, but got 'gmp:1'.$"):
+        check_method("gmp:1")
+    with pytest.raises(ValueError, match=r"^methods must have a strength > 0 such as 'l2:0.01', but got 'l2:x'.$"):
+        check_method("l2:x")
 
 
 def test_training_images_are_erased_only_where_wanted() -> None:
     x = torch.full((200, 3, 8, 8), 255, dtype=torch.uint8)
-    plain, erased = (Augmented(erasing)(x, torch.Generator().manual_seed(0)) for erasing in (False, True))
+    plain, erased = (CifarAugment(erasing)(x, torch.Generator().manual_seed(0)) for erasing in (False, True))
     assert plain.is_contiguous(memory_format=torch.channels_last)
     filled = (erased != plain).flatten(1).any(dim=1).double().mean()
     assert 0.3 < filled < 0.7
@@ -248,7 +253,7 @@ def test_images_that_are_judged_come_in_order_and_normalised() -> None:
 def test_a_run_ends_in_numbers_and_the_test_images_are_judged_once(tmp_path: Path, dense: Dense) -> None:
     run = small_run()
     result = run_small(run, tmp_path, dense)
-    assert run.name == "a-sghmc-sa-0.9-sound-batch=8-2epochs-seed0"
+    assert run.name == "a-sghmc-sa-0.9-default-batch=8-2epochs-seed0"
     assert result["network"] == {"weights": TOTAL, "nonzeros": 27_247, "sparsity": pytest.approx(0.9, abs=1e-5)}
     assert result["part"] == "test"
     assert result["best_epoch"] is None
@@ -256,7 +261,7 @@ def test_a_run_ends_in_numbers_and_the_test_images_are_judged_once(tmp_path: Pat
     records = MetricsLog(tmp_path / run.name / "metrics.jsonl").read()
     assert not any("evaluation" in record for record in records)
     assert records[-1]["effective_l2"] > 0.0
-    model = empty_network()
+    model = new_network()
     model.load_state_dict(load_file(tmp_path / run.name / "model.safetensors"))
     with torch.no_grad():
         right = (
@@ -270,7 +275,7 @@ def test_a_run_ends_in_numbers_and_the_test_images_are_judged_once(tmp_path: Pat
 def test_samples_share_their_zeros_and_keep_their_own_statistics(tmp_path: Path, dense: Dense) -> None:
     run = small_run(epochs=4, changes=(("samples", 2),))
     run_small(run, tmp_path, dense)
-    posterior = Posterior.load(tmp_path / run.name / "posterior", empty_network())
+    posterior = Posterior.load(tmp_path / run.name / "posterior", new_network())
     first, last = (posterior.tensors(index) for index in (0, 1))
     for name in select_weights(posterior.model, SPARSE):
         assert torch.equal(first[name] == 0, last[name] == 0)
@@ -300,7 +305,7 @@ def test_a_run_that_is_done_is_read_and_only_with_the_same_settings(
     first = run_small(run, tmp_path, dense)
     monkeypatch.setattr(cifar10_runs, "Compression", lambda *_, **__: pytest.fail("trained again"))
     assert run_small(run, tmp_path, dense) == json.loads(json.dumps(first))
-    with pytest.raises(CheckpointError, match=r"gmp-.* was made, but dense was '0123' and is now 'other'.$"):
+    with pytest.raises(CheckpointError, match=r"gmp-.* other settings: dense was '0123' and is now 'other'.$"):
         run_small(run, tmp_path, replace(dense, digest="other"))
     with pytest.raises(CheckpointError, match=r"best_epoch was False and is now True.$"):
         run_small(replace(run, best_epoch=True), tmp_path, dense)
@@ -318,13 +323,13 @@ def test_a_run_that_was_stopped_ends_in_the_same_bits(
     whole = run_small(run, tmp_path / "whole", dense)
     calls = iter(range(99))
 
-    class Stopping(Augmented):
+    class Stopping(CifarAugment):
         def __call__(self, x: Tensor, generator: torch.Generator) -> Tensor:
             if next(calls) == 4:
                 raise KeyboardInterrupt
             return super().__call__(x, generator)
 
-    monkeypatch.setattr(cifar10_data, "Augmented", Stopping)
+    monkeypatch.setattr(cifar10_data, "CifarAugment", Stopping)
     with pytest.raises(KeyboardInterrupt):
         run_small(run, tmp_path / "halves", dense, checkpoint_every=Every(steps=1))
     monkeypatch.undo()
@@ -333,14 +338,14 @@ def test_a_run_that_was_stopped_ends_in_the_same_bits(
     assert {**halves, "seconds": 0} == {**whole, "seconds": 0}
     tensors = [load_file(tmp_path / name / run.name / "model.safetensors") for name in ("whole", "halves")]
     assert all(torch.equal(tensors[0][name], tensors[1][name]) for name in tensors[0])
-    assert whole["best_epoch"] == best_epoch(tmp_path / "whole" / run.name)
+    assert whole["best_epoch"] == find_best_epoch(tmp_path / "whole" / run.name)
 
 
 def test_the_best_epoch_is_sparse_enough(tmp_path: Path) -> None:
     log = MetricsLog(tmp_path / "metrics.jsonl")
     for epoch, sparsity, accuracy in ((1, 0.5, 0.95), (2, 0.896, 0.91), (3, 0.9, 0.9)):
         log.write({"step": epoch, "epoch": epoch, "sparsity_sparse": sparsity, "evaluation": {"accuracy": accuracy}})
-    assert best_epoch(tmp_path) == {"epoch": 2, "accuracy": 0.91}
+    assert find_best_epoch(tmp_path) == {"epoch": 2, "accuracy": 0.91}
 
 
 def test_effective_penalties_are_in_units_of_the_mean_loss() -> None:
@@ -357,7 +362,7 @@ def result(method: str, sparsity: float, seed: int, single: float, average: floa
     return {
         "facts": {
             "row": method,
-            "label": "sound",
+            "label": "default",
             "held_out": 0,
             "dense": "",
             "best_epoch": "best" in more,
@@ -389,6 +394,25 @@ FOUND = [
     (Path("c"), result("gmp", 0.9, 0, 0.905, 0.906)),
     (Path("d"), result("l2:0.6", 0.5, 0, 0.94, 0.941)),
 ]
+
+
+def test_committed_results_regenerate_their_tables(tmp_path: Path) -> None:
+    """Names of presets are the present ones; every number is the committed one."""
+    committed = Path(__file__).parents[3] / "results" / "cifar10"
+    for folder in committed.glob("*seed?"):
+        (tmp_path / folder.name).mkdir()
+        shutil.copy(folder / "result.json", tmp_path / folder.name)
+    cifar10_study.write_tables(tmp_path)
+    for name in ("accuracy", "details", "files", "table3", "paper"):
+        before, now = (json.loads((place / f"{name}.json").read_text()) for place in (committed, tmp_path))
+        assert [_numbers(row) for row in now["rows"]] == [_numbers(row) for row in before["rows"]]
+    labels = {row["label"].partition(",")[0] for row in json.loads((tmp_path / "accuracy.json").read_text())["rows"]}
+    assert labels == {"default", "distilled", "paper-short"}
+    assert "--preset distilled" in (tmp_path / "accuracy.md").read_text()
+
+
+def _numbers(row: dict[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in row.items() if key != "label"}
 
 
 def test_rows_stand_beside_the_papers_numbers() -> None:
@@ -428,18 +452,13 @@ def test_runs_with_other_settings_do_not_share_a_row() -> None:
     ]
     rows = group_rows(found, "test")
     assert [(row.label, len(row.results)) for row in rows] == [
-        ("sound, lr=0.05, prior.v0=None", 2),
-        ("sound, lr=0.1, prior.v0=0.3", 1),
+        ("default, lr=0.05, prior.v0=None", 2),
+        ("default, lr=0.1, prior.v0=0.3", 1),
     ]
     other = result("gmp", 0.9, 1, 0.8, 0.8)
     other["facts"]["dense"] = "0123"
     rows = group_rows([found[0], (Path("b"), other)], "test")
-    assert [row.label for row in rows] == ["sound, dense=", "sound, dense=0123"]
-
-
-def small_plan(**changes: Any) -> cifar10_study.CifarPlan:
-    plan = cifar10_study.CifarPlan("sound", ("gmp",), (0.9,), 1, (0, 1, 2), 8, False)
-    return replace(plan, **changes)
+    assert [row.label for row in rows] == ["default, dense=", "default, dense=0123"]
 
 
 def test_tables_are_written_after_every_run_and_one_that_fails_does_not_stop_the_others(
@@ -455,12 +474,13 @@ def test_tables_are_written_after_every_run_and_one_that_fails_does_not_stop_the
         (out / run.name / "result.json").write_text(text)
 
     monkeypatch.setattr(cifar10_study, "run_cifar10", run_one)
-    failed: list[tuple[int, str]] = []
+    failed: list[tuple[str, NonFiniteError]] = []
+    study = cifar10_study.CifarStudy(small_run("gmp", epochs=1), ("gmp",), (0.9,), (0, 1, 2))
     with pytest.raises(KeyboardInterrupt):
-        cifar10_study.run_plan(
-            small_plan(), tmp_path, DATA, dense, "typed", lambda run, error: failed.append((run.seed, str(error)))
-        )
-    assert failed == [(0, "the loss must be finite")]
+        cifar10_study.run_study(study, tmp_path, DATA, dense, "typed", lambda *each: failed.append(each))
+    assert [(name, str(error)) for name, error in failed] == [
+        ("gmp-0.9-default-batch=8-1epochs-seed0", "the loss must be finite")
+    ]
     table = json.loads((tmp_path / "accuracy.json").read_text())
     assert [row["runs"] for row in table["rows"]] == [1]
     assert table["run"]["command"] == "typed"
@@ -473,11 +493,11 @@ def test_a_command_goes_on_after_a_run_that_fails_and_says_so_at_the_end(
     small = ["--sparsities", "0.9", "--epochs", "1", "--batch-size", "8", "--methods", "gmp"]
     assert run_cli([*command, *small, "--set", "lr=1e30,0.01"]) == 2
     captured = capsys.readouterr()
-    name = "gmp-0.9-taught-batch=8-lr=1e+30-1epochs-seed0"
-    assert f"{name} failed, and the others go on: the " in captured.err
+    name = "gmp-0.9-distilled-batch=8-lr=1e+30-1epochs-seed0"
+    assert f"{name} failed, and the others go on: " in captured.err
     assert captured.err.endswith(f"Error: All runs must end in finite numbers, but {name!r} did not: try a lower lr.\n")
     rows = json.loads((tmp_path / "out" / "accuracy.json").read_text())["rows"]
-    assert [row["label"] for row in rows] == ["taught, batch=8, lr=0.01"]
+    assert [row["label"] for row in rows] == ["distilled, batch=8, lr=0.01"]
     assert str(tmp_path / "out" / "accuracy.md") in captured.out
 
 
@@ -513,19 +533,19 @@ def test_the_best_epoch_has_a_column_only_where_it_was_asked_for() -> None:
 def test_table_3_has_the_papers_numbers_and_ours_of_each_kind_below() -> None:
     short = result("a-sghmc-sa", 0.9, 0, 0.5, 0.5) | {"epochs": 3}
     half = result("a-sghmc-sa", 0.5, 0, 0.94, 0.942, best={"epoch": 2, "accuracy": 0.943}) | {"epochs": 10}
-    table = table3(rows_of_table3(group_rows([*FOUND, (Path("e"), short), (Path("f"), half)], "test")))
+    table = table3(select_table3(group_rows([*FOUND, (Path("e"), short), (Path("f"), half)], "test")))
     ours = [line for line in table.lines() if line[0] == "A-SGHMC-SA"]
     assert ours == [
         ["A-SGHMC-SA", "the paper", "1000", "best test epoch", "94.23", "94.27", "93.74", "91.68"],
-        ["A-SGHMC-SA", "sound", "10, 30", "best test epoch", "–", "94.30", "–", "–"],
-        ["A-SGHMC-SA", "sound", "10, 30", "last epoch", "–", "94.00", "–", "91.30 ± 0.10"],
-        ["A-SGHMC-SA", "sound", "10, 30", "average", "–", "94.20", "–", "91.70 ± 0.10"],
+        ["A-SGHMC-SA", "default", "10, 30", "best test epoch", "–", "94.30", "–", "–"],
+        ["A-SGHMC-SA", "default", "10, 30", "last epoch", "–", "94.00", "–", "91.30 ± 0.10"],
+        ["A-SGHMC-SA", "default", "10, 30", "average", "–", "94.20", "–", "91.70 ± 0.10"],
     ]
     assert [line[0] for line in table.lines() if line[1] == "the paper"] == [
         "A-SGHMC", "A-SGHMC-EM", "SGHMC-SA", "A-SGHMC-SA",
     ]  # fmt: skip
     channels = result("a-sghmc-sa", 0.9, 0, 0.9, 0.9, structure="channels")
-    assert rows_of_table3(group_rows([*FOUND[2:], (Path("a"), channels)], "test")) == []
+    assert select_table3(group_rows([*FOUND[2:], (Path("a"), channels)], "test")) == []
 
 
 def test_an_infinite_likelihood_has_no_number() -> None:
@@ -556,7 +576,7 @@ def test_rows_of_channels_have_no_number_of_the_paper() -> None:
 def test_whole_channels_can_be_pruned(tmp_path: Path, dense: Dense) -> None:
     run = small_run(sparsity=0.5, structure="channels")
     found = run_small(run, tmp_path, dense)
-    assert run.name == "a-sghmc-sa-0.5-sound-channels-batch=8-2epochs-seed0"
+    assert run.name == "a-sghmc-sa-0.5-default-channels-batch=8-2epochs-seed0"
     assert found["compacted"]["multiply_adds"]["after"] < found["compacted"]["multiply_adds"]["before"]
 
 
@@ -583,7 +603,7 @@ def test_the_papers_numbers_are_all_there() -> None:
     assert (rows["targeted dropout (cited)"]["s90"], rows["BC-GHS (cited)"]["s90"]) == (91.48, 91.0)
     assert "47K" in rows["targeted dropout (cited)"]["remark"]
     assert len(rows) == 4 + 6 + 8 + 1 + 2
-    assert paper_accuracy("a-sghmc", 0.7) == cifar10_paper.TABLE3["a-sghmc"][2] == 93.16
+    assert paper_accuracy("a-sghmc", 0.7) == TABLE3["a-sghmc"][2] == 93.16
 
 
 def test_figures_show_every_row_and_the_papers_points() -> None:
@@ -593,19 +613,19 @@ def test_figures_show_every_row_and_the_papers_points() -> None:
     short = (Path("e"), result("a-sghmc-sa", 0.5, 0, 0.94, 0.942) | {"epochs": 10})
     figure = sparsity_figure(group_rows([*FOUND, short], "test"))
     assert [round(y, 2) for y in figure.axes[0].lines[0].get_ydata()] == [94.0, 91.3]
-    assert figure.legends[0].get_texts()[0].get_text() == "A-SGHMC-SA, sound, 10 or 30 epochs"
+    assert figure.legends[0].get_texts()[0].get_text() == "A-SGHMC-SA, default, 10 or 30 epochs"
     records = [
         {"epoch": 1, "loss": 1.0, "lr": 0.1, "sparsity": 0.3, "effective_l2": 0.01, "effective_l1": 0.0, "norm": 9.0},
         {"epoch": 2, "loss": 0.5, "lr": 0.05, "sparsity": 0.9, "effective_l2": 0.02, "effective_l1": 0.0, "norm": 3.0},
     ]
-    figure = course_figure([Course("a-sghmc-sa", "sound", records), Course("a-sghmc-sa", "sound, v0=0.1", records)])
+    figure = course_figure([Course("a-sghmc-sa", "default", records), Course("a-sghmc-sa", "default, v0=0.1", records)])
     assert [axes.get_title(loc="left") for axes in figure.axes][:2] == ["training loss", "zeros in the network, %"]
     assert [list(line.get_ydata()) for line in figure.axes[1].lines] == [[30.0, 90.0], [30.0, 90.0]]
     assert [line.get_linestyle() for line in figure.axes[1].lines] == ["-", "--"]
 
 
 def test_pretraining_is_the_papers_and_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    sampler = cifar10_data.pretraining_sampler(empty_network(), ROWS, 50_000, seed=0)
+    sampler = cifar10_data.make_pretraining_sampler(new_network(), ROWS, 50_000, seed=0)
     group = sampler.param_groups[0]
     assert group["weight_decay"] == 5e-4
     assert group["temperature"] == pytest.approx(5e-5)
@@ -628,7 +648,7 @@ def command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, dense: Dense) -> li
 def test_the_command_writes_tables_and_figures_of_all_runs(
     command: list[str], tmp_path: Path, capsys: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    small = ["--preset", "sound", "--sparsities", "0.9", "--epochs", "1", "--batch-size", "8", "--threads", "1"]
+    small = ["--preset", "default", "--sparsities", "0.9", "--epochs", "1", "--batch-size", "8", "--threads", "1"]
     assert run_cli([*command, *small, "--methods", "gmp", "--set", "lr=0.01,0.02"]) == 0
     assert "Files written:" in capsys.readouterr().out
     monkeypatch.setattr(cifar10_study, "save", lambda _, path: path)  # a figure takes longer than a run
@@ -636,25 +656,23 @@ def test_the_command_writes_tables_and_figures_of_all_runs(
     out = tmp_path / "out"
     table = json.loads((out / "accuracy.json").read_text())
     assert sorted((row["method"], row["label"]) for row in table["rows"]) == [
-        ("GMP", "sound, batch=8, lr=0.01"),
-        ("GMP", "sound, batch=8, lr=0.02"),
-        ("L2 = 0.6", "sound, batch=8"),
+        ("GMP", "default, batch=8, lr=0.01"),
+        ("GMP", "default, batch=8, lr=0.02"),
+        ("L2 = 0.6", "default, batch=8"),
     ]
     typed = [
-        f"spikeslab reproduce cifar10 --dense dense.safetensors --preset sound --methods {methods} --sparsities 0.9 "
+        f"spikeslab reproduce cifar10 --dense dense.safetensors --preset default --methods {methods} --sparsities 0.9 "
         f"--epochs 1 --seed 0 --seeds 1 --batch-size 8{varied} --threads 1"
         for methods, varied in (("gmp", " --set lr=0.01,0.02"), ("l2:0.6", ""))
     ]
     assert sorted(table["run"]["command"].splitlines()) == typed
-    record = json.loads((out / "gmp-0.9-sound-batch=8-lr=0.01-1epochs-seed0" / "run.json").read_text())
+    record = json.loads((out / "gmp-0.9-default-batch=8-lr=0.01-1epochs-seed0" / "run.json").read_text())
     assert record["command"] == typed[0]
     names = ("accuracy.md", "details.md", "files.md", "paper.md", "accuracy.png", "course-0.9.png")
     assert all((out / name).exists() for name in names)
     capsys.readouterr()
     assert run_cli([*command, *small, "--methods", "l2:0.6"]) == 2
-    assert capsys.readouterr().err == (
-        f"Error: --out must not hold these runs yet, but {out} does: go on with --resume, or choose another.\n"
-    )
+    assert f"--out must not hold these runs yet, but {out} does: continue with --resume" in capsys.readouterr().err
     assert run_cli([*command, *small, "--methods", "l2:0.6", "--resume"]) == 0
 
 
@@ -663,13 +681,14 @@ def test_the_command_writes_tables_and_figures_of_all_runs(
     [
         (
             ["--preset", "best"],
-            "--preset must be one of 'taught', 'sound', 'compressed', 'paper', 'ablation', 'grid', but got 'best'.",
+            "--preset must be one of 'distilled', 'default', 'paper-short', 'paper', 'ablation', 'grid', but got "
+            "'best'.",
         ),
         (["--sparsities", "0.5,1"], "--sparsities must be numbers in (0, 0.98], separated by commas, but got '1'."),
         (["--methods", "gmp:2"], "--methods must have a strength with 'l1', 'l2' only, but got 'gmp:2'."),
         (["--epochs", "0"], "--epochs must be an integer >= 1, but got 0."),
         (["--held-out", "-1"], "--held-out must be an integer >= 0, but got -1."),
-        (["--held-out", "16"], "--held-out must leave images to train on: fewer than 16, but got 16."),
+        (["--held-out", "16"], "--held-out must be fewer than the 16 training images, but got 16."),
         (
             ["--held-out", "5", "--best-epoch"],
             "--best-epoch must not go with --held-out, which leaves the test images unseen, but got both.",
@@ -691,12 +710,11 @@ def test_the_command_writes_tables_and_figures_of_all_runs(
         ),
         (
             ["--structure", "channels", "--methods", "dpf"],
-            "--methods must be one for channels where structure is 'channels', but got 'dpf', which is about single "
-            "weights.",
+            "--methods must be one that prunes channels with --structure channels, but got 'dpf'.",
         ),
         (
-            ["--preset", "compressed", "--methods", "marginal"],
-            "--methods must be ones for --preset compressed, but got 'marginal': sigma_in_rho must be True with "
+            ["--preset", "paper-short", "--methods", "marginal"],
+            "--methods must be ones for --preset paper-short, but got 'marginal': sigma_in_rho must be True with "
             "Marginal(), the gradient of one density, but got False.",
         ),
         (
@@ -746,11 +764,11 @@ def test_the_help_has_examples_and_says_what_held_out_images_are_for(capsys: Any
 
 
 def test_plans_write_what_to_type() -> None:
-    plan = cifar10_study.CifarPlan(
-        "compressed", ("a-sghmc-sa",), (0.9, 0.95), 30, (3, 4), 1000, False, ((("scope", "global"), ("v0", 0.01)),)
-    )
+    run = CifarRun("a-sghmc-sa", 0.9, "paper-short", 30, 1000, False)
+    variants = ((("scope", "global"), ("v0", 0.01)),)
+    plan = cifar10_study.CifarStudy(run, ("a-sghmc-sa",), (0.9, 0.95), (3, 4), variants)
     assert plan.command({"dense": "d"}) == (
-        "spikeslab reproduce cifar10 --dense d --preset compressed --methods a-sghmc-sa --sparsities 0.9,0.95 "
+        "spikeslab reproduce cifar10 --dense d --preset paper-short --methods a-sghmc-sa --sparsities 0.9,0.95 "
         "--epochs 30 --seed 3 --seeds 2 --no-erasing --scope global --set v0=0.01"
     )
     assert [(run.seed, run.sparsity) for run in plan.runs()] == [(3, 0.9), (3, 0.95), (4, 0.9), (4, 0.95)]

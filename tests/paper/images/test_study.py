@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -13,16 +14,28 @@ import torch
 
 from spikeslab.cli.app import run as run_cli
 from spikeslab.paper.images import runs as image_runs
+from spikeslab.paper.images import study as image_study
 from spikeslab.paper.images import tables as image_tables
 from spikeslab.paper.images.data import DIGITS, LOADERS, Images
-from spikeslab.paper.images.predictions import Part, describe, read_predictions
-from spikeslab.paper.images.presets import RECIPES, make_recipe, paper_recipe, tuned_recipe
-from spikeslab.paper.images.runs import ImageRun, build, load_images, read_network, run_images, train
-from spikeslab.paper.images.tables import Trained
+from spikeslab.paper.images.presets import PRESETS, make_preset
+from spikeslab.paper.images.runs import (
+    ImageRun,
+    Part,
+    build,
+    describe,
+    load_images,
+    read_network,
+    read_predictions,
+    read_run,
+    run_images,
+    train,
+)
+from spikeslab.paper.images.tables import ImageRow
+from spikeslab.paper.runs import read_result, run_folder
 from spikeslab.priors import SA, Fixed
 from spikeslab.training import CheckpointError, Every
 
-SMALL = replace(tuned_recipe("mnist"), name="small", batch_size=20, samples=3, chains=1)
+SMALL = replace(make_preset("default", "mnist"), name="small", batch_size=20, samples=3, chains=1)
 
 
 def small_images(rows: int = 60, seed: int = 0) -> Images:
@@ -40,7 +53,7 @@ DATA, FOREIGN = small_images(), small_images(seed=1).x_test.flip(2, 3)
 
 
 def small_run(method: str = "sghmc-sa", **changes: object) -> ImageRun:
-    settings = {"dataset": "mnist", "method": method, "recipe": SMALL, "epochs": 2, "held_out": 20, **changes}
+    settings = {"dataset": "mnist", "method": method, "preset": SMALL, "epochs": 2, "held_out": 20, **changes}
     return ImageRun(**settings)  # type: ignore[arg-type]
 
 
@@ -102,8 +115,8 @@ def test_a_run_that_was_stopped_ends_in_the_same_bits(tmp_path: Path, monkeypatc
 
 
 def test_chains_share_the_epochs_start_apart_and_are_averaged_together(tmp_path: Path) -> None:
-    run = small_run(recipe=replace(SMALL, chains=3), epochs=4, seed=2)
-    chains = run.of_chains(tmp_path)
+    run = small_run(preset=replace(SMALL, chains=3), epochs=4, seed=2)
+    chains = run.split(tmp_path)
     assert [(chain.epochs, chain.seed, folder.name) for chain, folder in chains] == [
         (1, 6, "chain-0"),
         (1, 7, "chain-1"),
@@ -126,18 +139,37 @@ def test_chains_share_the_epochs_start_apart_and_are_averaged_together(tmp_path:
 
 def test_more_chains_than_epochs_are_not_begun_and_adam_has_one(tmp_path: Path) -> None:
     many = replace(SMALL, chains=3)
-    assert [chain.epochs for chain, _ in small_run(recipe=many, epochs=2).of_chains(tmp_path)] == [1, 1]
-    assert [folder for _, folder in small_run("dropout", recipe=many).of_chains(tmp_path)] == [tmp_path]
+    assert [chain.epochs for chain, _ in small_run(preset=many, epochs=2).split(tmp_path)] == [1, 1]
+    assert [folder for _, folder in small_run("dropout", preset=many).split(tmp_path)] == [tmp_path]
 
 
 def test_a_finished_run_of_other_settings_is_refused(tmp_path: Path) -> None:
     run_small(small_run(), tmp_path)
-    other = small_run(recipe=replace(SMALL, v0=0.25))
+    other = small_run(preset=replace(SMALL, v0=0.25))
     with pytest.raises(CheckpointError) as caught:
         run_small(other, tmp_path)
     assert str(caught.value) == (
-        f"settings must be those with which {tmp_path / other.name} was made, but v0 was {SMALL.v0} and is now 0.25."
+        f"{tmp_path / other.name} holds a run with other settings: v0 was {SMALL.v0} and is now 0.25."
     )
+
+
+def test_a_finished_run_under_the_earlier_name_of_its_preset_is_read(tmp_path: Path) -> None:
+    preset = replace(SMALL, name="default")
+    run = small_run(preset=preset)
+    result = run_small(run, tmp_path)
+    folder = (tmp_path / run.name).rename(tmp_path / run.name.replace("default", "tuned"))
+    text = (folder / "result.json").read_text().replace('"preset": {', '"recipe": {').replace('"default"', '"tuned"')
+    (folder / "result.json").write_text(text)
+    assert run_small(run, tmp_path) == json.loads(json.dumps(result))
+    assert [path.name for path in tmp_path.iterdir()] == [folder.name]
+
+
+def test_committed_results_are_read_with_present_names() -> None:
+    root = Path(__file__).parents[3] / "results"
+    result = read_result(root / "mnist" / "runs" / "sghmc-sa-tuned-30-seed0")
+    assert result is not None
+    run = ImageRun("mnist", "sghmc-sa", make_preset("default", "mnist"), 30)
+    assert read_run(run, run_folder(root / "mnist" / "runs", run.name)) == result
 
 
 def test_predictions_that_are_gone_are_named(tmp_path: Path) -> None:
@@ -175,17 +207,17 @@ def test_the_two_samplers_differ_in_the_adaptation_only() -> None:
     assert plain == adaptive
 
 
-def test_the_papers_recipe_is_the_papers() -> None:
-    recipe = paper_recipe("fashion")
-    assert (recipe.batch_size, recipe.lr, recipe.v0, recipe.v1) == (1000, pytest.approx(0.03), 1.0, 0.1)
-    assert recipe.temperature == pytest.approx(1 / 2500)
-    assert recipe.learning_rate(100) == pytest.approx(0.03)
+def test_the_papers_preset_is_the_papers() -> None:
+    preset = make_preset("paper", "fashion")
+    assert (preset.batch_size, preset.lr, preset.v0, preset.v1) == (1000, pytest.approx(0.03), 1.0, 0.1)
+    assert preset.temperature == pytest.approx(1 / 2500)
+    assert preset.learning_rate(100) == pytest.approx(0.03)
 
 
-@pytest.mark.parametrize("recipe", RECIPES)
+@pytest.mark.parametrize("preset", PRESETS)
 @pytest.mark.parametrize("steps", [1, 7, 60, 1650])
-def test_samples_end_at_the_last_step_and_stay_in_the_later_part(recipe: str, steps: int) -> None:
-    made = RECIPES[recipe]("mnist")
+def test_samples_end_at_the_last_step_and_stay_in_the_later_part(preset: str, steps: int) -> None:
+    made = make_preset(preset, "mnist")
     burn_in, thin = made.thinning(steps)
     taken = [step for step in range(1, steps + 1) if step > burn_in and (step - burn_in) % thin == 0]
     assert taken[-1] == steps
@@ -194,34 +226,34 @@ def test_samples_end_at_the_last_step_and_stay_in_the_later_part(recipe: str, st
 
 
 def test_augmented_images_have_one_chain_with_all_epochs_and_a_lower_end_of_the_lr() -> None:
-    plain, changed = (make_recipe("tuned", "fashion", augment=augment) for augment in (False, True))
+    plain, changed = (make_preset("default", "fashion", augment=augment) for augment in (False, True))
     assert (plain.chains, changed.chains, changed.samples) == (3, 1, 16)
     assert changed.crest_lr is not None
     assert changed.crest_lr <= plain.sampling_lr
     burn_in, thin = changed.thinning(30 * 550)
     lr = changed.learning_rate(30 * 550)
     assert [lr(step) for step in (burn_in, burn_in + thin, 30 * 550)] == pytest.approx([changed.sampling_lr] * 3)
-    assert make_recipe("paper", "mnist", augment=True) == make_recipe("paper", "mnist") == paper_recipe("mnist")
+    assert make_preset("paper", "mnist", augment=True) == make_preset("paper", "mnist")
 
 
-def test_an_unknown_recipe_is_refused() -> None:
-    with pytest.raises(ValueError, match=r"^name must be one of 'paper', 'tuned', but got 'best'\.$"):
-        make_recipe("best", "mnist")
+def test_an_unknown_preset_is_refused() -> None:
+    with pytest.raises(ValueError, match=r"^preset must be one of 'paper', 'default', but got 'best'\.$"):
+        make_preset("best", "mnist")
 
 
-def test_the_tuned_learning_rate_has_fallen_when_samples_are_taken() -> None:
-    recipe = tuned_recipe("mnist")
-    burn_in, _ = recipe.thinning(1000)
-    schedule = recipe.learning_rate(1000)
-    assert schedule(1) == recipe.lr
-    assert schedule(burn_in) == schedule(1000) == recipe.sampling_lr
+def test_the_default_learning_rate_has_fallen_when_samples_are_taken() -> None:
+    preset = make_preset("default", "mnist")
+    burn_in, _ = preset.thinning(1000)
+    schedule = preset.learning_rate(1000)
+    assert schedule(1) == preset.lr
+    assert schedule(burn_in) == schedule(1000) == preset.sampling_lr
 
 
 def test_samples_are_taken_in_the_troughs_of_waves() -> None:
-    recipe = replace(tuned_recipe("mnist"), sampling_lr=0.01, crest_lr=0.05)
-    burn_in, thin = recipe.thinning(1000)
-    schedule = recipe.learning_rate(1000)
-    assert [schedule(burn_in + k * thin) for k in range(recipe.samples + 1)] == [0.01] * (recipe.samples + 1)
+    preset = replace(make_preset("default", "mnist"), sampling_lr=0.01, crest_lr=0.05)
+    burn_in, thin = preset.thinning(1000)
+    schedule = preset.learning_rate(1000)
+    assert [schedule(burn_in + k * thin) for k in range(preset.samples + 1)] == [0.01] * (preset.samples + 1)
     assert schedule(burn_in + thin // 2) == pytest.approx(0.05, rel=0.1)
 
 
@@ -239,7 +271,7 @@ def test_networks_are_trained_with_channels_last(augment: bool) -> None:
     assert not model.conv2.weight.is_contiguous()
 
 
-def trained(method: str, right: list[list[bool]], samples: bool) -> Trained:
+def trained(method: str, right: list[list[bool]], samples: bool) -> ImageRow:
     """Seeds whose answers are right or wrong as told."""
     predictions = []
     for answers in right:
@@ -256,7 +288,7 @@ def trained(method: str, right: list[list[bool]], samples: bool) -> Trained:
     results = [{"samples": int(samples), **describe(each, parts)} for each in predictions]
     for result in results:
         result["held_out"] = result["test"]
-    return Trained(method, "paper", results, predictions)
+    return ImageRow(method, "paper", results, predictions)
 
 
 LABELS = torch.zeros(4, dtype=torch.long)
@@ -302,7 +334,7 @@ def loaders(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def command(out: Path, *more: str) -> list[str]:
-    return ["reproduce", "mnist", "--out", str(out), "--epochs", "1", "--held-out", "40", "--recipes", "tuned", *more]
+    return ["reproduce", "mnist", "--out", str(out), "--epochs", "1", "--held-out", "40", "--presets", "default", *more]
 
 
 def test_the_command_writes_its_tables_and_goes_on(
@@ -312,14 +344,14 @@ def test_the_command_writes_its_tables_and_goes_on(
     written = {path.name for path in tmp_path.iterdir()}
     assert {"accuracy.md", "differences.md", "uncertainty.md"} <= written
     figures = ("scores", "reliability", "selective", "detection", "uncertainty")
-    assert {f"tuned-{name}.png" for name in figures} <= written
+    assert {f"default-{name}.png" for name in figures} <= written
     first = (tmp_path / "accuracy.json").read_text()
     assert json.loads(first)["run"]["command"] == (
-        "spikeslab reproduce mnist --methods vanilla,sghmc-sa --recipes tuned --epochs 1 --seed 0 --seeds 1 "
+        "spikeslab reproduce mnist --methods vanilla,sghmc-sa --presets default --epochs 1 --seed 0 --seeds 1 "
         "--held-out 40"
     )
     assert run_cli(command(tmp_path, "--methods", "vanilla,sghmc-sa")) == 2
-    assert "go on with --resume, or choose another" in capsys.readouterr().err
+    assert "continue with --resume, or choose another" in capsys.readouterr().err
     assert run_cli(command(tmp_path, "--methods", "vanilla,sghmc-sa", "--resume")) == 0
     assert (tmp_path / "accuracy.json").read_text() == first
 
@@ -334,15 +366,15 @@ def test_a_run_in_bfloat16_is_another_run(tmp_path: Path, loaders: None, capsys:
 
 
 def test_without_held_out_images_all_are_trained_on(tmp_path: Path, loaders: None) -> None:
-    words = ["reproduce", "mnist", "--out", str(tmp_path), "--epochs", "1", "--held-out", "0", "--recipes", "tuned"]
+    words = ["reproduce", "mnist", "--out", str(tmp_path), "--epochs", "1", "--held-out", "0", "--presets", "default"]
     assert run_cli([*words, "--methods", "vanilla,sghmc-sa"]) == 0
-    result = json.loads((tmp_path / "sghmc-sa-tuned-1-seed0" / "result.json").read_text())
+    result = json.loads((tmp_path / "sghmc-sa-default-1-seed0" / "result.json").read_text())
     assert "held_out" not in result
     assert result["test"].keys() == {"point", "average"}
     table = json.loads((tmp_path / "accuracy.json").read_text())
     assert {row["held_out"] for row in table["rows"]} == {None}
     assert "all training images were trained on" in (tmp_path / "accuracy.md").read_text()
-    log = (tmp_path / "vanilla-tuned-1-seed0" / "metrics.jsonl").read_text()
+    log = (tmp_path / "vanilla-default-1-seed0" / "metrics.jsonl").read_text()
     assert "evaluation" not in json.loads(log.splitlines()[-1])
 
 
@@ -355,9 +387,9 @@ def test_augmented_runs_and_several_seeds_have_files_of_their_own(tmp_path: Path
     table = json.loads((tmp_path / "augmented-accuracy.json").read_text())
     assert table["run"]["command"].endswith("--seeds 2 --augment --held-out 40")
     assert {path.name for path in tmp_path.glob("sghmc-sa-*")} == {
-        "sghmc-sa-tuned-1-seed0",
-        "sghmc-sa-tuned-augmented-1-seed0",
-        "sghmc-sa-tuned-augmented-1-seed1",
+        "sghmc-sa-default-1-seed0",
+        "sghmc-sa-default-augmented-1-seed0",
+        "sghmc-sa-default-augmented-1-seed1",
     }
 
 
@@ -366,9 +398,9 @@ def test_augmented_runs_and_several_seeds_have_files_of_their_own(tmp_path: Path
     [
         (["--methods", "adam"], "--methods must be one of 'vanilla', 'dropout', 'sghmc', 'sghmc-sa', but got 'adam'."),
         (["--epochs", "0"], "--epochs must be an integer >= 1, but got 0."),
-        (["--recipes", "best"], "--recipes must be one of 'paper', 'tuned', but got 'best'."),
+        (["--presets", "best"], "--presets must be one of 'paper', 'default', but got 'best'."),
         (["--precision", "half"], "--precision must be one of 'float32', 'bfloat16', but got 'half'."),
-        (["--held-out", "60"], "--held-out must leave images to train on: fewer than 60, but got 60."),
+        (["--held-out", "60"], "--held-out must be fewer than the 60 training images, but got 60."),
     ],
 )
 def test_bad_options_are_named(
@@ -389,3 +421,41 @@ def test_the_other_set_is_foreign(loaders: None) -> None:
     data, foreign = load_images("mnist", None)
     assert data is DATA
     assert torch.equal(foreign, small_images(seed=2).x_test)
+
+
+def search(out: Path, *more: str) -> int:
+    words = ["reproduce", "image-search", "mnist", "--epochs", "1", "--held-out", "20", "--out", str(out)]
+    return run_cli([*words, "--set", "samples=1", "--set", "chains=1", "--set", "batch_size=20", *more])
+
+
+def test_a_trial_evaluates_held_out_images_alone_and_is_done_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    blind = replace(DATA, x_test=torch.empty(0), y_test=torch.empty(0))
+    monkeypatch.setitem(LOADERS, "mnist", lambda _: blind)
+    assert search(tmp_path) == 0
+    assert search(tmp_path, "--augment", "--set", "lr=0.02") == 0
+    monkeypatch.setattr(image_study, "train", lambda *_: pytest.fail("trained again"))
+    assert search(tmp_path) == 0
+    table = json.loads((tmp_path / "search.json").read_text())
+    assert sorted((row["dataset"], row["lr"], row["chains"]) for row in table["rows"]) == [
+        ("mnist", 0.05, 1),
+        ("mnist, augmented", 0.02, 1),
+    ]
+    assert all(row["accuracy"] * 20 % 100 == pytest.approx(0) for row in table["rows"])
+    assert table["run"]["command"].startswith("spikeslab reproduce image-search mnist --epochs 1 --set samples=1 ")
+
+
+@pytest.mark.parametrize(
+    ("change", "sentence"),
+    [
+        ("adam_lr=0.01", r"--set must name one of batch_size, .*, samples, but got 'adam_lr'\."),
+        ("lr=high", r"--set must be NAME=VALUE with a number, but got 'lr=high'\."),
+    ],
+)
+def test_a_trial_changes_values_that_its_row_shows(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], change: str, sentence: str
+) -> None:
+    assert search(tmp_path, "--set", change) == 2
+    assert re.fullmatch(f"Error: {sentence}\n", capsys.readouterr().err)
+    assert not list(tmp_path.iterdir())

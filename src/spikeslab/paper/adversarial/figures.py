@@ -1,4 +1,4 @@
-"""Figure 2 of the paper with the honest attack beside its own, and how sure the networks are under attack."""
+"""Figure 2 of the paper with the attack on the average added, and the overconfidence under attack."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from torch import Tensor
 
-from spikeslab.paper.adversarial.runs import CELLS, AdversarialPlan, Contest, Curve, attacked_images, read_targets
+from spikeslab.paper.adversarial.study import CELLS, AdversarialStudy, Attack, Curve, attack_images, read_target
 from spikeslab.paper.adversarial.tables import SHOWN, accuracy_table, curves_table, paper_curve
 from spikeslab.paper.images.data import LOADERS
 from spikeslab.paper.images.figures import COLOURS
@@ -29,37 +29,37 @@ TABLES, FIGURES = ("accuracy", "curves"), ("figure2", "confidence")
 
 @dataclass(frozen=True)
 class Examples:
-    """A few images under attack, and what the network makes of them.
+    """Images under attack, with the predictions of the network.
 
     Attributes:
-        contest: Network and attack.
+        attack: Network and attack.
         images: Images of shape (zetas, rows, height, width), for the zetas of the tables.
         named: Names of the predicted classes, by zeta and row.
-        right: Whether they are right.
-        confidence: Their probabilities.
+        right: True where a prediction is correct.
+        confidence: Probabilities of the predicted classes.
     """
 
-    contest: Contest
+    attack: Attack
     images: Tensor
     named: list[list[str]]
     right: list[list[bool]]
     confidence: list[list[float]]
 
 
-def examples(plan: AdversarialPlan, dataset: str) -> Examples:
-    """The first test images of different classes under the last, most honest attack of the plan."""
-    data = LOADERS[dataset](plan.data_dir)
-    contest = [contest for contest in plan.contests if contest.dataset == dataset][-1]
+def make_examples(study: AdversarialStudy, dataset: str) -> Examples:
+    """Attack the first test images of different classes by the last attack of the study."""
+    data = LOADERS[dataset](study.data_dir)
+    attack = [attack for attack in study.attacks if attack.dataset == dataset][-1]
     firsts = {int(label): index for index, label in reversed(list(enumerate(data.y_test[:100])))}
     chosen = sorted(firsts.values())[:EXAMPLES]
-    x = plan.image_run(*contest[:2]).normalize(data.x_test[chosen])
-    targets = read_targets(plan, contest)
-    moved = attacked_images(targets.attacked, plan.attack, x, SHOWN)
+    x = study.image_run(*attack[:2]).normalize(data.x_test[chosen])
+    target = read_target(study, attack)
+    moved = attack_images(target.attacked, study.attack, x, SHOWN)
     with torch.no_grad():
-        probabilities = targets.defence(moved.flatten(0, 1)).exp().unflatten(0, moved.shape[:2])
+        probabilities = target.defence(moved.flatten(0, 1)).exp().unflatten(0, moved.shape[:2])
     confidence, predicted = probabilities.max(dim=-1)
     return Examples(
-        contest,
+        attack,
         moved[:, :, 0],
         [[data.classes[index] for index in row] for row in predicted.tolist()],
         (predicted == data.y_test[chosen]).tolist(),
@@ -68,36 +68,36 @@ def examples(plan: AdversarialPlan, dataset: str) -> Examples:
 
 
 def adversarial_figure(curves: Sequence[Curve], shown: Sequence[Examples], paper: bool) -> Figure:
-    """Images on the left, accuracy against zeta on the right, a row for each data set.
+    """Draw images on the left and accuracy against zeta on the right, a row for each data set.
 
     Args:
-        curves: The curves.
+        curves: Curves of all data sets.
         shown: Images of each data set.
-        paper: Whether the paper's points stand beside the curves.
+        paper: If True, the paper's points are drawn too.
     """
     with style():
         figure = Figure(figsize=(WIDTH, 0.6 + 3.4 * len(shown)), layout="constrained")
         rows = figure.subfigures(len(shown), 1, squeeze=False)[:, 0]
         for number, (row, example) in enumerate(zip(rows, shown, strict=True)):
             left, right = row.subfigures(1, 2, width_ratios=(1.08, 1.0))
-            dataset, method, _ = example.contest
+            dataset, method, _ = example.attack
             _draw_images(left, example, f"({'ac'[number]}) {TITLES[dataset]}, predictions of {NAMES[method]}")
             panel = right.subplots()
-            _draw_curves(panel, [curve for curve in curves if curve.contest.dataset == dataset], paper)
+            _draw_curves(panel, [curve for curve in curves if curve.attack.dataset == dataset], paper)
             panel.set_title(f"({'bd'[number]}) {TITLES[dataset]}, accuracy under attack")
         figure.legend(handles=_handles(curves, paper), loc="outside lower center", **LEGEND)
     return figure
 
 
 def confidence_figure(curves: Sequence[Curve]) -> Figure:
-    """Mean confidence minus accuracy against zeta, a panel for each data set."""
-    datasets = list(dict.fromkeys(curve.contest.dataset for curve in curves))
+    """Draw mean confidence minus accuracy against zeta, a panel for each data set."""
+    datasets = list(dict.fromkeys(curve.attack.dataset for curve in curves))
     with style():
         figure = Figure(figsize=(WIDTH, 3.6), layout="constrained")
         panels = figure.subplots(1, len(datasets), squeeze=False, sharey=True)[0]
         for panel, dataset in zip(panels, datasets, strict=True):
             for curve in curves:
-                if curve.contest.dataset == dataset:
+                if curve.attack.dataset == dataset:
                     accuracy = [curve.accuracy(zeta).mean for zeta in curve.zetas]
                     excess = [100.0 * sure - right for sure, right in zip(curve.confidence, accuracy, strict=True)]
                     _draw_line(panel, curve, excess)
@@ -128,23 +128,23 @@ def _draw_images(figure: Figure, example: Examples, title: str) -> None:
 def _draw_curves(panel: Axes, curves: Sequence[Curve], paper: bool) -> None:
     for curve in curves:
         _draw_line(panel, curve, [curve.accuracy(zeta).mean for zeta in curve.zetas])
-        if paper and curve.contest.kind != "averaged":
-            points = paper_curve(curve.contest.dataset, curve.contest.method)
-            colour = COLOURS[curve.contest.method]
+        if paper and curve.attack.kind != "averaged":
+            points = paper_curve(curve.attack.dataset, curve.attack.method)
+            colour = COLOURS[curve.attack.method]
             panel.plot(list(points), list(points.values()), "o", mfc="none", mec=colour, ms=4, mew=0.9, alpha=0.55)
     panel.set(xlim=(-0.01, 0.51), ylim=(0.0, 101.0), xlabel="ζ, largest change of a pixel", ylabel="accuracy, %")
     panel.grid(axis="y", lw=0.4, alpha=0.5)
 
 
 def _draw_line(panel: Axes, curve: Curve, values: Sequence[float]) -> None:
-    line = "--" if curve.contest.kind == "averaged" else "-"
-    panel.plot(curve.zetas, values, line, color=COLOURS[curve.contest.method])
+    line = "--" if curve.attack.kind == "averaged" else "-"
+    panel.plot(curve.zetas, values, line, color=COLOURS[curve.attack.method])
 
 
 def _handles(curves: Sequence[Curve], paper: bool) -> list[Line2D]:
-    methods = dict.fromkeys(curve.contest.method for curve in curves)
+    methods = dict.fromkeys(curve.attack.method for curve in curves)
     handles = [Line2D([], [], color=COLOURS[method], lw=2.4, label=NAMES[method]) for method in methods]
-    if any(curve.contest.kind == "averaged" for curve in curves):
+    if any(curve.attack.kind == "averaged" for curve in curves):
         handles.append(Line2D([], [], color=INK, label="attack on one network"))
         handles.append(Line2D([], [], color=INK, ls="--", label="attack on the average"))
     if paper:
@@ -152,12 +152,12 @@ def _handles(curves: Sequence[Curve], paper: bool) -> list[Line2D]:
     return handles
 
 
-def write_adversarial(plan: AdversarialPlan, curves: Sequence[Curve], out: Path) -> tuple[list[Table], list[Path]]:
-    """Write tables and figures, replacing earlier ones; returns the short table and the paths of all files."""
-    table = accuracy_table(curves, plan)
-    files = [out / CELLS, *table.write(out / TABLES[0], plan.run)]
-    files += curves_table(curves, plan).write(out / TABLES[1], plan.run)
-    shown = [examples(plan, dataset) for dataset in plan.datasets]
-    figures = adversarial_figure(curves, shown, paper=plan.attack == "fgsm"), confidence_figure(curves)
+def write_adversarial(study: AdversarialStudy, curves: Sequence[Curve], out: Path) -> tuple[list[Table], list[Path]]:
+    """Write tables and figures; return the short table and the paths of all files."""
+    table = accuracy_table(curves, study)
+    files = [out / CELLS, *table.write(out / TABLES[0], study.provenance)]
+    files += curves_table(curves, study).write(out / TABLES[1], study.provenance)
+    shown = [make_examples(study, dataset) for dataset in study.datasets]
+    figures = adversarial_figure(curves, shown, paper=study.attack == "fgsm"), confidence_figure(curves)
     files += [save(figure, out / f"{name}.png") for figure, name in zip(figures, FIGURES, strict=True)]
     return [table], files

@@ -1,11 +1,11 @@
-"""Tables of the image runs under attack, beside the paper's curves."""
+"""Tables of accuracy under attack, with the paper's numbers."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
 from spikeslab.errors import pluralize
-from spikeslab.paper.adversarial.runs import ZETAS, AdversarialPlan, Contest, Curve
+from spikeslab.paper.adversarial.study import ZETAS, AdversarialStudy, Attack, Curve
 from spikeslab.paper.images.tables import NAMES, PAPER, TITLES
 from spikeslab.report.tables import Cell, Column, Table
 
@@ -29,28 +29,28 @@ READ_OFF: dict[str, dict[str, tuple[float, ...]]] = {
 
 
 def paper_curve(dataset: str, method: str) -> dict[float, float]:
-    """The paper's accuracy in per cent by zeta; that of zeta 0 is from table 2."""
+    """Return the paper's accuracy in per cent by zeta; that of zeta 0 is from table 2."""
     return dict(zip(ZETAS[dataset], (PAPER[dataset, False][method], *READ_OFF[dataset][method]), strict=True))
 
 
-def accuracy_table(curves: Sequence[Curve], plan: AdversarialPlan) -> Table:
-    """Accuracy of every network under every attack at some zetas."""
+def accuracy_table(curves: Sequence[Curve], study: AdversarialStudy) -> Table:
+    """Return the accuracy of every network under every attack at six zetas."""
     rows: list[dict[str, Cell]] = []
     for curve in curves:
-        rows.append(_names(curve.contest) | {_key(zeta): curve.accuracy(zeta) for zeta in SHOWN})
-        if plan.attack == "fgsm" and curve.contest.kind != "averaged":
-            paper = paper_curve(curve.contest.dataset, curve.contest.method)
-            rows.append(_names(curve.contest) | {"attack": "paper"} | {_key(zeta): paper[zeta] for zeta in SHOWN})
+        rows.append(_names(curve.attack) | {_key(zeta): curve.accuracy(zeta) for zeta in SHOWN})
+        if study.attack == "fgsm" and curve.attack.kind != "averaged":
+            paper = paper_curve(curve.attack.dataset, curve.attack.method)
+            rows.append(_names(curve.attack) | {"attack": "paper"} | {_key(zeta): paper[zeta] for zeta in SHOWN})
     columns = [Column("data", "Data"), Column("method", "Method"), Column("attack", "Attack along")]
     columns += [Column(_key(zeta), f"ζ = {zeta:g}", ".2f") for zeta in SHOWN]
-    return Table(f"Accuracy under attack, %: {_title(plan)}", columns, rows, _notes(curves, plan))
+    return Table(f"Accuracy under attack, %: {_title(study)}", columns, rows, _notes(curves, study))
 
 
-def curves_table(curves: Sequence[Curve], plan: AdversarialPlan) -> Table:
-    """All that was measured: a row for each network, attack and zeta."""
+def curves_table(curves: Sequence[Curve], study: AdversarialStudy) -> Table:
+    """Return all measurements: a row for each network, attack and zeta."""
     rows: list[dict[str, Cell]] = []
     for curve in curves:
-        paper = paper_curve(curve.contest.dataset, curve.contest.method) if plan.attack == "fgsm" else {}
+        paper = paper_curve(curve.attack.dataset, curve.attack.method) if study.attack == "fgsm" else {}
         for index, zeta in enumerate(curve.zetas):
             measured: dict[str, Cell] = {
                 "zeta": zeta,
@@ -59,7 +59,7 @@ def curves_table(curves: Sequence[Curve], plan: AdversarialPlan) -> Table:
                 "entropy": curve.entropy[index],
                 "paper": paper.get(zeta),
             }
-            rows.append(_names(curve.contest) | measured)
+            rows.append(_names(curve.attack) | measured)
     columns = [
         Column("data", "Data"),
         Column("method", "Method"),
@@ -73,31 +73,31 @@ def curves_table(curves: Sequence[Curve], plan: AdversarialPlan) -> Table:
     notes = [
         "Confidence is the largest probability of a prediction; entropy is in nats, at most 2.303. "
         "A network that knows when it is fooled loses confidence as it loses accuracy.",
-        *_notes(curves, plan),
+        *_notes(curves, study),
     ]
-    return Table(f"Accuracy and confidence under attack: {_title(plan)}", columns, rows, notes)
+    return Table(f"Accuracy and confidence under attack: {_title(study)}", columns, rows, notes)
 
 
-def _names(contest: Contest) -> dict[str, Cell]:
-    return {"data": TITLES[contest.dataset], "method": NAMES[contest.method], "attack": KIND_NAMES[contest.kind]}
+def _names(attack: Attack) -> dict[str, Cell]:
+    return {"data": TITLES[attack.dataset], "method": NAMES[attack.method], "attack": KIND_NAMES[attack.kind]}
 
 
 def _key(zeta: float) -> str:
     return f"zeta {zeta:g}"
 
 
-def _title(plan: AdversarialPlan) -> str:
-    attack = "FGSM" if plan.attack == "fgsm" else "PGD, ten steps"
-    return f"{attack}, {plan.recipe} settings, {pluralize(plan.epochs, 'epoch')}"
+def _title(study: AdversarialStudy) -> str:
+    attack = "FGSM" if study.attack == "fgsm" else "PGD, ten steps"
+    return f"{attack}, {study.preset} settings, {pluralize(study.epochs, 'epoch')}"
 
 
-def _notes(curves: Sequence[Curve], plan: AdversarialPlan) -> list[str]:
+def _notes(curves: Sequence[Curve], study: AdversarialStudy) -> list[str]:
     notes = [
         f"The first {curves[0].images:,} test images ± binomial standard error. The attack does not see the labels: it "
         "lowers the probability of the predicted class, no pixel moves by more than ζ, and all stay in [0, 1].",
         "SGHMC and SGHMC-SA always predict as the average of their samples. An attack along the gradient of one sample "
         "misses the others; the honest attack follows the gradient of the average.",
     ]
-    if plan.attack == "fgsm":
+    if study.attack == "fgsm":
         notes.append("The paper's numbers are read off its figure 2, good to about 0.7 points; at ζ = 0 its table 2.")
     return notes

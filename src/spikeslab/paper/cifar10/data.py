@@ -1,6 +1,6 @@
-"""CIFAR-10 in batches, and the dense ResNet20 that a compression starts from.
+"""Batches of CIFAR-10, and the dense ResNet20 that a compression starts from.
 
-Images stay bytes in memory. A batch of them is changed, normalised and laid out with the channels last, in which form
+Images stay bytes in memory. A batch is augmented, normalised and laid out with the channels last, in which form
 convolutions are fastest on a CPU.
 """
 
@@ -14,10 +14,10 @@ import torch
 from safetensors.torch import load_file, save
 from torch import Generator, Tensor, nn
 
-from spikeslab.compression.sparse_file import state_tensors
+from spikeslab.compression.stored import state_tensors
 from spikeslab.diagnostics import write_report
 from spikeslab.files import digest, write_atomically
-from spikeslab.paper.cifar10.network import resnet20
+from spikeslab.paper.cifar10.networks import resnet20
 from spikeslab.paper.images.augmentation import NORMALIZE, Augment
 from spikeslab.paper.images.data import Images
 from spikeslab.samplers import SGHMC
@@ -25,34 +25,34 @@ from spikeslab.schedules import multistep
 from spikeslab.training import Every, RunFolder, ShowProgress, TensorBatches, Training
 
 PRETRAIN_LR, PRETRAIN_TAU, WEIGHT_DECAY, DROP, DROPS = 0.1, 20_000.0, 25.0, 0.1, (0.7, 0.9)
-"""The paper's dense run: its lr of 2e-6 times 50,000, its inverse temperature, and its weight decay of the sum."""
+"""Dense run of the paper: lr of 2e-6 times 50,000, inverse temperature, weight decay of the summed loss, lr drops."""
 PRETRAIN_BATCH = 1000
 NETWORK = "dense.safetensors"
 
 
 def channels_last(images: Tensor) -> Tensor:
-    """The same images, laid out with the channels last."""
+    """Return the images laid out with the channels last."""
     return images.contiguous(memory_format=torch.channels_last)
 
 
 @dataclass(frozen=True)
-class Augmented:
-    """The transform of training images: a crop, a flip, erasing where wanted."""
+class CifarAugment:
+    """Transform of training images, to the channels last: a crop, a flip and, if ``erasing``, an erased rectangle."""
 
     erasing: bool
 
     def __call__(self, images: Tensor, generator: Generator) -> Tensor:
-        """Changed and normalised images."""
+        """Return augmented and normalised images."""
         return channels_last(Augment("cifar10", erasing=self.erasing)(images, generator))
 
 
 class OrderedBatches:
-    """Images that are predicted, in their order and as they are.
+    """Batches of images to predict, in their order and without augmentation.
 
     Args:
         images: Images in bytes.
-        labels: Their labels.
-        batch_size: Images in a batch; activations of so few of them stay in the cache.
+        labels: Labels of the images.
+        batch_size: Images in a batch; the activations of 200 stay in the cache.
     """
 
     def __init__(self, images: Tensor, labels: Tensor, batch_size: int = 200) -> None:
@@ -67,29 +67,29 @@ class OrderedBatches:
             yield channels_last(normalize(x)), y
 
 
-def batch_count(rows: int, batch_size: int) -> int:
-    """Batches in an epoch of so many training images."""
+def count_batches(rows: int, batch_size: int) -> int:
+    """Return the number of batches in an epoch of ``rows`` training images."""
     return len(TensorBatches(torch.empty(rows), batch_size=batch_size))
 
 
 def train_batches(images: Tensor, labels: Tensor, *, batch_size: int, seed: int, erasing: bool) -> TensorBatches:
-    """Training images in a new order in every epoch."""
-    return TensorBatches(images, labels, batch_size=batch_size, seed=seed, transform=Augmented(erasing))
+    """Return batches of augmented training images, in a new order in every epoch."""
+    return TensorBatches(images, labels, batch_size=batch_size, seed=seed, transform=CifarAugment(erasing))
 
 
-def empty_network() -> nn.Module:
-    """A ResNet20 with the channels last."""
+def new_network() -> nn.Module:
+    """Return an untrained ResNet20 with the channels last."""
     return resnet20().to(memory_format=torch.channels_last)  # type: ignore[call-overload, no-any-return]
 
 
 @dataclass(frozen=True)
 class Dense:
-    """Where a compression starts.
+    """Trained network that a compression starts from.
 
     Attributes:
         model: The network.
-        digest: The first digits of the SHA-256 of its file.
-        seen_all: Whether it was trained on all training images, those held out included.
+        digest: First digits of the SHA-256 of its file.
+        seen_all: True if it was trained on all training images, held-out images included.
     """
 
     model: nn.Module
@@ -102,26 +102,27 @@ def pretrain(
     out: Path,
     *,
     epochs: int,
-    batch_size: int = PRETRAIN_BATCH,
+    batch_size: int | None = None,
     seed: int = 0,
     held_out: int = 0,
     command: str = "",
     progress: bool = True,
     checkpoint_every: Every | None = None,
 ) -> Dense:
-    """Train a dense network as the paper did, in a folder below ``out``, or go on with it; one that is done is read.
+    """Train a dense network as the paper did, in a folder below ``out``, or continue it; a finished one is read.
 
     SGHMC with an lr of 0.1 that falls to a tenth after 70 and 90 % of the epochs, tau = 20,000, weight decay 25/N.
     """
+    batch_size = batch_size or PRETRAIN_BATCH
     others = f"-held{held_out}" if held_out else ""
     folder = out / f"dense-{epochs}epochs-batch{batch_size}{others}-seed{seed}"
-    model = empty_network()
+    model = new_network()
     if not (folder / NETWORK).exists():
         torch.manual_seed(seed)
-        model = empty_network()
+        model = new_network()
         x, y = data.hold_out(held_out)[:2]
         batches = train_batches(x, y, batch_size=batch_size, seed=seed, erasing=True)
-        sampler = pretraining_sampler(model, len(y), epochs * len(batches), seed)
+        sampler = make_pretraining_sampler(model, len(y), epochs * len(batches), seed)
         callbacks = [ShowProgress("Dense")] if progress else []
         settings = {"epochs": epochs, "batch_size": batch_size, "seed": seed, "held_out": held_out}
         place = RunFolder(
@@ -139,8 +140,8 @@ def pretrain(
     return Dense(model.eval(), digest(folder / NETWORK)[:16], seen_all=not held_out)
 
 
-def pretraining_sampler(model: nn.Module, num_data: int, steps: int, seed: int) -> SGHMC:
-    """The sampler of the paper's dense run."""
+def make_pretraining_sampler(model: nn.Module, num_data: int, steps: int, seed: int) -> SGHMC:
+    """Return the sampler of the paper's dense run."""
     return SGHMC(
         model.parameters(),
         lr=multistep(PRETRAIN_LR, DROP, [max(1, round(share * steps)) for share in DROPS]),

@@ -1,4 +1,4 @@
-"""Figures of the CIFAR-10 experiment: accuracy against sparsity, and what happens along a run."""
+"""Figures of the CIFAR-10 experiment: accuracy against sparsity, and the course of runs."""
 
 from __future__ import annotations
 
@@ -11,8 +11,9 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import MaxNLocator
 
-from spikeslab.paper.cifar10.published import title
-from spikeslab.paper.cifar10.tables import AVERAGE, SINGLE, Row
+from spikeslab.paper.cifar10.runs import AVERAGE, SINGLE
+from spikeslab.paper.cifar10.table3 import method_title
+from spikeslab.paper.cifar10.tables import CifarRow
 from spikeslab.report.figures import BLUE, GREEN, GREY, INK, ORANGE, SKY, VERMILION, WIDTH, style
 
 COLOURS = {
@@ -29,31 +30,31 @@ COLOURS = {
     "one-shot": INK,
 }
 SHIFT = 0.06
-"""How far apart the points of two rows stand at the same sparsity."""
+"""Distance between the points of two rows at the same sparsity."""
 Line: TypeAlias = Literal["-", "--", ":", "-."]
 ROOM = 120
-"""Letters that fit beside each other."""
+"""Letters in a line of the legend."""
 LINE = 0.23
-"""Inches of a line of the legend."""
+"""Height of a line of the legend in inches."""
 LINES: tuple[Line, ...] = ("-", "--", ":", "-.")
 MARKERS = ("o", "s", "^", "D", "v")
 
 
 class Course(NamedTuple):
-    """The log of a run and its name."""
+    """Log of a run, with its method and label."""
 
     method: str
     label: str
     records: Sequence[Mapping[str, Any]]
 
 
-def sparsity_figure(rows: Sequence[Row]) -> Figure:
-    """Accuracy of every method against the sparsity: filled of the last epoch, open of the average; crosses: the paper.
+def sparsity_figure(rows: Sequence[CifarRow]) -> Figure:
+    """Draw the accuracy of every row against the sparsity, at equal distances since the high ones matter most.
 
-    Sparsities stand at equal distances, since what matters happens at the high ones.
+    Filled markers are the last epoch, open ones the average, crosses the paper.
     """
     places = {sparsity: place for place, sparsity in enumerate(sorted({row.sparsity for row in rows}))}
-    series: dict[tuple[str, str], list[Row]] = {}
+    series: dict[tuple[str, str], list[CifarRow]] = {}
     for row in rows:
         series.setdefault((row.method, row.label), []).append(row)
     with style():
@@ -77,7 +78,7 @@ def sparsity_figure(rows: Sequence[Row]) -> Figure:
                 markeredgewidth=1.8,
             )
             epochs = " or ".join(f"{count}" for count in sorted({row.epochs for row in members}))
-            name = f"{title(method)}, {label}, {epochs} epochs"
+            name = f"{method_title(method)}, {label}, {epochs} epochs"
             handles.append(Line2D([], [], color=colour, linestyle=line, marker=marker, markersize=5, label=name))
         dense = max(row.percent("dense").mean for row in rows)
         axes.axhline(dense, color=GREY, linewidth=0.9, linestyle=(0, (1, 2)))
@@ -93,20 +94,20 @@ def sparsity_figure(rows: Sequence[Row]) -> Figure:
     return figure
 
 
-def _paper(row: Row, rows: Sequence[Row]) -> float | None:
-    """The paper's accuracy, at the first of the rows that it belongs to."""
+def _paper(row: CifarRow, rows: Sequence[CifarRow]) -> float | None:
+    """Return the paper's accuracy for the first of the rows that it belongs to."""
     alike = [other for other in rows if (other.method, other.sparsity) == (row.method, row.sparsity)]
     return row.paper if alike[0] is row else None
 
 
-def _shift(row: Row, rows: Sequence[Row]) -> float:
-    """How far beside the tick of its sparsity a row stands, so that all that share the tick can be told apart."""
+def _shift(row: CifarRow, rows: Sequence[CifarRow]) -> float:
+    """Return the distance of a row from the tick of its sparsity, which other rows share."""
     beside = [other for other in rows if other.sparsity == row.sparsity]
     return SHIFT * (beside.index(row) - (len(beside) - 1) / 2)
 
 
 def course_figure(courses: Sequence[Course]) -> Figure:
-    """What happens along runs: accuracy or loss, sparsity, lr, the penalty of weights that are left, and their norm."""
+    """Draw accuracy or loss, sparsity, lr, penalty and norm of the weights against epochs."""
     judged = any("evaluation" in record for course in courses for record in course.records)
     panels = [
         ("accuracy, %" if judged else "training loss", "accuracy" if judged else "loss", False),
@@ -129,7 +130,7 @@ def course_figure(courses: Sequence[Course]) -> Figure:
             axes.set_xlabel("epoch")
             axes.xaxis.set_major_locator(MaxNLocator(integer=True))
         handles = [
-            Line2D([], [], color=_colour(m), linestyle=_line(m, label, keys), label=f"{title(m)}, {label}")
+            Line2D([], [], color=_colour(m), linestyle=_line(m, label, keys), label=f"{method_title(m)}, {label}")
             for m, label in keys
         ]
         _legend(figure, handles)
@@ -137,7 +138,7 @@ def course_figure(courses: Sequence[Course]) -> Figure:
 
 
 def _legend(figure: Figure, handles: Sequence[Line2D]) -> None:
-    """A legend below, in as many columns as its words allow, in a figure that is as much higher."""
+    """Draw a legend below the figure, in as many columns as fit, and make the figure higher by it."""
     widest = max(len(f"{handle.get_label()}") for handle in handles)
     columns = max(1, min(len(handles), ROOM // (widest + 8)))
     figure.set_figheight(figure.get_figheight() + LINE * math.ceil(len(handles) / columns))
@@ -152,7 +153,7 @@ def _draw(axes: Axes, course: Course, key: str, line: Line) -> None:
 
 
 def _entry(record: Mapping[str, Any], key: str) -> float | None:
-    """A number of a record; penalties that are zero have no place on a logarithmic axis."""
+    """Return a number of a record, or ``None`` for zero penalties, which a logarithmic axis cannot show."""
     if key == "sparsity":
         return float(record["sparsity"] if "sparsity" in record else record["sparsity_sparse"])
     value = record.get("evaluation", {}).get(key) if key == "accuracy" else record.get(key)
@@ -160,7 +161,7 @@ def _entry(record: Mapping[str, Any], key: str) -> float | None:
 
 
 def _given(points: Sequence[tuple[float, float | None]]) -> tuple[list[float], list[float]]:
-    """The points that have a value."""
+    """Return x and y of the points that have a value."""
     found = [(x, y) for x, y in points if y is not None]
     return [x for x, _ in found], [y for _, y in found]
 
@@ -174,6 +175,6 @@ def _line(method: str, label: str, keys: Sequence[tuple[str, str]]) -> Line:
 
 
 def _place(method: str, label: str, keys: Sequence[tuple[str, str]]) -> int:
-    """Which of the rows of its colour a row is; they have different lines and markers."""
+    """Return the index of a row among those of its colour, which differ in lines and markers."""
     alike = [key for key in dict.fromkeys(keys) if _colour(key[0]) == _colour(method)]
     return alike.index((method, label))

@@ -1,8 +1,8 @@
-"""One compression of ResNet20 on CIFAR-10: a run in a folder, from the dense network to what the paper's table needs.
+"""Run of one compression of ResNet20 on CIFAR-10, from the dense network to the numbers of table 3.
 
-The recipe is fixed before the run. Without anything held out the test images are predicted once, after the last step.
-Held-out images, where there are some, are judged in place of the test images, which then stay unseen; since a dense
-network from outside has been trained on them, they rank settings and no more.
+Settings are fixed before a run. The test images are predicted once, after the last step. Held-out images, where there
+are some, take the place of the test images, which then stay unseen; a dense network from a file has usually been
+trained on them, so they only rank settings.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import warnings
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
@@ -20,40 +20,44 @@ from torch import nn
 from spikeslab.compression import Compressed, Compression, Settings
 from spikeslab.compression.evaluation import Evaluation, numbers
 from spikeslab.compression.harness import WEIGHTS
-from spikeslab.errors import SpikeSlabWarning, quote
-from spikeslab.files import write_atomically
-from spikeslab.paper.cifar10.data import Dense, OrderedBatches, batch_count, empty_network, train_batches
-from spikeslab.paper.cifar10.penalty import SPARSE, Penalty
+from spikeslab.errors import ArgumentError, ArgumentValueError, SpikeSlabWarning, first_line, quote
+from spikeslab.paper.cifar10.data import Dense, OrderedBatches, count_batches, new_network, train_batches
 from spikeslab.paper.cifar10.presets import FIXED, PRESETS, split_method
 from spikeslab.paper.images.data import Images
-from spikeslab.training import Callback, CheckpointError, Every, MetricsLog, ShowProgress
-from spikeslab.training.folder import METRICS, RECORD, changed_settings, in_json
-from spikeslab.training.log import finite
+from spikeslab.paper.runs import RESULT, check_settings, read_result, run_folder, write_result
+from spikeslab.priors import Prior
+from spikeslab.training import Callback, Every, MetricsLog, ShowProgress, Training
+from spikeslab.training.folder import METRICS, RECORD, in_json
+from spikeslab.weights import select_weights
 
-RESULT = "result.json"
+SPARSE = "layer*.conv*.weight"
+"""Weights that the paper prunes: all 3 x 3 convolutions but the first."""
 TEST, HELD_OUT = "test", "held_out"
+SINGLE, AVERAGE = "sparse", "average"
 TRAINING_IMAGES = 50_000
+GIVEN = {"method", "sparsity", "structure", *(field.name for field in fields(Settings))}
+"""Arguments of ``compress`` that a run gives."""
 NEARLY = 0.005
-"""The paper takes its best epoch among those whose sparsity is at most this far from the target."""
+"""Distance from the last sparsity within which the paper takes its best epoch."""
 
 
 @dataclass(frozen=True)
 class CifarRun:
-    """What is run.
+    """Run of one method at one sparsity with one seed.
 
     Attributes:
         method: Method, with the strength of a fixed penalty after a colon.
         sparsity: Share of zeros in the whole network.
-        preset: Name of the recipe.
+        preset: Name of the preset.
         epochs: Epochs.
         batch_size: Images in a mini-batch.
-        erasing: Whether rectangles of training images are erased.
-        changes: Settings in place of the recipe's, by name.
+        erasing: If True, rectangles of training images are erased.
+        changes: Settings in place of the preset's, by name.
         seed: Seed of the order of the images and of the noise.
-        held_out: Training images that are held out, and judged in place of the test images.
-        best_epoch: Whether the test images are judged after every epoch, as the paper did.
-        structure: Whether single ``"weights"`` become zero or whole ``"channels"``, of which ``sparsity`` is then the
-            share, among those that can be removed.
+        held_out: Number of training images that are held out and evaluated in place of the test images.
+        best_epoch: If True, the test images are evaluated after every epoch, as in the paper.
+        structure: ``"weights"`` prunes single weights, ``"channels"`` whole channels, of which ``sparsity`` is then
+            the share among those that can be removed.
     """
 
     method: str
@@ -70,31 +74,31 @@ class CifarRun:
 
     @property
     def name(self) -> str:
-        """Name of its folder."""
+        """Name of the folder."""
         parts = [self.method, f"{self.sparsity:g}", self.label.replace(", ", "-"), f"{self.epochs}epochs"]
         parts += [f"held{self.held_out}"] if self.held_out else []
         return "-".join([*parts, f"seed{self.seed}"]).replace(":", "=")
 
     @property
     def label(self) -> str:
-        """The recipe, and what differs from it."""
-        recipe = PRESETS[self.preset]
-        others = [("batch", self.batch_size)] if self.batch_size != recipe.batch_size else []
-        others += [("erasing", int(self.erasing))] if self.erasing != recipe.erasing else []
+        """Preset, and the values that differ from it."""
+        preset = PRESETS[self.preset]
+        others = [("batch", self.batch_size)] if self.batch_size != preset.batch_size else []
+        others += [("erasing", int(self.erasing))] if self.erasing != preset.erasing else []
         words = [self.preset] if self.structure == WEIGHTS else [self.preset, self.structure]
-        return ", ".join([*words, *(f"{name}={shown(value)}" for name, value in (*others, *self.changes))])
+        return ", ".join([*words, *(f"{name}={format_value(value)}" for name, value in (*others, *self.changes))])
 
     def settings(self, rows: int) -> Settings:
-        """All settings of the compression, of ``rows`` training images."""
-        steps = self.epochs * batch_count(rows, self.batch_size)
+        """Return all settings of the compression with ``rows`` training images."""
+        steps = self.epochs * count_batches(rows, self.batch_size)
         settings = PRESETS[self.preset].settings(self.sparsity, self.epochs, steps)
         changes, (name, strength) = dict(self.changes), split_method(self.method)
         if "strength" in changes and (name not in FIXED or strength is not None):
-            raise ValueError(f"strength must go with {quote(FIXED)} alone, without a colon, but got {self.method!r}.")
+            raise ArgumentValueError("strength", f"must go with {quote(FIXED)} alone, without a colon", self.method)
         return settings.changed(**{"strength": strength, **changes})
 
     def facts(self, dense: Dense) -> dict[str, Any]:
-        """What decides the result besides the settings."""
+        """Return what decides the result besides the settings."""
         return {
             "preset": self.preset,
             "label": self.label,
@@ -109,30 +113,37 @@ class CifarRun:
         }
 
 
-def shown(value: Any) -> str:
-    """The value of a setting as ``--set`` takes it.
+def format_value(value: Any) -> str:
+    """Return the value of a setting as ``--set`` takes it.
 
-    >>> shown((5e-4, 1.0)), shown(False)
+    >>> format_value((5e-4, 1.0)), format_value(False)
     ('0.0005:1', 'false')
     """
     if isinstance(value, (tuple, list)):
-        return ":".join(shown(part) for part in value)
+        return ":".join(format_value(part) for part in value)
     if isinstance(value, bool):
         return str(value).lower()
     return f"{value:g}" if isinstance(value, float) else str(value)
 
 
 def check_run(run: CifarRun) -> None:
-    """Raise if a run is impossible: all of it is made of an empty network and two black images, and nothing is run.
+    """Raise if a run is impossible, by preparing it with an untrained network and two black images.
 
     Raises:
-        ValueError, TypeError: With the name of the setting that is wrong.
+        ArgumentError: With the name of the setting that is wrong, or of ``methods`` if the method causes it.
     """
     black = [(torch.zeros(2, 3, 8, 8), torch.zeros(2, dtype=torch.long))]
-    _compression(run, empty_network(), black, run.settings(TRAINING_IMAGES), num_data=TRAINING_IMAGES)
+    try:
+        _prepare(run, new_network(), black, run.settings(TRAINING_IMAGES), num_data=TRAINING_IMAGES)
+    except (ArgumentError, ValueError, TypeError) as error:
+        if isinstance(error, ArgumentError) and error.argument in GIVEN:
+            raise error.changed(hint="") from error  # the hint may name arguments that a run does not have
+        expectation = f"must be ones for {{preset={run.preset}}}"
+        raise ArgumentValueError("methods", expectation, run.method, first_line(error)) from error
 
 
-def _compression(run: CifarRun, model: nn.Module, train: Any, settings: Settings, **more: Any) -> Compression:
+def _prepare(run: CifarRun, model: nn.Module, train: Any, settings: Settings, **more: Any) -> Compression:
+    sparse: dict[str, Any] = {"weights": SPARSE} if run.structure == WEIGHTS else {"structure": run.structure}
     return Compression(
         model,
         train,
@@ -142,7 +153,7 @@ def _compression(run: CifarRun, model: nn.Module, train: Any, settings: Settings
         settings=settings,
         seed=run.seed,
         progress=False,
-        **_sparse(run.structure),
+        **sparse,
         **more,
     )
 
@@ -157,24 +168,26 @@ def run_cifar10(
     progress: bool = True,
     checkpoint_every: Every | None = None,
 ) -> dict[str, Any]:
-    """Do a run in its folder below ``out``, or go on with it; a run that is done is read.
+    """Do a run in its folder below ``out``, or continue it; a finished run is read.
 
     Returns:
-        What ``result.json`` holds: the numbers of the dense, the sparse and the averaged network on the images that
-        are judged, the non-zeros, the best epoch where it was asked for, and how it came about.
+        The content of ``result.json``: metrics of the dense, the sparse and the averaged network on the test or the
+        held-out images, the non-zeros, the best epoch where it was asked for, and the settings.
 
     Raises:
         CheckpointError: If the folder holds a run with other settings.
     """
-    folder = out / run.name
-    facts, settings = run.facts(dense), run.settings(len(data.y_train) - run.held_out)
-    if (folder / RESULT).exists():
-        return _read(folder / RESULT, facts, settings)
+    folder = run_folder(out, run.name)
     x, y, x_held, y_held = data.hold_out(run.held_out)
+    facts, settings = run.facts(dense), run.settings(len(y))
+    found = read_result(folder)
+    if found is not None:
+        check_settings(folder, result_settings(found), settings.record() | facts)
+        return found
     judged = OrderedBatches(x_held, y_held) if run.held_out else OrderedBatches(data.x_test, data.y_test)
-    callbacks: list[Callback] = [Penalty()]
+    callbacks: list[Callback] = [LogPenalty()]
     callbacks += [ShowProgress(f"{run.method} at {run.sparsity:g}, seed {run.seed}")] if progress else []
-    compression = _compression(
+    compression = _prepare(
         run,
         dense.model,
         train_batches(x, y, batch_size=run.batch_size, seed=run.seed, erasing=run.erasing),
@@ -190,27 +203,21 @@ def run_cifar10(
     with warnings.catch_warnings():  # the paper's spike is wider than its slab, as the docs say
         warnings.filterwarnings("ignore", message="the spike .* is wider", category=SpikeSlabWarning)
         compressed = compression.run()
-    result: dict[str, Any] = finite(
+    return write_result(
+        folder,
         {
             "command": command,
             "facts": facts,
             **describe(compressed, judged, dense),
             "part": HELD_OUT if run.held_out else TEST,
-            "best_epoch": best_epoch(folder) if run.best_epoch else None,
+            "best_epoch": find_best_epoch(folder) if run.best_epoch else None,
             "seconds": json.loads((folder / RECORD).read_text(encoding="utf-8"))["seconds"],
-        }
+        },
     )
-    write_atomically(folder / RESULT, json.dumps(result, indent=1).encode())
-    return result
-
-
-def _sparse(structure: str) -> dict[str, Any]:
-    """Which weights become zero, as arguments: the paper's, or whole channels wherever they can be removed."""
-    return {"weights": SPARSE} if structure == WEIGHTS else {"structure": structure}
 
 
 def describe(compressed: Compressed, judged: OrderedBatches, dense: Dense) -> dict[str, Any]:
-    """The numbers of a compression; images that were not judged on the way are judged here, once."""
+    """Return the numbers of a compression; images that were not evaluated in training are evaluated here, once."""
     found = compressed.evaluation or {
         "dense": Evaluation(compressed.task, judged).of_model(dense.model),
         **compressed.evaluate(judged),
@@ -223,8 +230,8 @@ def describe(compressed: Compressed, judged: OrderedBatches, dense: Dense) -> di
     }
 
 
-def best_epoch(folder: Path) -> dict[str, float] | None:
-    """The epoch of the highest accuracy, by the log, among those that are nearly as sparse as the last."""
+def find_best_epoch(folder: Path) -> dict[str, float] | None:
+    """Return the epoch of the highest accuracy in the log, among those that are nearly as sparse as the last."""
     records = MetricsLog(folder / METRICS).read()
     judged = [
         {"epoch": record["epoch"], "accuracy": record["evaluation"]["accuracy"]}
@@ -234,28 +241,45 @@ def best_epoch(folder: Path) -> dict[str, float] | None:
     return max(judged, key=lambda record: record["accuracy"], default=None)
 
 
-def _read(path: Path, facts: dict[str, Any], settings: Settings) -> dict[str, Any]:
-    """The result of a run that is done.
-
-    Raises:
-        CheckpointError: If it was done with other settings.
-    """
-    result: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-    changes = changed_settings(identity(result), in_json(settings.record() | facts))
-    if changes:
-        raise CheckpointError(f"settings must be those with which {path.parent} was made, but {changes}.")
-    return result
-
-
-def identity(result: Mapping[str, Any]) -> dict[str, Any]:
-    """All that decided a result but the method, the sparsity, the epochs and the seed, which it has beside.
-
-    A setting that was not there yet when the run was made had its default.
-    """
+def result_settings(result: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the settings and facts behind a result; a setting that is newer than the run has its default."""
     return {**in_json(Settings().record()), **result["settings"], **result["facts"]}
 
 
 def read_results(out: Path) -> list[tuple[Path, dict[str, Any]]]:
-    """All runs below a folder that are done, with their folders, whichever command made them."""
-    found = [(path.parent, json.loads(path.read_text(encoding="utf-8"))) for path in sorted(out.glob(f"*/{RESULT}"))]
-    return [(folder, result) for folder, result in found if "facts" in result]
+    """Return the folder and the result of every finished run below ``out``."""
+    found = [(path.parent, read_result(path.parent)) for path in sorted(out.glob(f"*/{RESULT}"))]
+    return [(folder, result) for folder, result in found if result is not None and "facts" in result]
+
+
+def effective_penalty(prior: Prior | None, num_data: int, weight_decay: float) -> tuple[float, float]:
+    """Return the mean coefficients of ``|w|`` and ``w**2 / 2`` in the mean loss, over sparse weights that are not zero.
+
+    >>> effective_penalty(None, 50_000, 5e-4)
+    (0.0, 0.0005)
+    """
+    return (0.0, weight_decay) if prior is None else prior.effective_penalty(num_data)
+
+
+class LogPenalty(Callback):
+    """Logs the effective penalty and the norm of the sparse weights.
+
+    With batch normalisation a penalty acts through the norm: the smaller it is, the larger is the turn of a step.
+    """
+
+    def __init__(self) -> None:
+        self._run: Training | None = None
+
+    def begin(self, run: Training) -> None:
+        """Keep the training loop."""
+        self._run = run
+
+    def metrics(self) -> dict[str, Any]:
+        """Return the current penalty and norm."""
+        if self._run is None:
+            return {}
+        group = self._run.sampler.param_groups[0]
+        prior = getattr(self._run.sampler, "prior", None)
+        l1, l2 = effective_penalty(prior, int(group["num_data"]), float(group["weight_decay"]))
+        squares = sum(float(w.detach().square().sum()) for w in select_weights(self._run.model, SPARSE).values())
+        return {"effective_l1": l1, "effective_l2": l2, "norm": squares**0.5}

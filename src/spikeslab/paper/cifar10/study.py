@@ -1,21 +1,21 @@
-"""All runs of the CIFAR-10 experiment, and what is written of them."""
+"""Study of CIFAR-10: the runs behind table 3, and their tables and figures."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import product
 from pathlib import Path
 from typing import Any
 
-from spikeslab.compression.harness import WEIGHTS
-from spikeslab.errors import NonFiniteError
+from spikeslab.compression.harness import STRUCTURES, WEIGHTS
+from spikeslab.errors import NonFiniteError, check_choice
 from spikeslab.paper.cifar10.data import Dense
 from spikeslab.paper.cifar10.figures import Course, course_figure, sparsity_figure
-from spikeslab.paper.cifar10.presets import PRESETS
-from spikeslab.paper.cifar10.published import paper_table
-from spikeslab.paper.cifar10.runs import HELD_OUT, TEST, CifarRun, read_results, run_cifar10, shown
-from spikeslab.paper.cifar10.table3 import rows_of_table3, table3
-from spikeslab.paper.cifar10.tables import Row, accuracy_table, detail_table, file_table, group_rows
+from spikeslab.paper.cifar10.presets import PRESETS, check_method
+from spikeslab.paper.cifar10.runs import HELD_OUT, TEST, CifarRun, check_run, format_value, read_results, run_cifar10
+from spikeslab.paper.cifar10.table3 import paper_table, select_table3, table3
+from spikeslab.paper.cifar10.tables import CifarRow, accuracy_table, detail_table, file_table, group_rows
 from spikeslab.paper.images.data import Images
 from spikeslab.report.figures import save
 from spikeslab.report.tables import Provenance, Table, command_line
@@ -28,61 +28,34 @@ TABLE3 = "table3"
 
 
 @dataclass(frozen=True)
-class CifarPlan:
-    """What is run.
+class CifarStudy:
+    """Runs of several methods, sparsities, settings and seeds.
 
     Attributes:
-        preset: Name of the recipe.
+        run: A run with the values that all runs share.
         methods: Methods, with the strength of a fixed penalty after a colon.
         sparsities: Shares of zeros in the whole network.
-        epochs: Epochs of each run.
         seeds: Seeds.
-        batch_size: Images in a mini-batch.
-        erasing: Whether rectangles of training images are erased.
-        variants: Settings in place of the recipe's; each of these runs all methods.
-        held_out: Training images that are held out, and judged in place of the test images.
-        best_epoch: Whether the test images are judged after every epoch.
-        structure: Whether single weights or whole channels become zero.
+        variants: Settings in place of the preset's; each variant runs all methods.
     """
 
-    preset: str
+    run: CifarRun
     methods: tuple[str, ...]
     sparsities: tuple[float, ...]
-    epochs: int
     seeds: tuple[int, ...]
-    batch_size: int
-    erasing: bool
     variants: tuple[tuple[tuple[str, Any], ...], ...] = ((),)
-    held_out: int = 0
-    best_epoch: bool = False
-    structure: str = WEIGHTS
 
     def runs(self) -> Iterator[CifarRun]:
-        """All runs, those of the first seed first."""
-        for seed in self.seeds:
-            for sparsity in self.sparsities:
-                for changes in self.variants:
-                    for method in self.methods:
-                        yield CifarRun(
-                            method=method,
-                            sparsity=sparsity,
-                            preset=self.preset,
-                            epochs=self.epochs,
-                            batch_size=self.batch_size,
-                            erasing=self.erasing,
-                            changes=changes,
-                            seed=seed,
-                            held_out=self.held_out,
-                            best_epoch=self.best_epoch,
-                            structure=self.structure,
-                        )
+        """Yield all runs, those of the first seed first."""
+        for seed, sparsity, changes, method in product(self.seeds, self.sparsities, self.variants, self.methods):
+            yield replace(self.run, method=method, sparsity=sparsity, changes=changes, seed=seed)
 
     def command(self, start: Mapping[str, object], threads: int | None = None) -> str:
         """Return the command that gives the same numbers; ``start`` has the options of the dense network."""
-        preset = PRESETS[self.preset]
+        run, preset = self.run, PRESETS[self.run.preset]
         values: dict[str, list[str]] = {}
         for name, value in (change for changes in self.variants for change in changes):
-            text = shown(value) if isinstance(value, (tuple, bool)) else f"{value}"
+            text = format_value(value) if isinstance(value, (tuple, bool)) else f"{value}"
             values.setdefault(name, [])
             values[name] += [] if text in values[name] else [text]
         scope = values.pop("scope", None)
@@ -90,52 +63,88 @@ class CifarPlan:
             "reproduce",
             "cifar10",
             **start,
-            preset=self.preset,
+            preset=run.preset,
             methods=self.methods,
             sparsities=tuple(f"{sparsity:g}" for sparsity in self.sparsities),
-            epochs=self.epochs,
+            epochs=run.epochs,
             seed=self.seeds[0],
             seeds=len(self.seeds),
-            batch_size=None if self.batch_size == preset.batch_size else self.batch_size,
-            erasing=self.erasing and not preset.erasing,
-            no_erasing=preset.erasing and not self.erasing,
-            held_out=self.held_out or None,
-            best_epoch=self.best_epoch,
-            structure=None if self.structure == WEIGHTS else self.structure,
+            batch_size=None if run.batch_size == preset.batch_size else run.batch_size,
+            erasing=run.erasing and not preset.erasing,
+            no_erasing=preset.erasing and not run.erasing,
+            held_out=run.held_out or None,
+            best_epoch=run.best_epoch,
+            structure=None if run.structure == WEIGHTS else run.structure,
             scope=scope,
             set=[f"{name}={','.join(texts)}" for name, texts in values.items()],
             threads=threads,
         )
 
 
-def run_plan(
-    plan: CifarPlan,
+def make_study(
+    preset: str,
+    *,
+    methods: Sequence[str] | None,
+    sparsities: Iterable[float],
+    seeds: Iterable[int],
+    variants: tuple[tuple[tuple[str, Any], ...], ...] = ((),),
+    epochs: int | None = None,
+    batch_size: int | None = None,
+    erasing: bool | None = None,
+    structure: str = WEIGHTS,
+    **more: Any,
+) -> CifarStudy:
+    """Return a study with the preset's values for all that is ``None``, after a check of its runs.
+
+    ``more`` are other attributes of :class:`CifarRun`.
+
+    Raises:
+        ArgumentError: If a run is impossible.
+    """
+    own = PRESETS[check_choice("preset", preset, PRESETS)]
+    names = tuple(dict.fromkeys(check_method(name.strip()) for name in methods or own.methods))
+    shares = tuple(dict.fromkeys(sparsities))
+    run = CifarRun(
+        names[0],
+        shares[0],
+        preset,
+        epochs or own.epochs,
+        batch_size or own.batch_size,
+        own.erasing if erasing is None else erasing,
+        structure=check_choice("structure", structure, STRUCTURES),
+        **more,
+    )
+    study = CifarStudy(run, names, shares, tuple(seeds), variants)
+    for run in replace(study, seeds=study.seeds[:1]).runs():
+        check_run(run)
+    return study
+
+
+def run_study(
+    study: CifarStudy,
     out: Path,
     data: Images,
     dense: Dense,
     command: str,
-    failed: Callable[[CifarRun, NonFiniteError], None],
+    failed: Callable[[str, NonFiniteError], None],
 ) -> None:
-    """Do all runs, or go on with them, and write the tables after each.
+    """Do all runs, or continue them, and write the tables after each.
 
-    A run whose numbers become infinite does not stop the others: ``failed`` is told of it.
+    A run whose numbers become infinite does not stop the others: ``failed`` is called with its name.
     """
-    for run in plan.runs():
+    for run in study.runs():
         try:
             run_cifar10(run, out, data, dense, command=command)
         except NonFiniteError as error:
-            failed(run, error)
+            failed(run.name, error)
         else:
             write_tables(out)
 
 
 def write_tables(out: Path) -> tuple[list[Table], list[Path]]:
-    """Write tables of all runs below ``out`` that are done, each with the commands that made it, and the paper's.
+    """Write the paper's table and those of all finished runs below ``out``; return ours and the paths of all files.
 
-    Runs on held-out images have tables of their own, so that nobody takes one for the other.
-
-    Returns:
-        Our tables, and the paths of all files.
+    Runs on held-out images have tables of their own.
     """
     tables: list[Table] = []
     files: list[Path] = []
@@ -146,17 +155,19 @@ def write_tables(out: Path) -> tuple[list[Table], list[Path]]:
             FILES: file_table(rows, part),
         }
         tables += made.values()
-        files += [path for name, table in made.items() for path in table.write(out / f"{stem}{name}", _made(rows))]
-        files += paper_table().write(out / PAPER, _made(rows))
-        repeated = rows_of_table3(rows) if part == TEST else []
+        files += [
+            path for name, table in made.items() for path in table.write(out / f"{stem}{name}", _provenance(rows))
+        ]
+        files += paper_table().write(out / PAPER, _provenance(rows))
+        repeated = select_table3(rows) if part == TEST else []
         if repeated:
             tables.append(table3(repeated))
-            files += tables[-1].write(out / TABLE3, _made(repeated))
+            files += tables[-1].write(out / TABLE3, _provenance(repeated))
     return tables, list(dict.fromkeys(files))
 
 
 def write_figures(out: Path) -> list[Path]:
-    """Draw all runs below ``out`` that are done; returns the paths."""
+    """Draw all finished runs below ``out`` and return the paths of the figures."""
     files: list[Path] = []
     for _, stem, rows in _parts(out):
         of_weights = [row for row in rows if row.of_weights]  # a share of channels is no share of the network
@@ -168,8 +179,8 @@ def write_figures(out: Path) -> list[Path]:
     return files
 
 
-def _parts(out: Path) -> Iterator[tuple[str, str, list[Row]]]:
-    """The parts of the data that runs were judged on, how the names of their files begin, and the rows."""
+def _parts(out: Path) -> Iterator[tuple[str, str, list[CifarRow]]]:
+    """Yield each part of the data that runs were evaluated on, the beginning of its file names, and its rows."""
     results = read_results(out)
     for part, stem in STEMS.items():
         rows = group_rows(results, part)
@@ -177,15 +188,15 @@ def _parts(out: Path) -> Iterator[tuple[str, str, list[Row]]]:
             yield part, stem, rows
 
 
-def _made(rows: Sequence[Row]) -> Provenance:
-    """How rows came about: all of their commands, one after the other as in a shell."""
+def _provenance(rows: Sequence[CifarRow]) -> Provenance:
+    """Return all commands of the rows, a line for each."""
     results = [result for row in rows for result in row.results]
     commands = dict.fromkeys(result["command"] for result in results)
     return Provenance("\n".join(commands), min(result["seed"] for result in results))
 
 
-def _courses(rows: Sequence[Row]) -> dict[float, list[Course]]:
-    """The logs of the first seed of every row, by sparsity."""
+def _courses(rows: Sequence[CifarRow]) -> dict[float, list[Course]]:
+    """Return the logs of the first seed of every row, by sparsity."""
     found: dict[float, list[Course]] = {}
     for row in rows:
         records = MetricsLog(row.folders[0] / METRICS).read()

@@ -1,4 +1,4 @@
-"""Tables of the CIFAR-10 experiment: ours over seeds, beside the paper's."""
+"""Tables of the CIFAR-10 experiment: means over seeds, with the paper's numbers."""
 
 from __future__ import annotations
 
@@ -10,25 +10,23 @@ from pathlib import Path
 from typing import Any
 
 from spikeslab.compression.harness import WEIGHTS
-from spikeslab.compression.sparse_file import DENSE
+from spikeslab.compression.layer_counts import DENSE
 from spikeslab.compression.sparse_format import VALUES
-from spikeslab.paper.cifar10.published import CITED, LOGS, paper_accuracy, title
-from spikeslab.paper.cifar10.runs import HELD_OUT, TEST, identity, shown
+from spikeslab.paper.cifar10.runs import AVERAGE, HELD_OUT, SINGLE, TEST, format_value, result_settings
+from spikeslab.paper.cifar10.table3 import CITED, LOGS, method_title, paper_accuracy
 from spikeslab.report.tables import Cell, Column, Estimate, Table
-
-SINGLE, AVERAGE = "sparse", "average"
 
 
 @dataclass(frozen=True)
-class Row:
-    """The runs of one method, sparsity and recipe, over seeds.
+class CifarRow:
+    """Runs of one method, sparsity and preset over seeds.
 
     Attributes:
         method: Method, with the strength of its penalty.
         sparsity: Share of zeros in the network.
-        label: The recipe, and what differs from it.
+        label: Preset, and the values that differ from it.
         epochs: Epochs.
-        results: What each run gave.
+        results: Result of each run.
         folders: Folder of each run.
     """
 
@@ -40,45 +38,45 @@ class Row:
     folders: Sequence[Path]
 
     def nll(self, kind: str) -> Estimate | None:
-        """Negative log-likelihood; ``None`` where a network gives a right class no chance, and it is infinite."""
+        """Return the negative log-likelihood, or ``None`` where it is infinite."""
         found = [result[kind]["nll"] for result in self.results]
         return None if None in found else Estimate.of(found)
 
     def estimate(self, function: Callable[[Mapping[str, Any]], float]) -> Estimate:
-        """Mean and standard error of a number, over seeds."""
+        """Return the mean and standard error of a number over seeds."""
         return Estimate.of([function(result) for result in self.results])
 
     def percent(self, kind: str, metric: str = "accuracy") -> Estimate:
-        """A share in per cent, of the dense, the sparse or the averaged network."""
+        """Return a share in per cent, of the dense, the sparse or the averaged network."""
         return self.estimate(lambda result: 100.0 * result[kind][metric])
 
     def drop(self, kind: str) -> Estimate:
-        """Points of accuracy below dense."""
+        """Return the points of accuracy below the dense network."""
         return self.estimate(lambda result: 100.0 * (result["dense"]["accuracy"] - result[kind]["accuracy"]))
 
     @property
     def of_weights(self) -> bool:
-        """Whether single weights are zero, not whole channels, of which ``sparsity`` is then the share."""
+        """True if single weights are zero rather than whole channels."""
         return bool(self.results[0]["facts"]["structure"] == WEIGHTS)
 
     @property
     def paper(self) -> float | None:
-        """The paper's accuracy; it has none for channels."""
+        """Accuracy in the paper, which has none for channels."""
         return paper_accuracy(self.method, self.sparsity) if self.of_weights else None
 
     @property
     def log(self) -> float | None:
-        """The accuracy of the last epoch in its authors' log, where there is one."""
+        """Accuracy of the last epoch in the authors' log, if there is one."""
         return LOGS[self.method][1] if self.method in LOGS and self.sparsity == 0.9 and self.paper else None
 
     def of_files(self, function: Callable[[Mapping[str, Any]], float]) -> Estimate | None:
-        """Mean and standard error of a number of its files, where they were measured."""
+        """Return the mean and standard error of a number of the saved files, if they were measured."""
         measured = all("files" in result for result in self.results)
         return self.estimate(lambda result: function(result["files"])) if measured else None
 
     @property
     def multiply_adds(self) -> float | None:
-        """Per cent of the multiply-adds that are left once dead channels are removed, where channels were pruned."""
+        """Per cent of the multiply-adds left without dead channels, if channels were pruned."""
         if not all("compacted" in result for result in self.results):
             return None
         found = [result["compacted"]["multiply_adds"] for result in self.results]
@@ -86,17 +84,17 @@ class Row:
 
     @property
     def best_epoch(self) -> Estimate | None:
-        """Highest accuracy on the test images over epochs, where all runs asked for it."""
+        """Highest accuracy on the test images over epochs, if all runs asked for it."""
         if not all(result["best_epoch"] for result in self.results):
             return None
         return self.estimate(lambda result: 100.0 * result["best_epoch"]["accuracy"])
 
 
-def group_rows(results: Sequence[tuple[Path, Mapping[str, Any]]], part: str) -> list[Row]:
-    """Runs that were judged on one part of the data as rows: by sparsity, then epochs, then accuracy.
+def group_rows(results: Sequence[tuple[Path, Mapping[str, Any]]], part: str) -> list[CifarRow]:
+    """Group runs that were evaluated on one part of the data into rows, by sparsity, epochs and accuracy.
 
-    Only runs with the same settings from the same dense network share a row. Where the recipe is the same in name and
-    the settings are not, as after a change of a default, the label says what differs.
+    Only runs with the same settings from the same dense network share a row. Where labels agree and settings do not, as
+    after a change of a default, the label names the settings that differ.
     """
     alike: dict[tuple[Any, ...], dict[str, list[tuple[Path, Mapping[str, Any]]]]] = {}
     for folder, result in results:
@@ -108,29 +106,29 @@ def group_rows(results: Sequence[tuple[Path, Mapping[str, Any]]], part: str) -> 
     rows = []
     for (method, sparsity, label, epochs), groups in alike.items():
         found = [sorted(group, key=lambda item: item[1]["seed"]) for group in groups.values()]
-        labels = _told_apart(label, [_flat(group[0][1]) for group in found])
+        labels = _distinguish(label, [_flat(group[0][1]) for group in found])
         for group, own in zip(found, labels, strict=True):
             folders, ordered = zip(*group, strict=True)
-            rows.append(Row(method, sparsity, own, epochs, ordered, folders))
+            rows.append(CifarRow(method, sparsity, own, epochs, ordered, folders))
     return sorted(rows, key=lambda row: (row.sparsity, row.epochs, -row.percent(AVERAGE).mean))
 
 
 def _flat(result: Mapping[str, Any]) -> dict[str, Any]:
-    """What decided a result by name, the arguments of the prior among it."""
-    found = identity(result)
+    """Return the settings behind a result by name, with those of the prior as ``prior.name``."""
+    found = result_settings(result)
     prior = found.pop("prior")
     return found | {f"prior.{name}": value for name, value in prior.items()}
 
 
-def _told_apart(label: str, found: Sequence[Mapping[str, Any]]) -> list[str]:
-    """The label with the settings in which rows that share it differ."""
+def _distinguish(label: str, found: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Return the label of each row, with the settings in which the rows differ."""
     names = dict.fromkeys(name for settings in found for name in settings)
     differing = [name for name in names if any(other.get(name) != found[0].get(name) for other in found)]
-    return [", ".join([label, *(f"{name}={shown(each.get(name))}" for name in differing)]) for each in found]
+    return [", ".join([label, *(f"{name}={format_value(each.get(name))}" for name in differing)]) for each in found]
 
 
-def accuracy_table(rows: Sequence[Row], part: str) -> Table:
-    """Accuracy of dense, sparse and average, beside the paper's."""
+def accuracy_table(rows: Sequence[CifarRow], part: str) -> Table:
+    """Return the accuracy of the dense, the sparse and the averaged network, with the paper's."""
     best = [row.best_epoch for row in rows]
     cells: list[dict[str, Cell]] = [
         {
@@ -166,8 +164,9 @@ def accuracy_table(rows: Sequence[Row], part: str) -> Table:
     )
 
 
-def detail_table(rows: Sequence[Row], part: str) -> Table:
-    """Calibration, non-zeros and time."""
+def detail_table(rows: Sequence[CifarRow], part: str) -> Table:
+    """Return the calibration, the non-zeros and the time."""
+    channels = any(row.multiply_adds for row in rows)
     cells: list[dict[str, Cell]] = [
         {
             **_head(row),
@@ -178,7 +177,7 @@ def detail_table(rows: Sequence[Row], part: str) -> Table:
             "nonzeros": round(row.estimate(lambda result: result["network"]["nonzeros"]).mean),
             "network": row.percent("network", "sparsity").mean,
             "layers": row.percent("sparse_layers", "sparsity").mean,
-            **({"multiply_adds": row.multiply_adds} if any(row.multiply_adds for row in rows) else {}),
+            **({"multiply_adds": row.multiply_adds} if channels else {}),
             "samples": min(result["samples"] for result in row.results),
             "minutes": row.estimate(lambda result: result["seconds"] / 60.0 / result["epochs"]).mean,
         }
@@ -195,11 +194,7 @@ def detail_table(rows: Sequence[Row], part: str) -> Table:
             Column("nonzeros", "non-zeros", ","),
             Column("network", "zeros in the network %", ".2f"),
             Column("layers", "zeros in the sparse layers %", ".2f"),
-            *(
-                [Column("multiply_adds", "multiply-adds left %", ".1f")]
-                if any(row.multiply_adds for row in rows)
-                else []
-            ),
+            *([Column("multiply_adds", "multiply-adds left %", ".1f")] if channels else []),
             Column("samples", "samples"),
             Column("minutes", "min per epoch", ".1f"),
         ],
@@ -212,8 +207,8 @@ def detail_table(rows: Sequence[Row], part: str) -> Table:
     )
 
 
-def file_table(rows: Sequence[Row], part: str) -> Table:
-    """Bytes on disk, and the accuracy of what is read back where values were rounded."""
+def file_table(rows: Sequence[CifarRow], part: str) -> Table:
+    """Return the bytes on disk, and the accuracy of the networks read back from rounded values."""
     cells: list[dict[str, Cell]] = [
         {
             **_head(row),
@@ -246,15 +241,15 @@ def file_table(rows: Sequence[Row], part: str) -> Table:
     )
 
 
-def _sparse_layers(rows: Sequence[Row]) -> str:
-    """Which layers are sparse, as a part of a sentence."""
+def _sparse_layers(rows: Sequence[CifarRow]) -> str:
+    """Return which layers are sparse, as a part of a sentence."""
     told = "the sparse layers are the 18 convolutions of 3 x 3 but the first, 267,264 weights, as in the paper"
     channels = "where channels go, the sparse layers are the first convolution of each block"
     kinds = {row.of_weights for row in rows}
     return "; ".join([*([told] if True in kinds else []), *([channels] if False in kinds else [])])
 
 
-def _of_format(row: Row, values: str) -> dict[str, Cell]:
+def _of_format(row: CifarRow, values: str) -> dict[str, Cell]:
     return {
         f"{values}_kilobytes": row.of_files(lambda files: files[values]["bytes"] / 1000.0),
         f"{values}_ratio": row.of_files(lambda files: files[DENSE]["bytes"] / files[values]["bytes"]),
@@ -271,22 +266,22 @@ HEAD = (
 
 
 def _cited() -> str:
-    """The competitors beside the table."""
+    """Return a sentence with the methods that the paper cites."""
     found = [f"{name.removesuffix(' (cited)')} {value:g} % ({remark})" for name, (value, remark) in CITED.items()]
     return f"The paper cites {' and '.join(found)}; all of its numbers are in `paper.md`."
 
 
-def _head(row: Row) -> dict[str, Cell]:
+def _head(row: CifarRow) -> dict[str, Cell]:
     zeros = row.sparsity if row.of_weights else f"{row.sparsity:.0%} of channels"
-    return {"method": title(row.method), "sparsity": zeros, "label": row.label, "epochs": row.epochs}
+    return {"method": method_title(row.method), "sparsity": zeros, "label": row.label, "epochs": row.epochs}
 
 
 def _images(part: str) -> str:
     return {TEST: "the test images", HELD_OUT: "held-out training images"}[part]
 
 
-def _spread(rows: Sequence[Row]) -> str:
-    """How far the numbers can be trusted."""
+def _spread(rows: Sequence[CifarRow]) -> str:
+    """Return a note on the standard errors."""
     count = rows[0].results[0]["rows"]
     low, high = (math.sqrt(percent * (100 - percent) / count) for percent in (91, 94))
     return (
@@ -296,8 +291,8 @@ def _spread(rows: Sequence[Row]) -> str:
     )
 
 
-def _judged(rows: Sequence[Row], part: str, best: bool) -> str:
-    """What the numbers were measured on, and what that means."""
+def _judged(rows: Sequence[CifarRow], part: str, best: bool) -> str:
+    """Return a note on the images that were evaluated."""
     count = rows[0].results[0]["rows"]
     if part == HELD_OUT:
         seen = any(result["facts"]["seen_all"] for row in rows for result in row.results)

@@ -23,7 +23,7 @@ TRIES = 100  # rectangles that random erasing draws before it gives up on an ima
 
 
 def random_crop(images: Tensor, generator: Generator, padding: int = 4) -> Tensor:
-    """A window of the old size, at a random place in each image after zeros were put around it."""
+    """Return a window of the old size at a random place of each image, padded with zeros."""
     _check(images)
     check_count("padding", padding, minimum=0)
     rows, _, height, width = images.shape
@@ -35,14 +35,14 @@ def random_crop(images: Tensor, generator: Generator, padding: int = 4) -> Tenso
 
 
 def random_flip(images: Tensor, generator: Generator) -> Tensor:
-    """Left and right exchanged in half of the images."""
+    """Mirror half of the images, chosen at random."""
     _check(images)
     flip = torch.rand(len(images), generator=generator, device=images.device) < 0.5
     return torch.where(flip[:, None, None, None], images.flip(3), images)
 
 
 def random_rotation(images: Tensor, generator: Generator, degrees: float = 15.0) -> Tensor:
-    """Each image turned about its centre by an angle in [-degrees, degrees]: nearest pixels, zeros from outside."""
+    """Rotate each image by an angle in [-degrees, degrees], with nearest pixels and zeros from outside."""
     _check(images)
     rows, _, height, width = images.shape
     angle = (2.0 * torch.rand(rows, generator=generator, device=images.device) - 1.0) * math.radians(degrees)
@@ -66,7 +66,7 @@ def random_erasing(
     area: tuple[float, float] = (0.02, 0.4),
     aspect: tuple[float, float] = (0.3, 1 / 0.3),
 ) -> Tensor:
-    """A rectangle of random area and aspect replaced by a colour, in images chosen with ``probability``.
+    """Replace a rectangle of random area and aspect by a colour, in images chosen with ``probability``.
 
     Area (a share of the image) and aspect (height over width) are uniform; one that does not fit is drawn again.
     """
@@ -97,16 +97,13 @@ def random_erasing(
 
 @dataclass(frozen=True)
 class Normalize:
-    """Bytes to numbers: divided by 255, then by the mean and standard deviation of each channel.
-
-    As a ``transform`` for :class:`~spikeslab.training.TensorBatches` it has no use for the generator.
-    """
+    """Transform from bytes to float32: divided by 255, then standardised by the mean and deviation of each channel."""
 
     mean: tuple[float, ...]
     std: tuple[float, ...]
 
     def __call__(self, images: Tensor, generator: Generator | None = None) -> Tensor:
-        """Normalised images in float32."""
+        """Return normalised images; the generator is not used."""
         _check(images)
         mean = torch.tensor(self.mean, device=images.device).view(1, -1, 1, 1)
         std = torch.tensor(self.std, device=images.device).view(1, -1, 1, 1)
@@ -121,18 +118,18 @@ NORMALIZE = {
     "fashion": Normalize((0.1307,), (0.3081,)),
     "cifar10": Normalize((0.4914, 0.4822, 0.4465), (0.2023, 0.1994, 0.2010)),
 }
-"""The constants of the paper's runs with augmentation; Fashion-MNIST has those of MNIST."""
+"""Constants of the paper's runs with augmentation; Fashion-MNIST has those of MNIST."""
 
 
 @dataclass(frozen=True)
 class Augment:
-    """The paper's augmentation of a data set: a crop, a turn (MNIST) or a flip (the others), and erasing (the others).
+    """Augmentation of the paper: a crop, then a rotation (MNIST), or a flip and erasing (the others).
 
     A ``transform`` for :class:`~spikeslab.training.TensorBatches`.
 
     Attributes:
         dataset: ``"mnist"``, ``"fashion"`` or ``"cifar10"``.
-        erasing: Whether rectangles are erased, in the data sets for which the paper does.
+        erasing: If False, no rectangles are erased.
     """
 
     dataset: str
@@ -142,7 +139,7 @@ class Augment:
         check_choice("dataset", self.dataset, tuple(NORMALIZE))
 
     def __call__(self, images: Tensor, generator: Generator) -> Tensor:
-        """Changed and normalised images."""
+        """Return augmented and normalised images."""
         images = random_crop(images, generator)
         if self.dataset == "mnist":
             return self.normalize(random_rotation(images, generator))
@@ -151,7 +148,7 @@ class Augment:
 
     @property
     def normalize(self) -> Normalize:
-        """How images are normalised, those of the test set too."""
+        """Normalisation of training and test images."""
         return NORMALIZE[self.dataset]
 
 

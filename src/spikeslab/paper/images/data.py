@@ -14,7 +14,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from spikeslab.paper.published import Published, read_published
+from spikeslab.errors import ArgumentValueError
+from spikeslab.paper.data_files import Published, read_published
 
 MNIST = Published(
     folder="MNIST/raw",
@@ -87,14 +88,16 @@ class Images:
     classes: tuple[str, ...]
 
     def hold_out(self, rows: int = 5000, seed: int = 0) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        """Training images and labels, then those of ``rows`` of them that are held out, by a fixed shuffle."""
+        """Return images and labels to train on, then those of ``rows`` held-out images, by a fixed shuffle."""
+        if rows >= len(self.y_train):
+            raise ArgumentValueError("held_out", f"must be fewer than the {len(self.y_train)} training images", rows)
         order = torch.randperm(len(self.y_train), generator=torch.Generator().manual_seed(seed))
         held, kept = order[:rows].sort().values, order[rows:].sort().values
         return self.x_train[kept], self.y_train[kept], self.x_train[held], self.y_train[held]
 
 
 def load_mnist(data_dir: str | os.PathLike[str] | None = None) -> Images:
-    """MNIST: 60,000 and 10,000 handwritten digits of 28 x 28 pixels.
+    """Load MNIST: 60,000 training and 10,000 test images of handwritten digits, 28 x 28 pixels.
 
     Args:
         data_dir: Folder that holds ``MNIST/raw``; by default ``SPIKESLAB_DATA``, or else the files are downloaded.
@@ -103,26 +106,26 @@ def load_mnist(data_dir: str | os.PathLike[str] | None = None) -> Images:
 
 
 def load_fashion(data_dir: str | os.PathLike[str] | None = None) -> Images:
-    """Fashion-MNIST: 60,000 and 10,000 pieces of clothing of 28 x 28 pixels, in ``FashionMNIST/raw``."""
+    """Load Fashion-MNIST: 60,000 and 10,000 images of clothes, 28 x 28 pixels, from ``FashionMNIST/raw``."""
     return _load_idx(FASHION, data_dir, CLOTHES)
 
 
 def load_cifar10(data_dir: str | os.PathLike[str] | None = None) -> Images:
-    """CIFAR-10: 50,000 and 10,000 colour images of 32 x 32 pixels, in ``cifar-10-batches-bin``."""
-    parts = [_cifar(content) for content in read_published(CIFAR10, data_dir).values()]
+    """Load CIFAR-10: 50,000 and 10,000 colour images of 32 x 32 pixels, from ``cifar-10-batches-bin``."""
+    parts = [_read_cifar(content) for content in read_published(CIFAR10, data_dir).values()]
     x, y = (torch.cat(tensors) for tensors in zip(*parts, strict=True))
     return Images(x[:50_000], y[:50_000], x[50_000:], y[50_000:], THINGS)
 
 
 def _load_idx(source: Published, data_dir: str | os.PathLike[str] | None, classes: tuple[str, ...]) -> Images:
-    x_train, y_train, x_test, y_test = (idx(content) for content in read_published(source, data_dir).values())
+    x_train, y_train, x_test, y_test = (read_idx(content) for content in read_published(source, data_dir).values())
     return Images(x_train[:, None], y_train.long(), x_test[:, None], y_test.long(), classes)
 
 
-def idx(content: bytes) -> Tensor:
-    """The array in an IDX file of bytes: two zeros, the type, the number of dimensions, the sizes, the numbers.
+def read_idx(content: bytes) -> Tensor:
+    """Return the array of an IDX file of bytes: two zeros, the type, the number of dimensions, the sizes, the data.
 
-    >>> idx(bytes([0, 0, 8, 1, 0, 0, 0, 2, 7, 9]))
+    >>> read_idx(bytes([0, 0, 8, 1, 0, 0, 0, 2, 7, 9]))
     tensor([7, 9], dtype=torch.uint8)
     """
     dimensions = content[3]
@@ -131,8 +134,8 @@ def idx(content: bytes) -> Tensor:
     return torch.frombuffer(bytearray(content[start:]), dtype=torch.uint8).view(sizes)
 
 
-def _cifar(content: bytes) -> tuple[Tensor, Tensor]:
-    """Records of a label and 3 x 32 x 32 pixels."""
+def _read_cifar(content: bytes) -> tuple[Tensor, Tensor]:
+    """Return the images and labels of records of one label and 3 x 32 x 32 pixels."""
     records = torch.frombuffer(bytearray(content), dtype=torch.uint8).view(-1, 1 + 3 * 32 * 32)
     return records[:, 1:].reshape(-1, 3, 32, 32), records[:, 0].long()
 

@@ -1,4 +1,4 @@
-"""Figures of the image experiments: each metric of the predictions that a method stands for."""
+"""Figures of MNIST and Fashion-MNIST: scores, reliability, selective accuracy and detection."""
 
 from __future__ import annotations
 
@@ -9,9 +9,8 @@ from matplotlib.figure import Figure
 from torch import Tensor
 
 from spikeslab.metrics import entropy, mutual_information, reliability_curve, selective_accuracy
-from spikeslab.paper.images.predictions import FOREIGN, kinds_of
-from spikeslab.paper.images.runs import OTHER
-from spikeslab.paper.images.tables import TITLES, Trained
+from spikeslab.paper.images.runs import FOREIGN, OTHER, average_samples
+from spikeslab.paper.images.tables import TITLES, ImageRow
 from spikeslab.report import plots
 from spikeslab.report.figures import BLUE, GREEN, GREY, ORANGE, add_title
 from spikeslab.report.tables import Estimate
@@ -19,20 +18,20 @@ from spikeslab.report.tables import Estimate
 COLOURS = {"vanilla": GREY, "dropout": ORANGE, "sghmc": GREEN, "sghmc-sa": BLUE}
 COVERAGES = torch.linspace(0.5, 1.0, 26)
 FEWEST_ROWS = 20
-"""Of a bin whose accuracy is drawn: one or two images say nothing."""
+"""Fewest images of a bin whose accuracy is drawn."""
 
 
-def image_figures(dataset: str, runs: Sequence[Trained], labels: Tensor, about: str) -> dict[str, Figure]:
-    """Figures by name, for the runs of one recipe.
+def image_figures(dataset: str, runs: Sequence[ImageRow], labels: Tensor, about: str) -> dict[str, Figure]:
+    """Return figures by name, for the runs of one preset.
 
-    Vanilla and Dropout are judged by their last weights, SGHMC and SGHMC-SA by their posterior average. Curves are of
-    the first seed, bars the means over seeds.
+    Vanilla and Dropout are evaluated at their last weights, SGHMC and SGHMC-SA by their posterior average. Curves are
+    those of the first seed, bars are means over seeds.
 
     Args:
         dataset: ``"mnist"`` or ``"fashion"``.
-        runs: The runs.
+        runs: Runs with one preset.
         labels: Labels of the test images.
-        about: What the runs have in common, for the titles.
+        about: Preset and epochs, for the titles.
     """
     names = {run.method: list(run.kinds())[-1][1] for run in runs}
     first = {names[run.method]: run.predictions[0] for run in runs}
@@ -60,22 +59,22 @@ def image_figures(dataset: str, runs: Sequence[Trained], labels: Tensor, about: 
 
 
 def _final(predictions: Mapping[str, Tensor], part: str) -> Tensor:
-    """What a method predicts: the average where there are samples."""
-    return list(kinds_of(predictions, part).values())[-1]
+    """Return the average of the samples, or the point estimate of a run without samples."""
+    return list(average_samples(predictions, part).values())[-1]
 
 
-def _scores(run: Trained) -> dict[str, Estimate]:
-    found = [list(result["test"].values())[-1] for result in run.results]
+def _scores(run: ImageRow) -> dict[str, Estimate]:
+    kind = list(run.kinds())[-1][0]
     return {
-        "error, %": Estimate.of([100.0 * (1.0 - each["accuracy"]) for each in found]),
-        "NLL": Estimate.of([each["nll"] for each in found]),
-        "Brier": Estimate.of([each["brier"] for each in found]),
-        "ECE, %": Estimate.of([100.0 * each["ece"] for each in found]),
+        "error, %": Estimate.of([100.0 * (1.0 - result["test"][kind]["accuracy"]) for result in run.results]),
+        "NLL": run.estimate("test", kind, "nll"),
+        "Brier": run.estimate("test", kind, "brier"),
+        "ECE, %": run.estimate("test", kind, "ece", 100.0),
     }
 
 
-def _uncertainties(run: Trained) -> dict[str, tuple[Tensor, Tensor]]:
-    """Entropy of the average and mutual information, of own and of foreign images."""
+def _uncertainties(run: ImageRow) -> dict[str, tuple[Tensor, Tensor]]:
+    """Return the entropy of the average and the mutual information, of own and of foreign images."""
     samples = [run.predictions[0][f"{part}.samples"] for part in ("test", FOREIGN)]
     return {
         "entropy": (entropy(samples[0].mean(dim=0)), entropy(samples[1].mean(dim=0))),

@@ -1,4 +1,4 @@
-"""The paper's networks for MNIST and Fashion-MNIST (section 5.2)."""
+"""Networks of the paper for MNIST and Fashion-MNIST (section 5.2)."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class CNN(nn.Module):
         self.fc2 = nn.Linear(200, classes)
 
     def forward(self, images: Tensor) -> Tensor:
-        """Logits of shape (batch, classes)."""
+        """Return logits of shape (batch, classes)."""
         # Pooling before the rectifier is the same function of a quarter of the numbers.
         features = max_pool2d(self.conv1(images), 2).relu()
         features = max_pool2d(self.conv2(features), 2).relu()
@@ -73,7 +73,7 @@ class BatchNormCNN(nn.Module):
         self.fc3 = nn.Linear(64, classes)
 
     def forward(self, images: Tensor) -> Tensor:
-        """Logits of shape (batch, classes)."""
+        """Return logits of shape (batch, classes)."""
         features = self.dropout1(max_pool2d(self.conv1(self.bn1(images)), 2).relu())
         features = self.dropout2(max_pool2d(self.conv2(features), 2).relu())
         hidden = self.hidden_dropout(self.fc1(features.flatten(1)).relu())

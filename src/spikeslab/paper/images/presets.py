@@ -1,4 +1,4 @@
-"""Settings of the image experiments: the paper's, and ones chosen on held-out images."""
+"""Presets of the image experiments: the paper's, and ours, chosen on held-out images."""
 
 from __future__ import annotations
 
@@ -12,23 +12,23 @@ from spikeslab.schedules import Schedule, cosine, polynomial, waves
 
 
 @dataclass(frozen=True)
-class Recipe:
-    """Settings of all four methods.
+class ImagePreset:
+    """Hyper-parameters of all four methods.
 
     Attributes:
-        name: Its name.
-        batch_size: Images in a batch.
+        name: Name of the preset.
+        batch_size: Images in a mini-batch.
         lr: Learning rate of the samplers at the start, in the units of SGD.
-        sampling_lr: Learning rate that it falls to, and at which samples are taken; ``None`` keeps ``lr``.
-        crest_lr: Learning rate that it rises to between two samples; ``None`` keeps ``sampling_lr``.
         temperature: Temperature of the samplers.
         v0: Scale of the spike.
         v1: Variance of the slab.
-        weight_decay: Weight decay of what the prior does not cover.
-        sigma_coupling: Whether sigma is learnt (``"conjugate"``) or stays (``"fixed"``).
+        weight_decay: Weight decay of the parameters without a prior.
+        sampling_lr: Learning rate at which samples are taken; ``None`` keeps ``lr``.
+        crest_lr: Learning rate between two samples; ``None`` keeps ``sampling_lr``.
+        sigma_coupling: ``"conjugate"`` learns sigma, ``"fixed"`` keeps it.
         burn_in: Share of the steps before the first sample.
-        samples: Samples of the posterior, of each chain.
-        chains: Chains that share the epochs of a sampler; a baseline trained by Adam has all epochs for itself.
+        samples: Samples of each chain.
+        chains: Chains that share the epochs of a sampler; Adam has one.
         adam_lr: Learning rate of Adam, for Vanilla and Dropout.
     """
 
@@ -47,14 +47,14 @@ class Recipe:
     chains: int = 1
     adam_lr: float = 1e-3
 
-    def settings(self, *, sampled: bool) -> dict[str, Any]:
-        """What a chain of the samplers uses, or what Adam does."""
-        of_adam = {"name": self.name, "batch_size": self.batch_size, "adam_lr": self.adam_lr}
-        of_chain = {name: value for name, value in asdict(self).items() if name != "chains"} | {"adam_lr": None}
-        return of_chain if sampled else of_adam
+    def record(self, *, sampled: bool) -> dict[str, Any]:
+        """Return the values that one chain of a sampler uses, or those that Adam uses."""
+        if not sampled:
+            return {"name": self.name, "batch_size": self.batch_size, "adam_lr": self.adam_lr}
+        return {name: value for name, value in asdict(self).items() if name != "chains"} | {"adam_lr": None}
 
     def sampler(self, num_data: int, steps: int) -> dict[str, Any]:
-        """Arguments of SGHMC."""
+        """Return the arguments of SGHMC."""
         return {
             "lr": self.learning_rate(steps),
             "momentum": 0.9,
@@ -64,7 +64,7 @@ class Recipe:
         }
 
     def learning_rate(self, steps: int) -> float | Schedule:
-        """The learning rate of a run: it falls along a cosine in the burn-in, and stays or rises between samples."""
+        """Return the learning rate of a run: a cosine down to ``sampling_lr``, then waves up to ``crest_lr``."""
         if self.sampling_lr is None:
             return self.lr
         burn_in, thin = self.thinning(steps)
@@ -73,9 +73,9 @@ class Recipe:
         return waves(self.lr, max(1, burn_in), low=self.sampling_lr, high=self.crest_lr, period=thin)
 
     def prior(self, adaptive: bool, size: int) -> dict[str, Any]:
-        """Arguments of the prior of ``size`` weights, whose a and b are that number as in the paper.
+        """Return the arguments of the prior of ``size`` weights, with a = b = ``size`` as in the paper.
 
-        The baseline keeps its initial values.
+        Without ``adaptive`` the latents keep their initial values.
         """
         given = {**paper_mnist().prior, "a": float(size), "b": float(size)}
         adapt = SA(polynomial(1.0, power=0.75, offset=1000)) if adaptive else Fixed()
@@ -83,29 +83,28 @@ class Recipe:
         return {**given, **scales, "adapt": adapt}
 
     def thinning(self, steps: int) -> tuple[int, int]:
-        """Burn-in and distance of the samples, so that the last one is taken at the last step."""
+        """Return the burn-in and the distance between samples; the last sample is taken at the last step."""
         thin = max(1, round((1.0 - self.burn_in) * steps) // self.samples)
         return max(0, steps - self.samples * thin), thin
 
 
-def paper_recipe(dataset: str) -> Recipe:
-    """The paper's settings (section 5.2), with samples spread over the second half of a shorter run."""
-    preset = paper_mnist(check_choice("dataset", dataset, ("mnist", "fashion")))
-    return Recipe(
+def _paper(dataset: str) -> ImagePreset:
+    """Return the paper's values (section 5.2), with samples over the second half of a shorter run."""
+    paper = paper_mnist(dataset)
+    return ImagePreset(
         name="paper",
-        batch_size=preset.batch_size,
-        lr=float(preset.sampler["lr"]),
-        temperature=float(preset.sampler["temperature"]),
-        v0=preset.prior["v0"],
-        v1=preset.prior["v1"],
+        batch_size=paper.batch_size,
+        lr=float(paper.sampler["lr"]),
+        temperature=float(paper.sampler["temperature"]),
+        v0=paper.prior["v0"],
+        v1=paper.prior["v1"],
     )
 
 
-def tuned_recipe(dataset: str) -> Recipe:
-    """Settings chosen on the held-out images of each data set (``benchmarks/image_search.py``)."""
-    check_choice("dataset", dataset, ("mnist", "fashion"))
-    return Recipe(
-        name="tuned",
+def _default(dataset: str) -> ImagePreset:
+    """Return the values chosen on the held-out images of each data set by ``spikeslab reproduce image-search``."""
+    return ImagePreset(
+        name="default",
         batch_size=100,
         lr=0.1 if dataset == "fashion" else 0.05,
         sampling_lr=0.01,
@@ -121,15 +120,14 @@ def tuned_recipe(dataset: str) -> Recipe:
     )
 
 
-def augmented_recipe(dataset: str) -> Recipe:
-    """Settings for images that are changed at random, chosen on held-out images of Fashion-MNIST.
+def _default_augmented(dataset: str) -> ImagePreset:
+    """Return the values for augmented images, chosen on held-out images of Fashion-MNIST.
 
-    A network knows images by heart after a dozen epochs, and changed ones it does not: one chain has all epochs. Its
-    lr ends lower than without augmentation, since waves up to 0.05 undo what the fall has reached.
+    Augmented images take longer to learn by heart, so one chain has all epochs. The lr ends lower than without
+    augmentation, since waves up to 0.05 undo what the fall has reached.
     """
-    check_choice("dataset", dataset, ("mnist", "fashion"))
-    return Recipe(
-        name="tuned",
+    return ImagePreset(
+        name="default",
         batch_size=100,
         lr=0.05,
         sampling_lr=0.002,
@@ -144,12 +142,11 @@ def augmented_recipe(dataset: str) -> Recipe:
     )
 
 
-RECIPES = {"paper": paper_recipe, "tuned": tuned_recipe}
-"""Settings by the names that commands use."""
-AUGMENTED = {"paper": paper_recipe, "tuned": augmented_recipe}
-"""The same for images that are changed at random."""
+PRESETS = {"paper": _paper, "default": _default}
+AUGMENTED = {"paper": _paper, "default": _default_augmented}
 
 
-def make_recipe(name: str, dataset: str, *, augment: bool = False) -> Recipe:
-    """Settings by name."""
-    return (AUGMENTED if augment else RECIPES)[check_choice("name", name, RECIPES)](dataset)
+def make_preset(name: str, dataset: str, *, augment: bool = False) -> ImagePreset:
+    """Return the preset ``"paper"`` or ``"default"`` for ``"mnist"`` or ``"fashion"``."""
+    check_choice("preset", name, PRESETS)
+    return (AUGMENTED if augment else PRESETS)[name](check_choice("dataset", dataset, ("mnist", "fashion")))

@@ -1,10 +1,9 @@
-"""One method on one image set: a run in a folder, from the first step to predictions of the test images.
+"""Run of one method on MNIST or Fashion-MNIST, from the first step to predictions of the test images (section 5.2).
 
-The four methods of section 5.2: Vanilla and Dropout, trained with Adam; SGHMC, with the spike-and-slab prior of the
-first fully connected layer frozen at its initial values; SGHMC-SA, which adapts it. A recipe may share the epochs of
-the samplers out among several chains, which start apart and are averaged together. 5,000 training images are held out
-for all choices; the test images are predicted once, after the last step, and so are those of the other data set, which
-the network should be unsure of.
+Vanilla and Dropout are trained with Adam. SGHMC has a spike-and-slab prior on the first fully connected layer whose
+latents keep their initial values; SGHMC-SA adapts them. Several chains may share the epochs of a sampler: they start
+apart and are averaged together. 5,000 training images are held out for all choices. The test images are predicted once,
+after the last step, and so are those of the other data set, of which the network should be unsure.
 """
 
 from __future__ import annotations
@@ -14,22 +13,25 @@ import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
+from safetensors import SafetensorError
 from safetensors.torch import load_file, save
 from torch import Tensor, nn
 from torch.optim import Adam, Optimizer
 
 from spikeslab.diagnostics import write_report
-from spikeslab.errors import SpikeSlabWarning, check_choice
+from spikeslab.errors import SpikeSlabWarning, check_choice, first_line
 from spikeslab.files import write_atomically
+from spikeslab.metrics import detection, entropy, mutual_information
 from spikeslab.paper.images.augmentation import PLAIN, Augment, Normalize
 from spikeslab.paper.images.data import LOADERS, Images
 from spikeslab.paper.images.networks import CNN, BatchNormCNN
-from spikeslab.paper.images.predictions import FOREIGN, HELD, PREDICTIONS, Part, describe, predict
-from spikeslab.paper.images.presets import Recipe
+from spikeslab.paper.images.presets import ImagePreset
+from spikeslab.paper.runs import RESULT, check_settings, read_result, run_folder, write_result
 from spikeslab.posterior import Chains, Posterior
+from spikeslab.posterior.eval_mode import eval_mode
 from spikeslab.priors import SpikeSlab
 from spikeslab.samplers import SGHMC
 from spikeslab.training import (
@@ -45,8 +47,7 @@ from spikeslab.training import (
     cross_entropy,
     describe_classifier,
 )
-from spikeslab.training.folder import RECORD, changed_settings, in_json
-from spikeslab.training.log import finite
+from spikeslab.training.folder import RECORD
 from spikeslab.training.precision import FLOAT32, PRECISIONS
 from spikeslab.weights import select_weights
 
@@ -54,29 +55,30 @@ ADAM = ("vanilla", "dropout")
 METHODS = (*ADAM, "sghmc", "sghmc-sa")
 HELD_OUT = 5000
 OTHER = {"mnist": "fashion", "fashion": "mnist"}
-NETWORK, RESULT = "network.safetensors", "result.json"
+HELD, FOREIGN = "held_out", "foreign"
+NETWORK, PREDICTIONS, POSTERIOR = "network.safetensors", "predictions.safetensors", "posterior"
 DEFAULTS = {"precision": FLOAT32}
 """Settings of runs that were made before there was a choice."""
 
 
 @dataclass(frozen=True)
 class ImageRun:
-    """What is run.
+    """Run of one method with one seed.
 
     Attributes:
         dataset: ``"mnist"`` or ``"fashion"``.
         method: One of ``METHODS``.
-        recipe: Settings of the method.
-        epochs: Epochs.
-        augment: Whether images are changed at random, and the network is the one with batch normalisation.
-        seed: Seed of the start, the order of the images, dropout and the noise.
-        held_out: Training images that are held out; with 0 all are trained on, and nothing is judged on the way.
-        precision: That of the loss in training; all predictions are made in float32.
+        preset: Hyper-parameters.
+        epochs: Epochs, which the chains share.
+        augment: If True, images are augmented and the network is the one with batch normalisation.
+        seed: Seed of the initial weights, the order of the images, dropout and the noise.
+        held_out: Number of training images that are held out; with 0 nothing is evaluated before the end.
+        precision: Precision of the loss in training; predictions are made in float32.
     """
 
     dataset: str
     method: str
-    recipe: Recipe
+    preset: ImagePreset
     epochs: int
     augment: bool = False
     seed: int = 0
@@ -84,28 +86,28 @@ class ImageRun:
     precision: str = FLOAT32
 
     def __post_init__(self) -> None:
-        check_choice("dataset", self.dataset, ("mnist", "fashion"))
+        check_choice("dataset", self.dataset, tuple(OTHER))
         check_choice("method", self.method, METHODS)
         check_choice("precision", self.precision, PRECISIONS)
 
     @property
     def name(self) -> str:
-        """Name of its folder."""
-        return f"{self.method}-{self.recipe.name}{'-augmented' if self.augment else ''}-{self.epochs}-seed{self.seed}"
+        """Name of the folder."""
+        return f"{self.method}-{self.preset.name}{'-augmented' if self.augment else ''}-{self.epochs}-seed{self.seed}"
 
     @property
     def normalize(self) -> Normalize:
-        """How images become numbers."""
+        """Transform from bytes to the numbers that the network sees."""
         return Augment(self.dataset).normalize if self.augment else PLAIN
 
     @property
     def chains(self) -> int:
-        """Number of its chains; a point estimate is one."""
-        return 1 if self.method in ADAM else min(self.recipe.chains, self.epochs)
+        """Number of chains; a point estimate is one."""
+        return 1 if self.method in ADAM else min(self.preset.chains, self.epochs)
 
-    def of_chains(self, folder: Path) -> list[tuple[ImageRun, Path]]:
-        """Its chains as runs of their own with their folders: they share its epochs and have their own seeds."""
-        one, count = replace(self, recipe=replace(self.recipe, chains=1)), self.chains
+    def split(self, folder: Path) -> list[tuple[ImageRun, Path]]:
+        """Return each chain as a run of its own, with its share of the epochs, its seed and its folder."""
+        one, count = replace(self, preset=replace(self.preset, chains=1)), self.chains
         if count == 1:
             return [(one, folder)]
         return [
@@ -116,39 +118,44 @@ class ImageRun:
             for index in range(count)
         ]
 
-    def settings(self) -> dict[str, Any]:
-        """What decides the result, for the record of the run: of the recipe, what this method uses."""
+    def record(self) -> dict[str, Any]:
+        """Return all that decides the result; of the preset, what this method uses."""
         chains = {"chains": self.chains} if self.chains > 1 else {}
-        return {**asdict(self), "recipe": self.recipe.settings(sampled=self.method not in ADAM), **chains}
+        return {**asdict(self), "preset": self.preset.record(sampled=self.method not in ADAM), **chains}
 
 
-@dataclass(frozen=True)
-class Network:
-    """A network on its way, with what collects its samples; point estimates have no posterior."""
+class ImageNetwork(NamedTuple):
+    """Network in training, with its optimizer and, for samplers, its posterior."""
 
     model: nn.Module
     optimizer: Optimizer
     posterior: Posterior | None
 
 
-def build(run: ImageRun, num_data: int, folder: Path | None) -> Network:
-    """The network of a run at its start."""
+class Part(NamedTuple):
+    """Images in bytes that are predicted after the last step; foreign images have no labels."""
+
+    images: Tensor
+    labels: Tensor | None = None
+
+
+def build(run: ImageRun, num_data: int, folder: Path | None) -> ImageNetwork:
+    """Return the network of a run before its first step."""
     torch.manual_seed(run.seed)
     model = _model(run)
     if run.method in ADAM:
-        return Network(model, Adam(model.parameters(), lr=run.recipe.adam_lr), None)
-    steps_per_epoch = num_data // min(run.recipe.batch_size, num_data)
+        return ImageNetwork(model, Adam(model.parameters(), lr=run.preset.adam_lr), None)
+    steps = run.epochs * (num_data // min(run.preset.batch_size, num_data))
     weights = select_weights(model, "fc1.weight")
     with warnings.catch_warnings():  # the paper's spike is wider than its slab, as the docs say
         warnings.simplefilter("ignore", SpikeSlabWarning)
         size = sum(weight.numel() for weight in weights.values())
-        prior = SpikeSlab(weights, **run.recipe.prior(run.method == "sghmc-sa", size))
-    settings = run.recipe.sampler(num_data, run.epochs * steps_per_epoch)
-    sampler = SGHMC(model.parameters(), prior=prior, seed=run.seed, **settings)
-    burn_in, thin = run.recipe.thinning(run.epochs * steps_per_epoch)
-    directory = None if folder is None else folder / "posterior"
+        prior = SpikeSlab(weights, **run.preset.prior(run.method == "sghmc-sa", size))
+    sampler = SGHMC(model.parameters(), prior=prior, seed=run.seed, **run.preset.sampler(num_data, steps))
+    burn_in, thin = run.preset.thinning(steps)
+    directory = None if folder is None else folder / POSTERIOR
     posterior = Posterior(model, burn_in, thin, sampler=sampler, directory=directory, exist_ok=True)
-    return Network(model, sampler, posterior)
+    return ImageNetwork(model, sampler, posterior)
 
 
 def _model(run: ImageRun) -> nn.Module:
@@ -158,33 +165,28 @@ def _model(run: ImageRun) -> nn.Module:
 
 
 def read_network(run: ImageRun, folder: Path) -> tuple[nn.Module, Chains | None]:
-    """The last weights of a finished run in its folder, and its samples where it has some; nothing is written."""
+    """Return the last weights of a finished run and, for samplers, its samples; nothing is written."""
     model = _model(run)
     model.load_state_dict(load_file(folder / NETWORK))
     if run.method in ADAM:
         return model, None
-    return model, Chains([Posterior.load(place / "posterior", model) for _, place in run.of_chains(folder)])
+    return model, Chains([Posterior.load(place / POSTERIOR, model) for _, place in run.split(folder)])
 
 
-def read_result(run: ImageRun, folder: Path) -> dict[str, Any] | None:
-    """What a finished run found, or ``None`` if it has not finished.
+def read_run(run: ImageRun, folder: Path) -> dict[str, Any] | None:
+    """Return what a finished run found, or ``None`` if it has not finished.
 
     Raises:
-        CheckpointError: If it was done with other settings.
+        CheckpointError: If it was made with other settings.
     """
-    path = folder / RESULT
-    if not path.exists():
-        return None
-    result: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-    changes = changed_settings(_flat(DEFAULTS | result["settings"]), _flat(in_json(run.settings())))
-    if changes:
-        raise CheckpointError(f"settings must be those with which {folder} was made, but {changes}.")
+    result = read_result(folder)
+    if result is not None:
+        check_settings(folder, _flat(DEFAULTS | result["settings"]), _flat(run.record()))
     return result
 
 
-def _flat(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Settings by their names, those of the recipe among the others."""
-    return {**settings["recipe"], **{name: value for name, value in settings.items() if name != "recipe"}}
+def _flat(record: Mapping[str, Any]) -> dict[str, Any]:
+    return {**record["preset"], **{name: value for name, value in record.items() if name != "preset"}}
 
 
 def train(
@@ -196,12 +198,12 @@ def train(
     progress: bool = True,
     checkpoint_every: Every | None = None,
     report: bool = True,
-) -> Network:
-    """Train one chain in its folder to the last step, or go on with it; the test images are not looked at."""
+) -> ImageNetwork:
+    """Train one chain in its folder to the last step, or continue it; the test images are not used."""
     x, y, x_held, y_held = data.hold_out(run.held_out)
     network = build(run, len(y), folder)
     transform = Augment(run.dataset) if run.augment else run.normalize
-    batches = TensorBatches(x, y, batch_size=run.recipe.batch_size, seed=run.seed, transform=transform)
+    batches = TensorBatches(x, y, batch_size=run.preset.batch_size, seed=run.seed, transform=transform)
 
     def evaluate() -> dict[str, Any]:
         return describe_classifier(predict(network.model, run.normalize, x_held), y_held)
@@ -215,7 +217,7 @@ def train(
     place = RunFolder(
         folder,
         resume=True,
-        settings=run.settings(),
+        settings=run.record(),
         defaults=DEFAULTS,
         seed=run.seed,
         command=command,
@@ -226,28 +228,33 @@ def train(
     return network
 
 
+def _loss(model: nn.Module, batch: tuple[Tensor, Tensor]) -> Tensor:
+    x, y = batch
+    return cross_entropy(model, (x.contiguous(memory_format=torch.channels_last), y))
+
+
 def run_images(run: ImageRun, out: Path, data: Images, foreign: Tensor, **options: Any) -> dict[str, Any]:
-    """Do a run in its folder below ``out``, or go on with it; a run that is done is read.
+    """Do a run in its folder below ``out``, or continue it; a finished run is read.
 
     Args:
-        run: What is run.
-        out: Folder of the folder of the run.
-        data: The images.
-        foreign: Images of another kind.
-        options: Those of :func:`train`.
+        run: The run.
+        out: Folder of the study.
+        data: Images of the data set.
+        foreign: Images of the other data set.
+        options: Options of :func:`train`.
 
     Returns:
-        What ``result.json`` holds: the metrics of the last weights and of the posterior average on the held-out and
+        The content of ``result.json``: metrics of the last weights and of the posterior average on the held-out and
         the test images, and how well they tell the ``foreign`` images from the test images.
 
     Raises:
         CheckpointError: If the folder holds a run with other settings.
     """
-    folder = out / run.name
-    found = read_result(run, folder)
+    folder = run_folder(out, run.name)
+    found = read_run(run, folder)
     if found is not None:
         return found
-    chains = run.of_chains(folder)
+    chains = run.split(folder)
     networks = [train(chain, place, data, **options) for chain, place in chains]
     _, _, x_held, y_held = data.hold_out(run.held_out)
     parts = {
@@ -255,41 +262,92 @@ def run_images(run: ImageRun, out: Path, data: Images, foreign: Tensor, **option
         "test": Part(data.x_test, data.y_test),
         FOREIGN: Part(foreign),
     }
-    tensors = predict_parts(run, networks, parts)
+    predictions = predict_parts(run, networks, parts)
     records = [json.loads((place / RECORD).read_text(encoding="utf-8")) for _, place in chains]
-    result: dict[str, Any] = finite(
-        {
-            "settings": run.settings(),
-            "samples": sum(len(network.posterior) for network in networks if network.posterior is not None),
-            "seconds": sum(record["seconds"] for record in records),
-            **describe(tensors, parts),
-        }
-    )
     weights = {name: tensor.contiguous() for name, tensor in networks[-1].model.state_dict().items()}
     write_atomically(folder / NETWORK, save(weights))
-    write_atomically(folder / PREDICTIONS, save(tensors))
-    write_atomically(folder / RESULT, json.dumps(result, indent=1).encode())
-    return result
+    write_atomically(folder / PREDICTIONS, save(predictions))
+    return write_result(
+        folder,
+        {
+            "settings": run.record(),
+            "samples": sum(len(network.posterior) for network in networks if network.posterior is not None),
+            "seconds": sum(record["seconds"] for record in records),
+            **describe(predictions, parts),
+        },
+    )
 
 
-def _loss(model: nn.Module, batch: tuple[Tensor, Tensor]) -> Tensor:
-    x, y = batch
-    return cross_entropy(model, (x.contiguous(memory_format=torch.channels_last), y))
+@torch.no_grad()
+def predict(model: nn.Module, normalize: Normalize, images: Tensor, batch_size: int = 250) -> Tensor:
+    """Return the probabilities of images in bytes, in evaluation mode; none is 0, so that every log is finite."""
+    with eval_mode(model):
+        parts = [
+            model(normalize(batch).contiguous(memory_format=torch.channels_last)).softmax(dim=1)
+            for batch in images.split(batch_size)
+        ]
+    probabilities = torch.cat(parts)
+    return probabilities.clamp(min=torch.finfo(probabilities.dtype).tiny)
 
 
-def predict_parts(run: ImageRun, networks: Sequence[Network], parts: Mapping[str, Part]) -> dict[str, Tensor]:
-    """Probabilities of the images of every part by the last weights, and by the samples of all chains."""
-    tensors = {}
+def predict_parts(run: ImageRun, networks: Sequence[ImageNetwork], parts: Mapping[str, Part]) -> dict[str, Tensor]:
+    """Return ``part.point``, the probabilities of the last weights, and ``part.samples``, those of all samples."""
+    predictions = {}
     posteriors = [network.posterior for network in networks if network.posterior is not None]
     for name, part in parts.items():
-        tensors[f"{name}.point"] = predict(networks[-1].model, run.normalize, part.images)
+        predictions[f"{name}.point"] = predict(networks[-1].model, run.normalize, part.images)
         if posteriors:
             samples = (each.sample(index) for each in posteriors for index in range(len(each)))
-            tensors[f"{name}.samples"] = torch.stack([predict(each, run.normalize, part.images) for each in samples])
-    return tensors
+            found = [predict(each, run.normalize, part.images) for each in samples]
+            predictions[f"{name}.samples"] = torch.stack(found)
+    return predictions
+
+
+def read_predictions(folder: Path) -> dict[str, Tensor]:
+    """Return what :func:`predict_parts` found in a finished run.
+
+    Raises:
+        CheckpointError: If the file is missing or cannot be read.
+    """
+    path = folder / PREDICTIONS
+    try:
+        return load_file(path)
+    except (OSError, SafetensorError) as error:
+        raise CheckpointError(
+            f"{path} must be the predictions of the run, but cannot be read ({first_line(error)}): delete "
+            f"{folder / RESULT} and continue the run, which predicts again."
+        ) from error
+
+
+def average_samples(predictions: Mapping[str, Tensor], part: str) -> dict[str, Tensor]:
+    """Return the probabilities of a part by kind: ``"point"`` and, where there are samples, their ``"average"``."""
+    kinds = {"point": predictions[f"{part}.point"]}
+    if f"{part}.samples" in predictions:
+        kinds["average"] = predictions[f"{part}.samples"].mean(dim=0)
+    return kinds
+
+
+def describe(predictions: Mapping[str, Tensor], parts: Mapping[str, Part]) -> dict[str, Any]:
+    """Return the metrics of every part with labels, and of telling foreign images from test images, by kind."""
+    found: dict[str, Any] = {
+        name: {
+            kind: describe_classifier(each, part.labels) for kind, each in average_samples(predictions, name).items()
+        }
+        for name, part in parts.items()
+        if part.labels is not None
+    }
+    foreign = average_samples(predictions, FOREIGN)
+    found[FOREIGN] = {
+        kind: {"entropy": asdict(detection(entropy(own), entropy(foreign[kind])))}
+        for kind, own in average_samples(predictions, "test").items()
+    }
+    if "test.samples" in predictions:
+        spread = [mutual_information(predictions[f"{name}.samples"]) for name in ("test", FOREIGN)]
+        found[FOREIGN]["average"]["mutual_information"] = asdict(detection(*spread))
+    return found
 
 
 def load_images(dataset: str, data_dir: Path | None) -> tuple[Images, Tensor]:
-    """The images of a data set by name, and the test images of the other one, which are foreign to it."""
+    """Return the images of a data set, and the test images of the other one, which are foreign to it."""
     other = LOADERS[OTHER[dataset]](data_dir)
     return LOADERS[dataset](data_dir), other.x_test

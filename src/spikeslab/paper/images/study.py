@@ -1,112 +1,187 @@
-"""All runs of an image experiment, and what is written of them."""
+"""Studies of MNIST and Fashion-MNIST: the runs behind table 2, and the search that chose our preset."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 from torch import Tensor
 
+from spikeslab.errors import ArgumentValueError
+from spikeslab.files import write_atomically
 from spikeslab.paper.images.data import Images
 from spikeslab.paper.images.figures import image_figures
-from spikeslab.paper.images.predictions import read_predictions
-from spikeslab.paper.images.presets import make_recipe
-from spikeslab.paper.images.runs import HELD_OUT, ImageRun, run_images
-from spikeslab.paper.images.tables import Trained, accuracy_table, difference_table, uncertainty_table
+from spikeslab.paper.images.presets import ImagePreset, make_preset
+from spikeslab.paper.images.runs import (
+    HELD,
+    HELD_OUT,
+    ImageRun,
+    Part,
+    average_samples,
+    predict_parts,
+    read_predictions,
+    run_images,
+    train,
+)
+from spikeslab.paper.images.tables import ImageRow, accuracy_table, difference_table, uncertainty_table
+from spikeslab.paper.runs import run_folder
 from spikeslab.report.figures import save
-from spikeslab.report.tables import Provenance, Table, command_line
+from spikeslab.report.tables import Column, Provenance, Table, command_line
+from spikeslab.training import describe_classifier
 from spikeslab.training.precision import FLOAT32
 
 
 @dataclass(frozen=True)
-class ImagePlan:
-    """What is run.
+class ImageStudy:
+    """Runs of several methods, presets and seeds.
 
     Attributes:
-        dataset: ``"mnist"`` or ``"fashion"``.
+        run: A run with the values that all runs share.
         methods: Methods.
-        recipes: Names of settings.
-        epochs: Epochs of each run.
+        presets: Names of presets.
         seeds: Seeds.
-        augment: Whether images are changed at random.
-        held_out: Training images that are held out.
-        precision: That of the loss in training.
     """
 
-    dataset: str
+    run: ImageRun
     methods: tuple[str, ...]
-    recipes: tuple[str, ...]
-    epochs: int
+    presets: tuple[str, ...]
     seeds: tuple[int, ...]
-    augment: bool
-    held_out: int = HELD_OUT
-    precision: str = FLOAT32
 
-    def groups(self) -> Iterator[tuple[str, str, list[ImageRun]]]:
-        """The runs of each method and recipe, over seeds."""
-        for recipe in self.recipes:
+    def rows(self) -> Iterator[list[ImageRun]]:
+        """Yield the runs of each method and preset, over seeds."""
+        for name in self.presets:
+            preset = make_preset(name, self.run.dataset, augment=self.run.augment)
             for method in self.methods:
-                made = make_recipe(recipe, self.dataset, augment=self.augment)
-                yield (
-                    method,
-                    recipe,
-                    [
-                        ImageRun(
-                            self.dataset, method, made, self.epochs, self.augment, seed, self.held_out, self.precision
-                        )
-                        for seed in self.seeds
-                    ],
-                )
+                yield [replace(self.run, method=method, preset=preset, seed=seed) for seed in self.seeds]
 
     def runs(self) -> Iterator[ImageRun]:
-        """All runs."""
-        for _, _, runs in self.groups():
-            yield from runs
+        """Yield all runs."""
+        for row in self.rows():
+            yield from row
 
     @property
     def command(self) -> str:
         """Command that gives the same numbers."""
         return command_line(
             "reproduce",
-            self.dataset,
+            self.run.dataset,
             methods=self.methods,
-            recipes=self.recipes,
-            epochs=self.epochs,
+            presets=self.presets,
+            epochs=self.run.epochs,
             seed=self.seeds[0],
             seeds=len(self.seeds),
-            augment=self.augment,
-            held_out=None if self.held_out == HELD_OUT else self.held_out,
-            precision=None if self.precision == FLOAT32 else self.precision,
+            augment=self.run.augment,
+            held_out=None if self.run.held_out == HELD_OUT else self.run.held_out,
+            precision=None if self.run.precision == FLOAT32 else self.run.precision,
         )
 
-    def table(self, out: Path) -> Path:
-        """The file with the raw numbers of the first table."""
-        return out / f"{'augmented-' if self.augment else ''}accuracy.json"
+    @property
+    def stem(self) -> str:
+        """Beginning of the names of tables and figures."""
+        return "augmented-" if self.run.augment else ""
+
+    def run_all(self, out: Path, data: Images, foreign: Tensor) -> list[ImageRow]:
+        """Do all runs in their folders below ``out``, or continue them."""
+        found = []
+        for runs in self.rows():
+            results = [run_images(run, out, data, foreign, command=self.command) for run in runs]
+            predictions = [read_predictions(run_folder(out, run.name)) for run in runs]
+            found.append(ImageRow(runs[0].method, runs[0].preset.name, results, predictions))
+        return found
+
+    def write(self, rows: Sequence[ImageRow], labels: Tensor, out: Path) -> tuple[list[Table], list[Path]]:
+        """Write the tables, and the figures of each preset; return the tables and the paths of all files."""
+        dataset, epochs, augment = self.run.dataset, self.run.epochs, self.run.augment
+        tables = {
+            "accuracy": accuracy_table(dataset, rows, epochs, augment),
+            "differences": difference_table(dataset, rows, labels),
+            "uncertainty": uncertainty_table(dataset, rows, labels),
+        }
+        made = {name: table for name, table in tables.items() if table is not None}
+        origin = Provenance(self.command, self.seeds[0])
+        files = [path for name, table in made.items() for path in table.write(out / f"{self.stem}{name}", origin)]
+        for preset in self.presets:
+            about = f"{preset} settings, {epochs} epochs{', augmented images' if augment else ''}"
+            figures = image_figures(dataset, [row for row in rows if row.preset == preset], labels, about)
+            files += [save(figure, out / f"{self.stem}{preset}-{name}.png") for name, figure in figures.items()]
+        return list(made.values()), files
 
 
-def run_plan(plan: ImagePlan, out: Path, data: Images, foreign: Tensor) -> list[Trained]:
-    """Do all runs, or go on with them."""
-    found = []
-    for method, recipe, runs in plan.groups():
-        results = [run_images(run, out, data, foreign, command=plan.command) for run in runs]
-        found.append(Trained(method, recipe, results, [read_predictions(out / run.name) for run in runs]))
-    return found
+TRIAL = "trial.json"
+VARIED = (
+    "batch_size", "lr", "sampling_lr", "crest_lr", "temperature", "v0", "v1", "weight_decay", "burn_in", "chains",
+    "samples",
+)  # fmt: skip
+"""Values of the preset that a trial may change; its folder and its row name all of them."""
 
 
-def write_plan(plan: ImagePlan, runs: list[Trained], labels: Tensor, out: Path) -> tuple[list[Table], list[Path]]:
-    """Write the tables, and the figures of each recipe; returns the tables and the paths of all files."""
-    stem = "augmented-" if plan.augment else ""
-    tables = {
-        "accuracy": accuracy_table(plan.dataset, runs, plan.epochs, plan.augment),
-        "differences": difference_table(plan.dataset, runs, labels),
-        "uncertainty": uncertainty_table(plan.dataset, runs, labels),
+def change_preset(preset: ImagePreset, changes: Sequence[str]) -> ImagePreset:
+    """Return a preset with values changed, each given as ``NAME=VALUE``."""
+    values: dict[str, Any] = {}
+    for change in changes:
+        name, _, text = change.partition("=")
+        if name not in VARIED:
+            raise ArgumentValueError("set", f"must name one of {', '.join(VARIED)}", name)
+        try:
+            number = int if isinstance(getattr(preset, name), int) else float
+            values[name] = None if text == "none" else number(text)
+        except ValueError:
+            raise ArgumentValueError("set", "must be NAME=VALUE with a number", change) from None
+    return replace(preset, **values)
+
+
+def run_trial(run: ImageRun, out: Path, data: Images) -> None:
+    """Train, and write the metrics of the held-out images; a trial that is done is not repeated."""
+    values = {name: getattr(run.preset, name) for name in VARIED}
+    shown = "-".join(f"{name}{value}" for name, value in values.items())
+    images = f"{run.dataset}{'-augmented' if run.augment else ''}"
+    precision = "" if run.precision == FLOAT32 else f"-{run.precision}"
+    folder = out / f"{images}{precision}-{shown}-{run.epochs}-seed{run.seed}"
+    if (folder / TRIAL).exists():
+        return
+    networks = [train(chain, place, data) for chain, place in run.split(folder)]
+    _, _, x_held, y_held = data.hold_out(run.held_out)
+    predictions = average_samples(predict_parts(run, networks, {HELD: Part(x_held)}), HELD)
+    record = {
+        "dataset": images.replace("-", ", "),
+        "epochs": run.epochs,
+        "done": run.epochs,
+        "seed": run.seed,
+        "precision": run.precision,
+        **values,
+        **{kind: describe_classifier(each, y_held) for kind, each in predictions.items()},
     }
-    made = {name: table for name, table in tables.items() if table is not None}
-    origin = Provenance(plan.command, plan.seeds[0])
-    files = [path for name, table in made.items() for path in table.write(out / f"{stem}{name}", origin)]
-    for recipe in plan.recipes:
-        about = f"{recipe} settings, {plan.epochs} epochs{', augmented images' if plan.augment else ''}"
-        figures = image_figures(plan.dataset, [run for run in runs if run.recipe == recipe], labels, about)
-        files += [save(figure, out / f"{stem}{recipe}-{name}.png") for name, figure in figures.items()]
-    return list(made.values()), files
+    write_atomically(folder / TRIAL, json.dumps(record, indent=1).encode())
+
+
+def search_table(out: Path) -> Table:
+    """Return all trials below ``out``, the lowest NLL of the average first."""
+    records = [json.loads(path.read_text(encoding="utf-8")) for path in out.glob(f"*/{TRIAL}")]
+    heads = {"dataset": "images", "epochs": "epochs", "done": "of them done", "seed": "seed", "precision": "precision"}
+    rows = [
+        {
+            **{name: record[name] for name in (*heads, *VARIED)},
+            "accuracy": 100.0 * record["average"]["accuracy"],
+            "nll": record["average"]["nll"],
+            "point": 100.0 * record["point"]["accuracy"],
+        }
+        for record in sorted(records, key=lambda record: record["average"]["nll"])
+    ]
+    columns = [
+        *(Column(name, title) for name, title in heads.items()),
+        *(Column(name, name.replace("_", " "), "g") for name in VARIED),
+        Column("accuracy", "accuracy % of the average", ".2f"),
+        Column("nll", "NLL of the average", ".4f"),
+        Column("point", "accuracy % of the last weights", ".2f"),
+    ]
+    error = min(1.0 - row["accuracy"] / 100.0 for row in rows)
+    count = records[0]["average"]["rows"]
+    note = (
+        f"On the {count:,} held-out images; the standard error of the best accuracy is "
+        f"{100.0 * (error * (1.0 - error) / count) ** 0.5:.1f} points. A trial that was stopped has the samples taken "
+        "until then."
+    )
+    return Table("Trials of SGHMC-SA", columns, rows, notes=[note])

@@ -1,4 +1,4 @@
-"""Tables of the image experiments, beside the paper's numbers and those of the competitors that it cites."""
+"""Tables of MNIST and Fashion-MNIST, with the numbers of the paper and of the methods that it cites."""
 
 from __future__ import annotations
 
@@ -11,8 +11,7 @@ from torch import Tensor
 
 from spikeslab.errors import pluralize
 from spikeslab.metrics import selective_accuracy
-from spikeslab.paper.images.predictions import HELD, kinds_of
-from spikeslab.paper.images.runs import OTHER
+from spikeslab.paper.images.runs import ADAM, HELD, OTHER, average_samples
 from spikeslab.report.tables import Cell, Column, Estimate, Table
 
 NAMES = {"vanilla": "Vanilla", "dropout": "Dropout", "sghmc": "SGHMC", "sghmc-sa": "SGHMC-SA"}
@@ -36,37 +35,43 @@ PAPER_EPOCHS = {
 TITLES = {"mnist": "MNIST", "fashion": "Fashion-MNIST"}
 
 
-class Trained(NamedTuple):
-    """What all seeds of a method with one recipe gave: a result and predictions for each."""
+class ImageRow(NamedTuple):
+    """Runs of one method with one preset over seeds: a result and predictions for each."""
 
     method: str
-    recipe: str
+    preset: str
     results: Sequence[Mapping[str, Any]]
     predictions: Sequence[Mapping[str, Tensor]]
 
     def kinds(self) -> Iterator[tuple[str, str]]:
-        """``"point"`` and, where there is a posterior, ``"average"``; each with the name of the row."""
+        """Yield ``"point"`` and, where there are samples, ``"average"``, each with the name of its row."""
         yield "point", NAMES[self.method]
         if self.results[0]["samples"]:
             yield "average", f"{NAMES[self.method]}, average"
 
-    def percent(self, part: str, kind: str, metric: str) -> Estimate:
-        """A share in per cent, over seeds."""
-        return Estimate.of([100.0 * result[part][kind][metric] for result in self.results])
+    def estimate(self, part: str, kind: str, metric: str, scale: float = 1.0) -> Estimate:
+        """Return the mean of a metric over seeds, with its standard error."""
+        return Estimate.of([scale * result[part][kind][metric] for result in self.results])
+
+    def correct(self, kind: str, labels: Tensor) -> Tensor:
+        """Return 1 where a test image is classified correctly and 0 elsewhere, of shape (seeds, images)."""
+        found = [average_samples(each, "test")[kind].argmax(dim=1) == labels for each in self.predictions]
+        return torch.stack(found).double()
 
 
-def accuracy_table(dataset: str, runs: Sequence[Trained], epochs: int, augment: bool) -> Table:
-    """Accuracy and calibration of every method and recipe on the test images."""
+def accuracy_table(dataset: str, runs: Sequence[ImageRow], epochs: int, augment: bool) -> Table:
+    """Return the accuracy and calibration of every method and preset on the test images."""
     rows: list[dict[str, Cell]] = [
         {
             "method": name,
-            "recipe": run.recipe,
-            "paper": PAPER[dataset, augment][run.method] if _reported(run.method, kind) else None,
-            "accuracy": run.percent("test", kind, "accuracy"),
-            "nll": Estimate.of([result["test"][kind]["nll"] for result in run.results]),
-            "brier": Estimate.of([result["test"][kind]["brier"] for result in run.results]),
-            "ece": run.percent("test", kind, "ece"),
-            HELD: run.percent(HELD, kind, "accuracy") if HELD in run.results[0] else None,
+            "preset": run.preset,
+            # The paper reports the point estimate of Adam and the average of SGHMC.
+            "paper": PAPER[dataset, augment][run.method] if (kind == "point") == (run.method in ADAM) else None,
+            "accuracy": run.estimate("test", kind, "accuracy", 100.0),
+            "nll": run.estimate("test", kind, "nll"),
+            "brier": run.estimate("test", kind, "brier"),
+            "ece": run.estimate("test", kind, "ece", 100.0),
+            HELD: run.estimate(HELD, kind, "accuracy", 100.0) if HELD in run.results[0] else None,
             "runs": len(run.results),
         }
         for run in runs
@@ -74,13 +79,13 @@ def accuracy_table(dataset: str, runs: Sequence[Trained], epochs: int, augment: 
     ]
     for name, value in ({} if augment else CITED[dataset]).items():
         cited: dict[str, Cell] = dict.fromkeys(rows[0])
-        rows.append(cited | {"method": name, "recipe": "", "paper": value})
+        rows.append(cited | {"method": name, "preset": "", "paper": value})
     tested = runs[0].results[0]["test"]["point"]["rows"]
     return Table(
         f"{TITLES[dataset]}{', augmented' if augment else ''}, {pluralize(epochs, 'epoch')}",
         [
             Column("method", "Method"),
-            Column("recipe", "Settings"),
+            Column("preset", "Settings"),
             Column("paper", "accuracy %, paper", ".2f"),
             Column("accuracy", "accuracy %, ours", ".2f"),
             Column("nll", "NLL", ".4f"),
@@ -99,8 +104,8 @@ def accuracy_table(dataset: str, runs: Sequence[Trained], epochs: int, augment: 
     )
 
 
-def _held_out(runs: Sequence[Trained]) -> str:
-    """How many training images were held out, as a part of a sentence."""
+def _held_out(runs: Sequence[ImageRow]) -> str:
+    """Return how many training images were held out, as a part of a sentence."""
     first = runs[0].results[0]
     if HELD not in first:
         return "all training images were trained on, with settings chosen on held-out ones before"
@@ -111,39 +116,37 @@ def _error(percent: float, images: int) -> float:
     return math.sqrt(percent * (100.0 - percent) / images)
 
 
-def _averages(runs: Sequence[Trained]) -> str:
-    """What the posterior averages are over, as a sentence."""
-    sampled = [(run.recipe, run.results[0]) for run in runs if run.results[0]["samples"]]
-    if not sampled:
-        return ""
+def _averages(runs: Sequence[ImageRow]) -> str:
+    """Return a sentence on the samples behind each posterior average."""
     each = {
-        recipe: f"{pluralize(result['samples'], 'sample')} of "
-        f"{pluralize(result.get('settings', {}).get('chains', 1), 'chain')} ({recipe})"
-        for recipe, result in sampled
+        run.preset: f"{pluralize(run.results[0]['samples'], 'sample')} of "
+        f"{pluralize(run.results[0].get('settings', {}).get('chains', 1), 'chain')} ({run.preset})"
+        for run in runs
+        if run.results[0]["samples"]
     }
-    return " A posterior average is over " + ", ".join(each.values()) + "; chains share the epochs."
+    return f" A posterior average is over {', '.join(each.values())}; chains share the epochs." if each else ""
 
 
-def difference_table(dataset: str, runs: Sequence[Trained], labels: Tensor) -> Table | None:
-    """Accuracy of the average of SGHMC-SA minus that of every other row, paired over the same images.
+def difference_table(dataset: str, runs: Sequence[ImageRow], labels: Tensor) -> Table | None:
+    """Return the accuracy of SGHMC-SA's average minus that of every other row, paired over images.
 
-    ``None`` without SGHMC-SA.
+    Without SGHMC-SA there is no table.
     """
     ours = [run for run in runs if run.method == "sghmc-sa"]
     if not ours:
         return None
     rows: list[dict[str, Cell]] = []
     for reference in ours:
-        right = _right(reference, "average", labels)
+        correct = reference.correct("average", labels)
         for run in runs:
             for kind, name in run.kinds():
                 if (run, kind) != (reference, "average") and len(run.results) == len(reference.results):
-                    gaps = 100.0 * (right - _right(run, kind, labels)).mean(dim=0)
+                    gaps = 100.0 * (correct - run.correct(kind, labels)).mean(dim=0)
                     rows.append(
                         {
-                            "reference": reference.recipe,
+                            "reference": reference.preset,
                             "method": name,
-                            "recipe": run.recipe,
+                            "preset": run.preset,
                             "difference": Estimate(float(gaps.mean()), float(gaps.std()) / len(gaps) ** 0.5),
                         }
                     )
@@ -152,7 +155,7 @@ def difference_table(dataset: str, runs: Sequence[Trained], labels: Tensor) -> T
         [
             Column("reference", "SGHMC-SA with"),
             Column("method", "against"),
-            Column("recipe", "with"),
+            Column("preset", "with"),
             Column("difference", "difference of accuracy, points", "+.2f"),
         ],
         rows,
@@ -163,10 +166,10 @@ def difference_table(dataset: str, runs: Sequence[Trained], labels: Tensor) -> T
     )
 
 
-def uncertainty_table(dataset: str, runs: Sequence[Trained], labels: Tensor) -> Table:
-    """How well foreign images are told from the test images, and how accurate the confident answers are."""
+def uncertainty_table(dataset: str, runs: Sequence[ImageRow], labels: Tensor) -> Table:
+    """Return the detection of foreign images, and the accuracy of the most confident predictions."""
     rows = [
-        {"method": name, "recipe": run.recipe, "score": score.replace("_", " "), **cells}
+        {"method": name, "preset": run.preset, "score": score.replace("_", " "), **cells}
         for run in runs
         for kind, name in run.kinds()
         for score, cells in _uncertainty(run, kind, labels)
@@ -175,7 +178,7 @@ def uncertainty_table(dataset: str, runs: Sequence[Trained], labels: Tensor) -> 
         f"{TITLES[dataset]}: uncertainty",
         [
             Column("method", "Method"),
-            Column("recipe", "Settings"),
+            Column("preset", "Settings"),
             Column("score", "score"),
             Column("auroc", "AUROC %", ".2f"),
             Column("aupr", "AUPR %", ".2f"),
@@ -192,22 +195,14 @@ def uncertainty_table(dataset: str, runs: Sequence[Trained], labels: Tensor) -> 
     )
 
 
-def _uncertainty(run: Trained, kind: str, labels: Tensor) -> Iterator[tuple[str, dict[str, Cell]]]:
-    """Detection by each score, with the accuracy on the surest half and nine tenths of the images."""
+def _uncertainty(run: ImageRow, kind: str, labels: Tensor) -> Iterator[tuple[str, dict[str, Cell]]]:
+    """Yield each score and its cells: the detection, and the accuracy on the surest half and nine tenths."""
     shares = torch.tensor([0.5, 0.9])
-    kept = torch.stack([selective_accuracy(kinds_of(each, "test")[kind], labels, shares) for each in run.predictions])
+    kept = torch.stack(
+        [selective_accuracy(average_samples(each, "test")[kind], labels, shares) for each in run.predictions]
+    )
     half, most = (Estimate.of(values) for values in (100.0 * kept).T.tolist())
     for score in run.results[0]["foreign"][kind]:
         found = [result["foreign"][kind][score] for result in run.results]
         cells = {key: Estimate.of([100.0 * each[key] for each in found]) for key in ("auroc", "aupr", "fpr95")}
         yield score, {**cells, "half": half, "most": most}
-
-
-def _right(run: Trained, kind: str, labels: Tensor) -> Tensor:
-    """Whether each image is classified right, of shape (seeds, images)."""
-    return torch.stack([(kinds_of(each, "test")[kind].argmax(dim=1) == labels).double() for each in run.predictions])
-
-
-def _reported(method: str, kind: str) -> bool:
-    """Whether the paper has a number: of the point estimate of Adam, of the average of SGHMC."""
-    return (kind == "average") == method.startswith("sghmc")

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from spikeslab.errors import check_choice
-from spikeslab.paper.published import VARIABLE, DataError, data_folder, fetch
+from spikeslab.paper.data_files import VARIABLE, DataError, data_folder, fetch
 
 SPLITS = 20
 TEST_SHARE = 0.1

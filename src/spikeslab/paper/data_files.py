@@ -1,4 +1,4 @@
-"""Files of data sets: from a folder, or downloaded from their publishers, and accepted only if no byte has changed."""
+"""Files of data sets: read from a folder or downloaded from their publishers, and checked by their SHA-256."""
 
 from __future__ import annotations
 
@@ -11,23 +11,26 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from spikeslab.errors import SpikeSlabError, first_line
+
 VARIABLE = "SPIKESLAB_DATA"
+"""Environment variable with the default of ``data_dir``."""
 
 
-class DataError(ValueError):
-    """What is wrong with the files of a data set, in one sentence."""
+class DataError(SpikeSlabError, ValueError):
+    """A file of a data set is missing, altered or cannot be downloaded."""
 
 
 @dataclass(frozen=True)
 class Published:
-    """The files of a data set.
+    """Files of a data set.
 
     Attributes:
-        folder: Where they lie below a folder of data sets.
-        digests: The SHA-256 of each file.
-        url: Where they come from.
-        downloads: What to fetch below ``url``, and the hash of each as pooch writes it: for every file itself plus
-            ``.gz``, or one tar archive that holds them all.
+        folder: Folder of the files below ``data_dir``.
+        digests: SHA-256 of each file.
+        url: Address of the folder with the downloads.
+        downloads: Names below ``url`` and their hashes as pooch writes them: every file with ``.gz``, or one tar
+            archive with all files.
     """
 
     folder: str
@@ -37,7 +40,7 @@ class Published:
 
 
 def data_folder(data_dir: str | os.PathLike[str] | None) -> Path | None:
-    """The folder of data sets: the one given, or that of ``SPIKESLAB_DATA``, or none.
+    """Return the folder of data sets: ``data_dir``, or that of ``SPIKESLAB_DATA``, or ``None``.
 
     Raises:
         DataError: If it is not a folder.
@@ -47,22 +50,21 @@ def data_folder(data_dir: str | os.PathLike[str] | None) -> Path | None:
         return None
     folder = Path(chosen).expanduser()
     if not folder.is_dir():
-        name = "data_dir" if data_dir else VARIABLE
-        raise DataError(f"{name} must be a folder with data sets, but got {folder}, which is none.")
+        name = "{data_dir}" if data_dir else VARIABLE
+        raise DataError(f"{name} must be a folder with data sets, but {folder} is not a folder.")
     return folder
 
 
 def read_published(source: Published, data_dir: str | os.PathLike[str] | None = None) -> dict[str, bytes]:
-    """Contents of the files, in the order of ``source.digests``.
+    """Return the contents of the files, in the order of ``source.digests``.
 
     Args:
-        source: Which files.
-        data_dir: Folder of data sets; each file lies in ``source.folder`` below it, as it is or with ``.gz``, or in it
-            if it is the right one there (data sets share names). By default the one of ``SPIKESLAB_DATA``, or else they
-            are downloaded once into a cache.
+        source: Files to read.
+        data_dir: Folder of data sets. A file lies in ``source.folder`` below it, as it is or with ``.gz``, or directly
+            in it. By default the folder of ``SPIKESLAB_DATA``; without one the files are downloaded once into a cache.
 
     Raises:
-        DataError: If a file is missing, cut, altered or of another data set; its path is named.
+        DataError: If a file is missing, truncated, altered or of another data set.
     """
     folder = data_folder(data_dir)
     if folder is None:
@@ -74,31 +76,28 @@ def _read(folder: Path, below: str, name: str, digest: str) -> bytes:
     for path in _versions(folder / below / name):
         return _check(path, _content(path), digest)
     others = _versions(folder / name)
-    for path in others:
+    for path in others:  # data sets share names
         if _digest(content := _content(path)) == digest:
             return content
     odd = f", and {others[0]} is of another data set or altered" if others else ""
     raise DataError(
-        f"data_dir must hold {below}/{name} (or {name}.gz), but {folder} does not{odd}: put the publisher's file into "
-        f"{folder / below}, or give no data_dir (and no {VARIABLE}) to download it."
+        f"{{data_dir}} must hold {below}/{name} (or {name}.gz), but {folder} does not{odd}: put the publisher's file "
+        f"into {folder / below}, or give no {{data_dir}} (and no {VARIABLE}) to download it."
     )
 
 
 def _versions(path: Path) -> list[Path]:
-    """What is there of a file: itself, and the file compressed."""
     return [each for each in (path, path.with_name(f"{path.name}.gz")) if each.is_file()]
 
 
 def _content(path: Path) -> bytes:
     content = path.read_bytes()
-    return _unzip(path, content) if path.suffix == ".gz" else content
-
-
-def _unzip(path: Path, content: bytes) -> bytes:
+    if path.suffix != ".gz":
+        return content
     try:
         return gzip.decompress(content)
     except (OSError, EOFError, zlib.error) as error:
-        raise DataError(f"{path} must be a whole gzip file, but got: {error}.") from error
+        raise DataError(f"{path} must be a whole gzip file, but got: {first_line(error)}.") from error
 
 
 def _digest(content: bytes) -> str:
@@ -116,31 +115,31 @@ def _check(file: Path | str, content: bytes, expected: str) -> bytes:
 
 
 def fetch(url: str, known_hash: str | None, folder: str) -> Path:
-    """Download a file into a cache, unless it is there.
+    """Download a file into a cache, unless it is there, and return its path.
 
     Args:
-        url: Where it is.
-        known_hash: Its hash as pooch writes it, or ``None``.
+        url: Address of the file.
+        known_hash: Hash of the file as pooch writes it, or ``None``.
         folder: Folder of the cache.
 
     Raises:
-        DataError: If it cannot be reached, or has another hash.
+        DataError: If the file cannot be reached or has another hash.
         ImportError: If pooch is not installed.
     """
-    way_out = f"put the files into a folder and give it as data_dir (--data-dir, or {VARIABLE})"
+    remedy = f"put the files into a folder and give it as {{data_dir}} (or {VARIABLE})"
     try:
         import pooch
     except ImportError as error:
         raise ImportError(
-            f"Downloading data needs the package 'pooch', which is not installed: pip install 'spikeslab[cli]', or "
-            f"{way_out}."
+            "Downloading data needs the package 'pooch', which is not installed: pip install 'spikeslab[cli]', or put "
+            f"the files into a folder and name it in {VARIABLE}."
         ) from error
     try:
         return Path(pooch.retrieve(url, known_hash, url.rpartition("/")[2], Path(pooch.os_cache("spikeslab")) / folder))
     except OSError as error:
-        raise DataError(f"{url} must be reachable, but got a {type(error).__name__}: {way_out}.") from error
+        raise DataError(f"{url} must be reachable, but got a {type(error).__name__}: {remedy}.") from error
     except ValueError as error:
-        raise DataError(f"{url} must be the known file, but it has another hash: {way_out}.") from error
+        raise DataError(f"{url} must be the known file, but it has another hash: {remedy}.") from error
 
 
 def _download(source: Published) -> dict[str, bytes]:
@@ -148,14 +147,9 @@ def _download(source: Published) -> dict[str, bytes]:
     for name, known_hash in source.downloads.items():
         path = fetch(f"{source.url}/{name}", known_hash, source.folder)
         if name.endswith(".tar.gz"):
-            contents |= _members(path, source)
+            with tarfile.open(path) as tar:  # read, never unpacked
+                files = {Path(member.name).name: tar.extractfile(member) for member in tar if member.isfile()}
+                contents |= {key: file.read() for key in source.digests if (file := files.get(key)) is not None}
         else:
             contents[name.removesuffix(".gz")] = _content(path)
     return {name: _check(name, contents[name], value) for name, value in source.digests.items()}
-
-
-def _members(archive: Path, source: Published) -> dict[str, bytes]:
-    """The files of a tar archive, which is read and never unpacked."""
-    with tarfile.open(archive) as tar:
-        files = {Path(member.name).name: tar.extractfile(member) for member in tar if member.isfile()}
-        return {name: file.read() for name in source.digests if (file := files.get(name)) is not None}

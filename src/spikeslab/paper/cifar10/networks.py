@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 
 class BasicBlock(nn.Module):
-    """Two 3x3 convolutions with batch normalisation, and a shortcut around them."""
+    """Block of two 3x3 convolutions with batch normalisation and a shortcut around them."""
 
     def __init__(self, inputs: int, outputs: int, stride: int) -> None:
         super().__init__()
@@ -24,7 +24,7 @@ class BasicBlock(nn.Module):
             self.downsample = nn.Sequential(nn.Conv2d(inputs, outputs, 1, stride, bias=False), nn.BatchNorm2d(outputs))
 
     def forward(self, x: Tensor) -> Tensor:
-        """Residual plus shortcut, then ReLU."""
+        """Return the sum of residual and shortcut, after a ReLU."""
         total: Tensor = self.bn2(self.conv2(self.bn1(self.conv1(x)).relu_()))
         total += self.downsample(x)
         return total.relu_()
@@ -59,7 +59,7 @@ class ResNet(nn.Module):
                 nn.init.kaiming_normal_(module.weight, mode="fan_out", nonlinearity="relu")
 
     def forward(self, images: Tensor) -> Tensor:
-        """Logits of shape (batch, classes)."""
+        """Return logits of shape (batch, classes)."""
         features = self.bn1(self.conv1(images)).relu_()
         features = self.layer3(self.layer2(self.layer1(features)))
         logits: Tensor = self.fc(features.mean(dim=(2, 3)))
@@ -72,7 +72,7 @@ def _stage(inputs: int, outputs: int, blocks: int, stride: int) -> nn.Sequential
 
 
 def resnet20(classes: int = 10) -> ResNet:
-    """ResNet20, 272,474 parameters.
+    """Return a ResNet20, 272,474 parameters.
 
     >>> sum(parameter.numel() for parameter in resnet20().parameters())
     272474
@@ -81,10 +81,10 @@ def resnet20(classes: int = 10) -> ResNet:
 
 
 def resnet32(classes: int = 10) -> ResNet:
-    """ResNet32, 466,906 parameters."""
+    """Return a ResNet32, 466,906 parameters."""
     return ResNet(32, classes)
 
 
 def resnet56(classes: int = 10) -> ResNet:
-    """ResNet56, 855,770 parameters."""
+    """Return a ResNet56, 855,770 parameters."""
     return ResNet(56, classes)

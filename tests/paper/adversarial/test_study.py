@@ -16,12 +16,12 @@ from safetensors.torch import load_file, save_file
 
 from spikeslab.attacks import fgsm, of_model, of_posterior
 from spikeslab.cli.app import run as cli
-from spikeslab.paper.adversarial import runs as adversarial
-from spikeslab.paper.adversarial.runs import (
-    AdversarialPlan,
-    Contest,
+from spikeslab.paper.adversarial import study as adversarial
+from spikeslab.paper.adversarial.study import (
+    AdversarialStudy,
+    Attack,
     Curve,
-    Targets,
+    Target,
     check_runs,
     measure,
     run_adversarial,
@@ -29,13 +29,12 @@ from spikeslab.paper.adversarial.runs import (
 from spikeslab.paper.adversarial.tables import accuracy_table, curves_table, paper_curve
 from spikeslab.paper.cells import SettingsError
 from spikeslab.paper.images.data import LOADERS, Images
-from spikeslab.paper.images.predictions import read_predictions
-from spikeslab.paper.images.presets import RECIPES, Recipe
-from spikeslab.paper.images.runs import METHODS, ImageRun, read_network, run_images
+from spikeslab.paper.images.presets import PRESETS, ImagePreset
+from spikeslab.paper.images.runs import METHODS, ImageRun, read_network, read_predictions, run_images
 from spikeslab.report.tables import Estimate
 from spikeslab.training import CheckpointError
 
-TINY = Recipe("tuned", batch_size=20, lr=0.1, temperature=1.0, v0=0.05, v1=0.1, samples=3, chains=2)
+TINY = ImagePreset("default", batch_size=20, lr=0.1, temperature=1.0, v0=0.05, v1=0.1, samples=3, chains=2)
 
 
 def bars(rows: int, seed: int) -> tuple[torch.Tensor, torch.Tensor]:
@@ -49,13 +48,13 @@ def bars(rows: int, seed: int) -> tuple[torch.Tensor, torch.Tensor]:
 
 
 @pytest.fixture(scope="module")
-def plan(tmp_path_factory: pytest.TempPathFactory) -> Iterator[AdversarialPlan]:
+def study(tmp_path_factory: pytest.TempPathFactory) -> Iterator[AdversarialStudy]:
     """All methods, trained for two short epochs; both data sets have the same images and runs."""
     data = Images(*bars(140, 0), *bars(24, 1), tuple("abcdefghij"))
     runs = tmp_path_factory.mktemp("runs")
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(adversarial, "PIECE", 10)
-        patch.setitem(RECIPES, "tuned", lambda dataset: TINY)
+        patch.setitem(PRESETS, "default", lambda dataset: TINY)
         for dataset in adversarial.DATASETS:
             patch.setitem(LOADERS, dataset, lambda data_dir: data)
         for method in METHODS:
@@ -64,19 +63,19 @@ def plan(tmp_path_factory: pytest.TempPathFactory) -> Iterator[AdversarialPlan]:
         shutil.copytree(runs / "mnist", runs / "fashion")
         for path in (runs / "fashion").glob("*/result.json"):
             path.write_text(path.read_text().replace('"dataset": "mnist"', '"dataset": "fashion"'))
-        yield AdversarialPlan(adversarial.DATASETS, METHODS, "tuned", 2, images=24, runs=runs)
+        yield AdversarialStudy(adversarial.DATASETS, METHODS, "default", 2, images=24, runs=runs)
 
 
 @pytest.fixture(scope="module")
-def curves(plan: AdversarialPlan, tmp_path_factory: pytest.TempPathFactory) -> list[Curve]:
+def curves(study: AdversarialStudy, tmp_path_factory: pytest.TempPathFactory) -> list[Curve]:
     """All curves."""
-    return run_adversarial(plan, tmp_path_factory.mktemp("curves"))
+    return run_adversarial(study, tmp_path_factory.mktemp("curves"))
 
 
 @pytest.fixture
-def x(plan: AdversarialPlan) -> torch.Tensor:
+def x(study: AdversarialStudy) -> torch.Tensor:
     """The test images in [0, 1]."""
-    return plan.image_run("mnist", "sghmc-sa").normalize(LOADERS["mnist"](None).x_test)
+    return study.image_run("mnist", "sghmc-sa").normalize(LOADERS["mnist"](None).x_test)
 
 
 @pytest.fixture
@@ -85,11 +84,11 @@ def y() -> torch.Tensor:
     return bars(24, 1)[1]
 
 
-def test_a_finished_run_is_read_as_it_ended(plan, x):
+def test_a_finished_run_is_read_as_it_ended(study, x):
     for method in METHODS:
-        folder = plan.folder("mnist", method)
+        folder = study.folder("mnist", method)
         before = {path: path.stat().st_mtime_ns for path in folder.rglob("*")}
-        model, posterior = read_network(plan.image_run("mnist", method), folder)
+        model, posterior = read_network(study.image_run("mnist", method), folder)
         predictions = read_predictions(folder)
         with torch.no_grad():
             torch.testing.assert_close(of_model(model)(x).exp(), predictions["test.point"])
@@ -99,10 +98,10 @@ def test_a_finished_run_is_read_as_it_ended(plan, x):
         assert {path: path.stat().st_mtime_ns for path in folder.rglob("*")} == before
 
 
-def test_without_an_attack_accuracy_is_that_of_the_run(plan, curves):
+def test_without_an_attack_accuracy_is_that_of_the_run(study, curves):
     for curve in curves:
-        result = json.loads((plan.folder(*curve.contest[:2]) / "result.json").read_text())
-        clean = result["test"]["point" if curve.contest.kind == "itself" else "average"]["accuracy"]
+        result = json.loads((study.folder(*curve.attack[:2]) / "result.json").read_text())
+        clean = result["test"]["point" if curve.attack.kind == "itself" else "average"]["accuracy"]
         assert curve.right[0] == round(24 * clean)
         share = curve.right[3] / 24
         zeta = curve.zetas[3]
@@ -112,28 +111,28 @@ def test_without_an_attack_accuracy_is_that_of_the_run(plan, curves):
 
 
 @pytest.mark.parametrize("kind", ["single", "averaged"])
-def test_a_curve_is_that_of_fgsm_at_each_zeta(plan, x, y, kind):
-    targets = adversarial.read_targets(plan, Contest("mnist", "sghmc-sa", kind))
+def test_a_curve_is_that_of_fgsm_at_each_zeta(study, x, y, kind):
+    target = adversarial.read_target(study, Attack("mnist", "sghmc-sa", kind))
     zetas = (0.0, 0.05, 0.2)
-    moved = adversarial.attacked_images(targets.attacked, "fgsm", x, zetas)
+    moved = adversarial.attack_images(target.attacked, "fgsm", x, zetas)
     for images, zeta in zip(moved, zetas, strict=True):
-        assert torch.equal(images, fgsm(targets.attacked, x, zeta))
-    record = measure(targets, "fgsm", x, y, zetas)
+        assert torch.equal(images, fgsm(target.attacked, x, zeta))
+    record = measure(target, "fgsm", x, y, zetas)
     with torch.no_grad():
-        expected = [int((targets.defence(images).argmax(1) == y).sum()) for images in moved]
+        expected = [int((target.defence(images).argmax(1) == y).sum()) for images in moved]
     assert record["right"] == expected
     assert record["images"] == 24
 
 
-def test_the_attack_on_the_average_lowers_it_more_than_that_on_one_sample(plan, x):
+def test_the_attack_on_the_average_lowers_it_more_than_that_on_one_sample(study, x):
     single, averaged = (
-        adversarial.read_targets(plan, Contest("mnist", "sghmc", kind)) for kind in ("single", "averaged")
+        adversarial.read_target(study, Attack("mnist", "sghmc", kind)) for kind in ("single", "averaged")
     )
     with torch.no_grad():
         clean, labels = averaged.defence(x).max(dim=1)
         one, all_ = (
-            averaged.defence(fgsm(targets.attacked, x, 1e-3)).gather(1, labels[:, None]).squeeze(1)
-            for targets in (single, averaged)
+            averaged.defence(fgsm(target.attacked, x, 1e-3)).gather(1, labels[:, None]).squeeze(1)
+            for target in (single, averaged)
         )
     # To first order in zeta no other direction lowers an image's log-probability more.
     assert bool((all_ <= one + 1e-5).all())
@@ -141,84 +140,86 @@ def test_the_attack_on_the_average_lowers_it_more_than_that_on_one_sample(plan, 
 
 
 @pytest.mark.parametrize("attack", adversarial.ATTACKS)
-def test_the_attack_does_not_see_the_labels(plan, x, y, attack):
-    targets = adversarial.read_targets(plan, Contest("fashion", "vanilla", "itself"))
-    one, other = (measure(targets, attack, x[:10], labels[:10], (0.0, 0.1)) for labels in (y, y.roll(1)))
+def test_the_attack_does_not_see_the_labels(study, x, y, attack):
+    target = adversarial.read_target(study, Attack("fashion", "vanilla", "itself"))
+    one, other = (measure(target, attack, x[:10], labels[:10], (0.0, 0.1)) for labels in (y, y.roll(1)))
     assert one["right"] != other["right"]
     assert one["confidence"] == other["confidence"]
     assert one["entropy"] == other["entropy"]
 
 
-def test_memory_is_bounded_by_smaller_batches(plan, x, y):
-    targets = adversarial.read_targets(plan, Contest("mnist", "sghmc", "averaged"))
+def test_memory_is_bounded_by_smaller_batches(study, x, y):
+    target = adversarial.read_target(study, Attack("mnist", "sghmc", "averaged"))
     rows = []
 
     def watched(images: torch.Tensor) -> torch.Tensor:
         rows.append(len(images))
-        return targets.attacked(images)
+        return target.attacked(images)
 
-    whole = measure(targets, "fgsm", x, y, (0.1,))
-    parts = measure(Targets(watched, targets.defence, samples=100), "fgsm", x, y, (0.1,))
+    whole = measure(target, "fgsm", x, y, (0.1,))
+    parts = measure(Target(watched, target.defence, samples=100), "fgsm", x, y, (0.1,))
     assert rows == [10, 10, 4]
     assert parts["right"] == whole["right"]
 
 
-def test_samples_are_evenly_spaced_and_end_with_the_last():
-    assert adversarial.evenly_spaced(20, 20) == list(range(20))
-    assert adversarial.evenly_spaced(7, 3) == [1, 3, 6]
-    assert adversarial.evenly_spaced(5, 1) == [4]
+def test_samples_are_spread_indices_and_end_with_the_last():
+    assert adversarial.spread_indices(20, 20) == list(range(20))
+    assert adversarial.spread_indices(7, 3) == [1, 3, 6]
+    assert adversarial.spread_indices(5, 1) == [4]
 
 
-def test_the_attack_on_one_sample_follows_the_last_and_the_average_predicts(plan, x):
-    samples = read_predictions(plan.folder("mnist", "sghmc"))["test.samples"]
-    targets = adversarial.read_targets(replace(plan, samples=2), Contest("mnist", "sghmc", "single"))
+def test_the_attack_on_one_sample_follows_the_last_and_the_average_predicts(study, x):
+    samples = read_predictions(study.folder("mnist", "sghmc"))["test.samples"]
+    target = adversarial.read_target(replace(study, samples=2), Attack("mnist", "sghmc", "single"))
     with torch.no_grad():
-        torch.testing.assert_close(targets.attacked(x).exp(), samples[5])
-        torch.testing.assert_close(targets.defence(x).exp(), samples[[2, 5]].mean(0))
+        torch.testing.assert_close(target.attacked(x).exp(), samples[5])
+        torch.testing.assert_close(target.defence(x).exp(), samples[[2, 5]].mean(0))
 
 
-def test_one_sample_is_attacked_the_same_in_both_ways(plan, x, y):
-    one = replace(plan, samples=1)
-    both = [adversarial.read_targets(one, Contest("mnist", "sghmc", kind)) for kind in ("single", "averaged")]
-    records = [measure(targets, "fgsm", x, y, (0.1,)) for targets in both]
+def test_one_sample_is_attacked_the_same_in_both_ways(study, x, y):
+    one = replace(study, samples=1)
+    both = [adversarial.read_target(one, Attack("mnist", "sghmc", kind)) for kind in ("single", "averaged")]
+    records = [measure(target, "fgsm", x, y, (0.1,)) for target in both]
     assert records[0] == records[1]
 
 
-def test_what_is_done_is_read_and_other_settings_are_refused(plan, tmp_path, monkeypatch):
-    small = replace(plan, datasets=("mnist",), methods=("vanilla",))
+def test_what_is_done_is_read_and_other_settings_are_refused(study, tmp_path, monkeypatch):
+    small = replace(study, datasets=("mnist",), methods=("vanilla",))
     first = run_adversarial(small, tmp_path)
     lines = (tmp_path / "cells.jsonl").read_text().splitlines()
     assert len(lines) == 1 + 3  # pieces of 10, 10 and 4 images
     (tmp_path / "cells.jsonl").write_text("\n".join(lines[:3]) + "\n" + lines[3][:9])  # killed while it wrote
     done: list[int] = []
     worked: list[str] = []
-    work = adversarial.work
-    monkeypatch.setattr(adversarial, "work", lambda plan, cell: worked.append(cell.method) or work(plan, cell))
+    work = adversarial.measure_piece
+    monkeypatch.setattr(
+        adversarial, "measure_piece", lambda study, cell: worked.append(cell.method) or work(study, cell)
+    )
     assert run_adversarial(small, tmp_path, done.append) == first
-    digest = sha256((plan.folder("mnist", "vanilla") / "network.safetensors").read_bytes()).hexdigest()[:12]
+    digest = sha256((study.folder("mnist", "vanilla") / "network.safetensors").read_bytes()).hexdigest()[:12]
     assert worked == [f"mnist vanilla itself 20 {digest}"]
     assert done == [2, 1]
     with pytest.raises(SettingsError, match=r"was made with --attack fgsm instead of --attack pgd$"):
         run_adversarial(replace(small, attack="pgd"), tmp_path)
 
 
-def test_a_network_that_was_trained_anew_is_attacked_anew(plan, tmp_path):
-    small = replace(plan, datasets=("mnist",), methods=("vanilla",), runs=tmp_path)
-    shutil.copytree(plan.runs / "mnist", tmp_path / "mnist")
+def test_a_network_that_was_trained_anew_is_attacked_anew(study, tmp_path):
+    small = replace(study, datasets=("mnist",), methods=("vanilla",), runs=tmp_path)
+    shutil.copytree(study.runs / "mnist", tmp_path / "mnist")
     before = run_adversarial(small, tmp_path / "out")
     network = small.folder("mnist", "vanilla") / "network.safetensors"
     save_file({name: torch.zeros_like(tensor) for name, tensor in load_file(network).items()}, network)
     assert run_adversarial(small, tmp_path / "out") != before
 
 
-def test_a_run_of_other_settings_is_not_attacked(plan, tmp_path, monkeypatch):
-    monkeypatch.setitem(RECIPES, "tuned", lambda dataset: replace(TINY, v0=0.125))
+def test_a_run_of_other_settings_is_not_attacked(study, tmp_path, monkeypatch):
+    monkeypatch.setitem(PRESETS, "default", lambda dataset: replace(TINY, v0=0.125))
     with pytest.raises(CheckpointError, match=r"v0 was [0-9.]+ and is now 0.125\.$"):
-        check_runs(replace(plan, datasets=("mnist",), methods=("sghmc-sa",)))
+        check_runs(replace(study, datasets=("mnist",), methods=("sghmc-sa",)))
 
 
-def test_tables_have_the_papers_numbers_beside_ours(plan, curves):
-    table = accuracy_table(curves, plan)
+def test_tables_have_the_papers_numbers_beside_ours(study, curves):
+    table = accuracy_table(curves, study)
     assert [row["attack"] for row in table.rows[:7]] == [
         "its own gradient",
         "paper",
@@ -232,70 +233,68 @@ def test_tables_have_the_papers_numbers_beside_ours(plan, curves):
     assert table.rows[1]["zeta 0"] == 99.31
     assert paper_curve("fashion", "sghmc-sa")[0.01] == 91.7
     assert paper_curve("fashion", "sghmc-sa")[0.5] == 15.2
-    long = curves_table(curves, plan)
+    long = curves_table(curves, study)
     assert len(long.rows) == 6 * 11 + 6 * 12
     assert long.rows[0]["accuracy"] == curves[0].accuracy(0.0)
-    assert all(row["paper"] is None for row in curves_table(curves, replace(plan, attack="pgd")).rows)
+    assert all(row["paper"] is None for row in curves_table(curves, replace(study, attack="pgd")).rows)
 
 
-def arguments(plan: AdversarialPlan, out: Path, *more: str) -> list[str]:
-    return ["reproduce", "adversarial", "--runs", str(plan.runs), "--out", str(out), "--epochs", "2", "--images", "6",
+def arguments(study: AdversarialStudy, out: Path, *more: str) -> list[str]:
+    return ["reproduce", "adversarial", "--runs", str(study.runs), "--out", str(out), "--epochs", "2", "--images", "6",
             "--workers", "1", *more]  # fmt: skip
 
 
-def test_the_command_writes_tables_and_figures_and_goes_on_when_asked(plan, tmp_path, capsys):
+def test_the_command_writes_tables_and_figures_and_goes_on_when_asked(study, tmp_path, capsys):
     out = tmp_path / "out"
     more = ("--methods", "vanilla,sghmc-sa", "--samples", "2")
-    assert cli(arguments(plan, out, *more)) == 0
+    assert cli(arguments(study, out, *more)) == 0
     assert "Files written:" in capsys.readouterr().out
     expected = {"cells.jsonl", "figure2.png", "confidence.png"}
     expected |= {f"{stem}.{kind}" for stem in ("accuracy", "curves") for kind in ("md", "json")}
     assert {path.name for path in out.iterdir()} == expected
     record = json.loads((out / "accuracy.json").read_text())
     assert record["run"]["command"] == (
-        "spikeslab reproduce adversarial --datasets mnist,fashion --methods vanilla,sghmc-sa --recipe tuned --epochs 2 "
-        "--seed 0 --attack fgsm --images 6 --samples 2"
+        "spikeslab reproduce adversarial --datasets mnist,fashion --methods vanilla,sghmc-sa --preset default "
+        "--epochs 2 --seed 0 --attack fgsm --images 6 --samples 2"
     )
     cells = (out / "cells.jsonl").read_bytes()
-    assert cli(arguments(plan, out, *more)) == 2
-    assert capsys.readouterr().err == (
-        f"Error: --out must not hold these results yet, but {out} does: go on with --resume, or choose another.\n"
-    )
-    assert cli(arguments(plan, out, *more, "--resume")) == 0
+    assert cli(arguments(study, out, *more)) == 2
+    assert f"--out must not hold these results yet, but {out} does: continue with --resume" in capsys.readouterr().err
+    assert cli(arguments(study, out, *more, "--resume")) == 0
     assert (out / "cells.jsonl").read_bytes() == cells
     capsys.readouterr()
-    assert cli(arguments(plan, out, "--resume")) == 2
+    assert cli(arguments(study, out, "--resume")) == 2
     assert capsys.readouterr().err == (
         f"Error: --out must be a new folder or that of a run to go on with, but {out / 'cells.jsonl'} was made with "
         "--samples 2 instead of --samples all.\n"
     )
 
 
-def test_projected_gradient_descent_on_one_data_set(plan, tmp_path):
+def test_projected_gradient_descent_on_one_data_set(study, tmp_path):
     more = ("--datasets", "fashion", "--methods", "dropout", "--attack", "pgd")
-    assert cli(arguments(plan, tmp_path, *more)) == 0
+    assert cli(arguments(study, tmp_path, *more)) == 0
     text = (tmp_path / "accuracy.md").read_text()
-    assert text.startswith("## Accuracy under attack, %: PGD, ten steps, tuned settings, 2 epochs\n")
+    assert text.startswith("## Accuracy under attack, %: PGD, ten steps, default settings, 2 epochs\n")
     assert "paper" not in text.split("Made by")[0]
 
 
-def test_a_missing_run_is_named_with_the_command_that_makes_it(plan, tmp_path, capsys):
+def test_a_missing_run_is_named_with_the_command_that_makes_it(study, tmp_path, capsys):
     runs = tmp_path / "none"
-    assert cli(arguments(replace(plan, runs=runs), tmp_path / "out", "--methods", "vanilla,sghmc", "--seed", "3")) == 2
+    assert cli(arguments(replace(study, runs=runs), tmp_path / "out", "--methods", "vanilla,sghmc", "--seed", "3")) == 2
     assert capsys.readouterr().err == (
-        f"Error: --runs must hold the finished runs, but {runs / 'mnist' / 'vanilla-tuned-2-seed3'} is none: make them "
-        "with `spikeslab reproduce mnist --methods vanilla,sghmc --recipes tuned --epochs 2 --seed 3 --seeds 1 --out "
-        f"{runs / 'mnist'} --resume`.\n"
+        f"Error: --runs must hold the finished runs, but {runs / 'mnist' / 'vanilla-default-2-seed3'} is missing or "
+        "unfinished: make them with `spikeslab reproduce mnist --methods vanilla,sghmc --presets default --epochs 2 "
+        f"--seed 3 --seeds 1 --out {runs / 'mnist'} --resume`.\n"
     )
     assert not (tmp_path / "out").exists()
 
 
-def test_more_samples_or_images_than_there_are_are_refused(plan):
-    message = f"--samples must be at most the 6 that {plan.folder('mnist', 'sghmc')} has, but got 9."
+def test_more_samples_or_images_than_there_are_are_refused(study):
+    message = f"samples must be at most the 6 of {study.folder('mnist', 'sghmc')}, but got 9."
     with pytest.raises(ValueError, match=f"^{re.escape(message)}$"):
-        check_runs(replace(plan, samples=9))
-    with pytest.raises(ValueError, match=r"^--images must be at most 24, but got 25\.$"):
-        check_runs(replace(plan, images=25))
+        check_runs(replace(study, samples=9))
+    with pytest.raises(ValueError, match=r"^images must be at most 24, but got 25\.$"):
+        check_runs(replace(study, images=25))
 
 
 @pytest.mark.parametrize(
@@ -307,7 +306,7 @@ def test_more_samples_or_images_than_there_are_are_refused(plan):
         ("--epochs", "0", "--epochs must be an integer >= 1, but got 0."),
         ("--seed", "-1", "--seed must be an integer >= 0, but got -1."),
         ("--attack", "cw", "--attack must be one of 'fgsm', 'pgd', but got 'cw'."),
-        ("--recipe", "best", "--recipe must be one of 'paper', 'tuned', but got 'best'."),
+        ("--preset", "best", "--preset must be one of 'paper', 'default', but got 'best'."),
         ("--datasets", "cifar10", "--datasets must be one of 'mnist', 'fashion', but got 'cifar10'."),
         ("--methods", "em", "--methods must be one of 'vanilla', 'dropout', 'sghmc', 'sghmc-sa', but got 'em'."),
     ],

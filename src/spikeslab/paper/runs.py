@@ -1,0 +1,66 @@
+"""Finished runs of the image experiments on disk: where they are, what they found, and with which settings."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from spikeslab.files import write_atomically
+from spikeslab.training import CheckpointError
+from spikeslab.training.folder import changed_settings, in_json
+from spikeslab.training.log import finite
+
+RESULT = "result.json"
+"""File of what a run found; only finished runs have it."""
+OLD_PRESETS = {"tuned": "default", "sound": "default", "taught": "distilled", "compressed": "paper-short"}
+"""Names that presets had in earlier records, and their present names."""
+
+
+def run_folder(out: Path, name: str) -> Path:
+    """Return the folder of a run below ``out``; a finished run may have the earlier name of its preset."""
+    for old, new in OLD_PRESETS.items():
+        earlier = out / name.replace(f"-{new}-", f"-{old}-", 1)
+        if (earlier / RESULT).exists() and not (out / name).exists():
+            return earlier
+    return out / name
+
+
+def read_result(folder: Path) -> dict[str, Any] | None:
+    """Return what a finished run found, or ``None`` if it has not finished."""
+    path = folder / RESULT
+    if not path.exists():
+        return None
+    record: dict[str, Any] = _with_present_names(json.loads(path.read_text(encoding="utf-8")))
+    return record
+
+
+def write_result(folder: Path, result: Mapping[str, Any]) -> dict[str, Any]:
+    """Write what a run found, with ``null`` for numbers that are not finite, and return what was written."""
+    record: dict[str, Any] = finite(result)
+    write_atomically(folder / RESULT, json.dumps(record, indent=1).encode())
+    return record
+
+
+def check_settings(folder: Path, before: Mapping[str, Any], now: Mapping[str, Any]) -> None:
+    """Raise if the settings of a finished run differ from those that are wanted.
+
+    Raises:
+        CheckpointError: If a setting differs.
+    """
+    changes = changed_settings(before, in_json(now))
+    if changes:
+        raise CheckpointError(f"{folder} holds a run with other settings: {changes}.")
+
+
+def _with_present_names(value: Any, key: str = "") -> Any:
+    if isinstance(value, dict):
+        return {"preset" if name == "recipe" else name: _with_present_names(each, name) for name, each in value.items()}
+    if key in ("name", "preset", "label") and isinstance(value, str):
+        head, comma, rest = value.partition(",")
+        return OLD_PRESETS.get(head, head) + comma + rest
+    if key == "command" and isinstance(value, str):
+        return re.sub(r"(?<=--preset )\S+", lambda match: OLD_PRESETS.get(match[0], match[0]), value)
+    return value
