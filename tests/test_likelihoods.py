@@ -81,15 +81,38 @@ def test_evaluation_leaves_no_trace() -> None:
     assert prior.sigma == pytest.approx(expected_sigma(model, prior, squares), rel=1e-12)
 
 
-def test_zero_grad_discards_the_residuals_with_the_gradients() -> None:
+@pytest.mark.parametrize("set_to_none", [True, False])
+@pytest.mark.parametrize("owner", ["sampler", "model"])
+def test_residuals_of_a_step_that_is_not_taken_go_with_the_gradients(set_to_none: bool, owner: str) -> None:
     model, prior, likelihood, sampler = regression()
     squares = float((model(X) - Y).square().sum().detach()) * 60 / 5
-    likelihood(model(100 * X), Y).backward()
-    sampler.zero_grad()
-    with pytest.raises(RuntimeError, match="must follow a call of the GaussianLikelihood"):
+    for _ in range(2):
+        likelihood(model(100 * X), Y).backward()
+    (sampler if owner == "sampler" else model).zero_grad(set_to_none)
+    with pytest.raises(RuntimeError, match="call the likelihood and backward"):
         sampler.step()
     assert sampler.steps == 0
     likelihood(model(X), Y).backward()
+    sampler.step()
+    assert prior.sigma == pytest.approx(expected_sigma(model, prior, squares), rel=1e-12)
+
+
+def test_clearing_gradients_before_the_backward_pass_keeps_the_residuals() -> None:
+    """The order of loops that clear the gradients between the loss and its backward pass."""
+    model, prior, likelihood, sampler = regression()
+    for _ in range(3):
+        squares = float((model(X) - Y).square().sum().detach()) * 60 / 5
+        loss = likelihood(model(X), Y)
+        sampler.zero_grad()
+        loss.backward()
+        sampler.step()
+        assert prior.sigma == pytest.approx(expected_sigma(model, prior, squares), rel=1e-12)
+
+
+def test_two_losses_with_one_backward_pass_add_up() -> None:
+    model, prior, likelihood, sampler = regression()
+    squares = float((model(X) - Y).square().sum().detach()) * 60 / 5
+    (likelihood(model(X[:3]), Y[:3]) * 0.6 + likelihood(model(X[3:]), Y[3:]) * 0.4).backward()
     sampler.step()
     assert prior.sigma == pytest.approx(expected_sigma(model, prior, squares), rel=1e-12)
 
@@ -107,15 +130,15 @@ def test_residuals_are_used_once() -> None:
     model, _, likelihood, sampler = regression()
     likelihood(model(X), Y).backward()
     sampler.step()
-    with pytest.raises(RuntimeError, match="there was none since the last step"):
+    with pytest.raises(RuntimeError, match="call the likelihood and backward"):
         sampler.step()
 
 
 def test_residuals_keep_no_graph() -> None:
     model, prior, likelihood, _ = regression()
     likelihood(model(X), Y)
-    assert prior.scale._squares is not None
-    assert not prior.scale._squares.requires_grad
+    assert prior.scale.residuals
+    assert not prior.scale.residuals._squares.requires_grad
 
 
 @pytest.mark.parametrize(("shape", "other"), [((5, 1), (5,)), ((5,), (5, 1)), ((5, 2), (1, 2)), ((4,), (5,))])
@@ -124,7 +147,7 @@ def test_shapes_that_would_broadcast_are_refused_and_leave_no_trace(shape, other
     with pytest.raises(ValueError, match="target") as error:
         likelihood(torch.zeros(shape, requires_grad=True), torch.zeros(other))
     assert str(error.value) == f"target must have the shape of the prediction, {shape}, but got {other}."
-    assert prior.scale._squares is None
+    assert not prior.scale.residuals
 
 
 @pytest.mark.parametrize("shape", [(), (0,), (0, 3)])

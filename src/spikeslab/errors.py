@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import math
 import re
+import sys
+import warnings
 from collections.abc import Callable, Collection, Iterable
 from numbers import Integral, Real
 from typing import Self, TypeAlias
@@ -89,7 +91,7 @@ class ArgumentError(SpikeSlabError):
 
 
 class Phrase(str):
-    """What an argument got, in words: the end of "lr must be a number, but ..."."""
+    """Value of an argument in words, the end of "lr must be a number, but ..."."""
 
     __slots__ = ()
 
@@ -115,6 +117,18 @@ class SpikeSlabWarning(UserWarning):
 
     def __str__(self) -> str:
         return self.describe()
+
+
+def warn(message: str | SpikeSlabWarning) -> None:
+    """Show a warning at the line of the user's code that called the package.
+
+    Frames of the package and of the decorators of torch and the standard library are skipped.
+    """
+    level, frame = 2, sys._getframe(1)
+    while frame.f_back and frame.f_globals.get("__name__", "").split(".")[0] in ("spikeslab", "torch", "contextlib"):
+        level, frame = level + 1, frame.f_back
+    warning = message if isinstance(message, SpikeSlabWarning) else SpikeSlabWarning(message)
+    warnings.warn(warning, stacklevel=level)
 
 
 def check_number(name: str, value: object, allowed: str) -> float:

@@ -1,4 +1,4 @@
-r"""The Gaussian likelihood of a regression, which also tells the prior how large the residuals are."""
+r"""The Gaussian likelihood of a regression, which gathers the residuals that sigma is learned from."""
 
 from __future__ import annotations
 
@@ -18,26 +18,25 @@ if TYPE_CHECKING:  # torch may be built without it
 class GaussianLikelihood:
     r"""Mean squared error over :math:`2\sigma^2`: the negative log-likelihood of an example, without its constant.
 
-    It reads sigma from the prior at every call, and adds up the detached squares of the residuals, from which
-    ``sampler.step()`` then updates sigma (eq. 14). The residuals are those at the weights before the step, which
-    costs no second forward pass; several calls before a step add up, as gradients do. Calls without gradient, as
-    in evaluation, leave no trace.
+    It reads sigma from the prior at every call, and adds up the squares of the residuals, from which
+    ``sampler.step()`` then updates sigma (eq. 14). These are the residuals at the weights before the step, so they cost
+    no second forward pass. They follow the gradients: several calls before a step add up, and the sum starts anew
+    after a step or once the gradients have been cleared. Calls without gradient, as in evaluation, leave no trace.
 
     >>> GaussianLikelihood(0.5)(torch.tensor([1.0, 2.0]), torch.tensor([0.0, 2.0]))
     tensor(1.)
 
     Args:
         sigma: A ``SpikeSlab`` prior that learns sigma, or a number that stays.
-        group: The processes that share this chain's data, such as ``ranks.data_group``: their squares and counts are
-            added up just before sigma moves, so that it is the same on all of them. ``None`` is this process alone.
+        group: Processes that share this chain's data, such as ``ranks.data_group``: their squares and counts are added
+            up just before sigma moves, so that it is the same on all of them. ``None`` is this process alone.
     """
 
     def __init__(self, sigma: SpikeSlab | float, *, group: ProcessGroup | None = None) -> None:
         self._prior: SpikeSlab | None = None
         if isinstance(sigma, SpikeSlab):
             self._prior = sigma
-            sigma.scale.regression = True
-            sigma.scale.group = group
+            self._residuals = sigma.scale.learn_from_residuals(sigma.weights.values(), group)
         else:
             self._sigma = check_number("sigma", sigma, "> 0")
 
@@ -47,7 +46,7 @@ class GaussianLikelihood:
         return self._sigma if self._prior is None else self._prior.sigma
 
     def __call__(self, prediction: Tensor, target: Tensor) -> Tensor:
-        """Mean over the examples of the squared error, summed over outputs, divided by 2 sigma^2.
+        """Return the mean over the examples of the squared error, summed over outputs, divided by 2 sigma^2.
 
         Raises:
             ValueError: If the shapes differ; broadcasting (n, 1) against (n,) would give n^2 residuals.
@@ -65,14 +64,14 @@ class GaussianLikelihood:
         squares = (prediction - target).square().sum()
         rows = len(prediction)
         if self._prior is not None and torch.is_grad_enabled() and prediction.requires_grad:
-            self._prior.scale.observe(squares.detach(), prediction.numel(), rows)
+            self._residuals.add(squares, prediction.numel(), rows)
         return squares / (2.0 * self.sigma**2 * rows)
 
 
 class StackedGaussianLikelihood:
-    r"""The sum over stacked chains of what :class:`GaussianLikelihood` is for each, with :math:`\sigma_k` of its own.
+    r"""Sum over stacked chains of their :class:`GaussianLikelihood`, each with its own :math:`\sigma_k`.
 
-    Its gradient by the weights of a chain is that of the chain's own mean loss.
+    The gradient with respect to the weights of a chain is that of the chain's own mean loss.
 
     Args:
         prior: The prior that learns the sigma of each chain.
@@ -80,7 +79,7 @@ class StackedGaussianLikelihood:
 
     def __init__(self, prior: StackedSpikeSlab) -> None:
         self._prior = prior
-        prior.scale.regression = True
+        self._residuals = prior.scale.learn_from_residuals(prior.weights.values())
 
     @property
     def sigma(self) -> Tensor:
@@ -88,7 +87,7 @@ class StackedGaussianLikelihood:
         return self._prior.sigma
 
     def __call__(self, prediction: Tensor, target: Tensor) -> Tensor:
-        """Sum over the chains of the mean loss of each; both tensors are (chains, examples, ...).
+        """Return the sum over the chains of the mean loss of each; both tensors are (chains, examples, ...).
 
         Raises:
             ValueError: If the shapes differ or there is not one row of examples for each chain.
@@ -102,5 +101,5 @@ class StackedGaussianLikelihood:
         squares = (prediction - target).square().reshape(chains, -1).sum(1)
         rows = prediction.shape[1]
         if torch.is_grad_enabled() and prediction.requires_grad:
-            self._prior.scale.observe(squares.detach(), prediction[0].numel(), rows)
+            self._residuals.add(squares, prediction[0].numel(), rows)
         return (squares / (2.0 * rows * self.sigma.to(squares.dtype).square())).sum()

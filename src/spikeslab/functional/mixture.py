@@ -42,15 +42,15 @@ class Component(NamedTuple):
     power: int
 
     def log_normaliser(self, v: float) -> float:
-        """Log of the normalising constant, without the factor ``sigma`` that all components share."""
+        """Return the log of the normalising constant, without the factor ``sigma`` that all components share."""
         return math.log(2.0 * v) if self.power == 1 else 0.5 * math.log(2.0 * math.pi * v)
 
     def standard_deviation(self, v: float) -> float:
-        """Standard deviation in units of ``sigma``: sqrt(2) v for the Laplace, sqrt(v) for the Gaussian."""
+        """Return the standard deviation in units of ``sigma``: sqrt(2) v for the Laplace, sqrt(v) for the Gaussian."""
         return math.sqrt(2.0) * v if self.power == 1 else math.sqrt(v)
 
     def coefficients(self, v: float, sigma: float) -> tuple[float, float]:
-        r"""The energy :math:`\varphi(\beta)/v` as ``(linear, quadratic)`` coefficients of :math:`|\beta|`."""
+        r"""Return the energy :math:`\varphi(\beta)/v` as ``(linear, quadratic)`` coefficients of :math:`|\beta|`."""
         return (1.0 / (sigma * v), 0.0) if self.power == 1 else (0.0, 0.5 / (sigma * sigma * v))
 
 
@@ -65,11 +65,11 @@ class Affine(NamedTuple):
     slope: float
 
     def scaled(self, factor: float) -> Affine:
-        """Both coefficients times ``factor``."""
+        """Return both coefficients times ``factor``."""
         return Affine(self.base * factor, self.slope * factor)
 
-    def of_sums(self, plain: float, smoothed: float) -> float:
-        """The sum of ``(base + slope * s) * x``, given those of ``x`` and of ``s * x``."""
+    def of_sums(self, plain: Scalar, smoothed: Scalar) -> Scalar:
+        """Return the sum of ``(base + slope * s) * x``, given those of ``x`` and of ``s * x``."""
         return self.base * plain + self.slope * smoothed
 
     def __bool__(self) -> bool:
@@ -87,7 +87,7 @@ def rho(
     slab: Component = GAUSSIAN,
     foreach: bool = True,
 ) -> list[Tensor]:
-    r"""Responsibility of the slab for every weight, Bayes' rule in log space (eq. 12).
+    r"""Return the responsibility of the slab for every weight, by Bayes' rule in log space (eq. 12).
 
     .. math::
         \tilde\rho_j = \mathrm{sigmoid}\!\left(\varphi_0(\beta_j)/v_0 - \varphi_1(\beta_j)/v_1
@@ -103,7 +103,7 @@ def rho(
 
 
 class LogOdds(NamedTuple):
-    """The log odds of the slab, ``|beta| * (linear + quadratic * |beta|) + offset``."""
+    """Log odds of the slab, ``|beta| * (linear + quadratic * |beta|) + offset``."""
 
     linear: float
     quadratic: float
@@ -119,7 +119,7 @@ def log_odds(
     spike: Component = LAPLACE,
     slab: Component = GAUSSIAN,
 ) -> list[LogOdds]:
-    """The log odds in eq. 12 for each layer."""
+    """Return the log odds in eq. 12 for each layer."""
     spike_linear, spike_quadratic = spike.coefficients(v0, sigma)
     slab_linear, slab_quadratic = slab.coefficients(v1, sigma)
     linear, quadratic = spike_linear - slab_linear, spike_quadratic - slab_quadratic
@@ -128,14 +128,14 @@ def log_odds(
 
 
 def logit(delta: float) -> float:
-    """Log odds of a probability that is first kept away from 0 and 1."""
-    clamped = min(max(delta, TINY), 1.0 - TINY)
+    """Return the log odds of a probability that is first kept away from 0 and 1."""
+    clamped = clamp(delta, TINY, 1.0 - TINY)
     return math.log(clamped) - math.log1p(-clamped)
 
 
 # |b| (linear + quadratic |b|) rather than a completed square: v1 / v0 may be 1e5, and the square would cancel.
 def slab_probability(beta: Tensor, linear: float, quadratic: float, offset: float | Tensor) -> Tensor:
-    """Eq. 12 for one tensor, given its log odds; ``offset`` may differ along its dimensions."""
+    """Return eq. 12 for one tensor, given its log odds; ``offset`` may differ along its dimensions."""
     magnitude = beta.abs()
     log_odds = magnitude.mul(quadratic).add_(linear).mul_(magnitude).add_(offset)
     return log_odds.sigmoid_()
@@ -152,7 +152,7 @@ def _multi_tensor_rho(betas: list[Tensor], linear: float, quadratic: float, offs
 
 
 def kappa(rhos: list[Tensor], *, v0: float, v1: float) -> tuple[list[Tensor], list[Tensor]]:
-    r"""Expected penalty weights :math:`\kappa_0 = (1-\rho)/v_0` and :math:`\kappa_1 = \rho/v_1` (eq. 13).
+    r"""Return the expected penalty weights :math:`\kappa_0 = (1-\rho)/v_0` and :math:`\kappa_1 = \rho/v_1` (eq. 13).
 
     The paper writes :math:`E[1/(v_0(1-\gamma))]`, which is infinite; what enters Q is
     :math:`E[(1-\gamma)/v_0]`.
@@ -163,7 +163,7 @@ def kappa(rhos: list[Tensor], *, v0: float, v1: float) -> tuple[list[Tensor], li
 def elastic_net(
     kappa0: Affine, kappa1: Affine, spike: Component = LAPLACE, slab: Component = GAUSSIAN
 ) -> tuple[Affine, Affine]:
-    """Total weight of ``|beta|`` and of ``beta**2 / 2`` in the penalty, at ``sigma = 1``."""
+    """Return the total weight of ``|beta|`` and of ``beta**2 / 2`` in the penalty, at ``sigma = 1``."""
     l1, l2 = Affine(0.0, 0.0), Affine(0.0, 0.0)
     for component, weight in ((spike, kappa0), (slab, kappa1)):
         if component.power == 1:
@@ -214,30 +214,34 @@ def _multi_tensor_add_gradient_(
 
 
 def elastic_net_sums(betas: list[Tensor], smoothed: list[Tensor] | None, l1: Affine, l2: Affine) -> tuple[float, float]:
-    r"""The sums :math:`B = \sum l_1 |\beta|` and :math:`J = \sum l_2 \beta^2` of the sigma update (eq. 14).
+    r"""Return the sums :math:`B = \sum l_1 |\beta|` and :math:`J = \sum l_2 \beta^2` of the sigma update (eq. 14).
 
     The negative expected log prior is :math:`B/\sigma + J/(2\sigma^2)` up to a constant.
     """
-    sums = torch.stack([_sums(beta, smoothed[i] if smoothed else None) for i, beta in enumerate(betas)])
+    sums = torch.stack([moments(beta, smoothed[i] if smoothed else None) for i, beta in enumerate(betas)])
     # One transfer for all sums: on a GPU each .item() would wait for the device.
     plain1, plain2, smoothed1, smoothed2 = sums.sum(0).tolist()
     return l1.of_sums(plain1, smoothed1), l2.of_sums(plain2, smoothed2)
 
 
-def _sums(beta: Tensor, s: Tensor | None) -> Tensor:
-    r"""The sums of :math:`|\beta|, \beta^2, s|\beta|` and :math:`s\beta^2`, with one temporary tensor in all."""
-    scratch = beta.abs()
-    plain1 = scratch.sum()
-    plain2 = scratch.mul_(scratch).sum()
+def moments(beta: Tensor, s: Tensor | None, dim: int | None = None) -> Tensor:
+    r"""Return the sums of :math:`|\beta|, \beta^2, s|\beta|` and :math:`s\beta^2`, over all or along ``dim``."""
+
+    def total(x: Tensor) -> Tensor:
+        return x.sum() if dim is None else x.sum(dim)
+
+    scratch = beta.abs()  # the one temporary tensor
+    plain1 = total(scratch)
+    plain2 = total(scratch.mul_(scratch))
     if s is None:
         return torch.stack([plain1, plain2, torch.zeros_like(plain1), torch.zeros_like(plain1)])
-    smoothed2 = scratch.mul_(s).sum()
-    smoothed1 = torch.mul(beta, s, out=scratch).abs_().sum()
+    smoothed2 = total(scratch.mul_(s))
+    smoothed1 = total(torch.mul(beta, s, out=scratch).abs_())
     return torch.stack([plain1, plain2, smoothed1, smoothed2])
 
 
 def sigma_classification(*, b: Scalar, j: Scalar, num_weights: int, nu: float, lam: float) -> Scalar:
-    r"""The sigma that maximises Q1 for classification (eq. 14): the positive root of
+    r"""Return the sigma that maximises Q1 for classification (eq. 14): the positive root of
 
     .. math:: (p + \nu + 2)\,\sigma^2 - B\,\sigma - (J + \nu\lambda) = 0.
     """  # noqa: D415
@@ -245,20 +249,29 @@ def sigma_classification(*, b: Scalar, j: Scalar, num_weights: int, nu: float, l
 
 
 def sigma_regression(
-    *, b: Scalar, j: Scalar, squares: Scalar, num_targets: float, num_weights: int, nu: float, lam: float
+    *,
+    b: Scalar,
+    j: Scalar,
+    squares: Scalar,
+    num_targets: float,
+    num_weights: int,
+    nu: float,
+    lam: float,
+    printed: bool = False,
 ) -> Scalar:
-    r"""The sigma that maximises Q1 for regression (eq. 14): the positive root of
+    r"""Return the sigma that maximises Q1 for regression (eq. 14): the positive root of
 
     .. math:: (N + p + \nu + 2)\,\sigma^2 - B\,\sigma - (I + J + \nu\lambda) = 0,
 
-    with the residual sum of squares I. The paper prints N + p + nu: the inverse-gamma density of sigma^2 carries
-    :math:`(\sigma^2)^{-\nu/2-1}`, whose :math:`-1` gives the 2 that the classification case has and this lost.
+    with the residual sum of squares I. The paper prints N + p + nu, which ``printed`` gives. The inverse-gamma density
+    of sigma^2 carries :math:`(\sigma^2)^{-\nu/2-1}`, whose :math:`-1` gives the 2 that eq. 14 has for classification;
+    without it sigma is the maximum in terms of :math:`\log\sigma^2`.
     """  # noqa: D415
-    return _positive_root(num_targets + num_weights + nu + 2.0, b, squares + j + nu * lam)
+    return _positive_root(num_targets + num_weights + nu + (0.0 if printed else 2.0), b, squares + j + nu * lam)
 
 
 def sigma_independent(*, squares: Scalar, num_targets: float, nu: float, lam: float) -> Scalar:
-    r"""The noise sigma where the prior of the weights does not scale with it: B = J = 0 and no p in R_a.
+    r"""Return the sigma of the noise if the prior of the weights does not scale with it: B = J = 0 and no p in R_a.
 
     Moran, Rockova and George (2018) show that the conjugate version underestimates the noise when p >> n.
     """
@@ -266,17 +279,25 @@ def sigma_independent(*, squares: Scalar, num_targets: float, nu: float, lam: fl
 
 
 def _positive_root(a: float, b: Scalar, c: Scalar) -> Scalar:
-    square = b * b + 4.0 * a * c
-    return (b + (square.sqrt() if isinstance(square, Tensor) else math.sqrt(square))) / (2.0 * a)
+    return (b + square_root(b * b + 4.0 * a * c)) / (2.0 * a)
+
+
+def square_root(value: Scalar) -> Scalar:
+    """Return the square root of a number or of each entry of a tensor."""
+    return value.sqrt() if isinstance(value, Tensor) else math.sqrt(value)
+
+
+def clamp(value: Scalar, low: float, high: float = math.inf) -> Scalar:
+    """Return a number, or each entry of a tensor, kept between ``low`` and ``high``."""
+    return value.clamp(low, high) if isinstance(value, Tensor) else min(max(value, low), high)
 
 
 def delta(*, rho_sum: Scalar, num_weights: int, a: float, b: float) -> Scalar:
-    r"""The inclusion probability of a layer that maximises Q2 (eq. 15): :math:`(\sum\rho + a - 1)/(a + b + p_l - 2)`.
+    r"""Return the delta of a layer that maximises Q2 (eq. 15): :math:`(\sum\rho + a - 1)/(a + b + p_l - 2)`.
 
     With a and b of at least 1, Q2 is concave and the root lies in [0, 1]; it is kept off the ends.
     """
-    root = (rho_sum + a - 1.0) / (a + b + num_weights - 2.0)
-    return root.clamp(TINY, 1.0 - TINY) if isinstance(root, Tensor) else min(max(root, TINY), 1.0 - TINY)
+    return clamp((rho_sum + a - 1.0) / (a + b + num_weights - 2.0), TINY, 1.0 - TINY)
 
 
 def log_marginal(
@@ -289,7 +310,7 @@ def log_marginal(
     spike: Component = LAPLACE,
     slab: Component = GAUSSIAN,
 ) -> Tensor:
-    r"""Log density of a weight with its indicator summed out, :math:`\log((1-\delta) f_0 + \delta f_1)`.
+    r"""Return the log density of a weight with its indicator summed out, :math:`\log((1-\delta) f_0 + \delta f_1)`.
 
     By Fisher's identity its gradient is minus the elastic net's gradient at :math:`\rho = \tilde\rho(\beta)`.
     """

@@ -2,10 +2,9 @@
 
 from spikeslab.priors.adaptation import EM, SA, Adaptation, Fixed, Marginal
 from spikeslab.priors.base import Prior
-from spikeslab.priors.diagnostics import Diagnostics
 from spikeslab.priors.group_spike_slab import GroupSpikeSlab
 from spikeslab.priors.penalties import L1, L2
-from spikeslab.priors.spike_slab import SpikeSlab
+from spikeslab.priors.spike_slab import Diagnostics, SpikeSlab
 from spikeslab.priors.spike_slab_gaussian import SpikeSlabGaussian
 from spikeslab.priors.stacked import StackedSpikeSlab
 

@@ -1,4 +1,4 @@
-"""What a sampler asks of a prior."""
+"""Interface between a sampler and a prior."""
 
 from __future__ import annotations
 
@@ -30,6 +30,11 @@ class Prior(ABC):
         self.weights: dict[str, Tensor] = named_weights(weights)
         self._index = {id(weight): index for index, weight in enumerate(self.weights.values())}
 
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        """Restore a copy, whose weights are other objects."""
+        self.__dict__.update(state)
+        self._index = {id(weight): index for index, weight in enumerate(self.weights.values())}
+
     def __contains__(self, weight: object) -> bool:
         return id(weight) in self._index
 
@@ -53,34 +58,31 @@ class Prior(ABC):
 
     @abstractmethod
     def penalty(self, num_data: int = 1) -> float:
-        """What the prior adds to the mean loss, up to a constant: its gradient is that of :meth:`add_gradient_`."""
+        """Return the prior's part of the mean loss, up to a constant; its gradient is :meth:`add_gradient_`."""
 
     def effective_penalty(self, num_data: int) -> tuple[float, float]:
-        """Mean weights of ``|w|`` and of ``w**2 / 2`` in the mean loss, over the weights that are not zero.
+        """Return the mean factors of ``|w|`` and of ``w**2 / 2`` in the mean loss, over the non-zero weights.
 
-        NaN where the prior is not of that kind.
+        They are NaN for a prior that is not of that kind.
         """
         return math.nan, math.nan
 
     def latents(self) -> dict[str, Any]:
-        """What it has learnt so far, for a line of the log, in JSON's types."""
+        """Return the learned numbers for a line of the log, in JSON's types."""
         return {}
 
     def check_ready(self) -> None:  # noqa: B027 - a prior without data-dependent state has nothing to check
         """Raise if :meth:`update` cannot run, before anything has moved."""
 
-    def discard(self) -> None:  # noqa: B027
-        """Forget what was gathered for a step that will not be taken."""
-
     def update(self, step: int, num_data: int) -> None:  # noqa: B027
         """Adapt to the weights that the sampler reached at ``step``."""
 
     def state_dict(self) -> dict[str, Any]:
-        """All state: tensors, numbers and strings."""
+        """Return the state: tensors, numbers and strings."""
         return {"kind": type(self).__name__, "names": list(self.weights)}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Take over a state; one of another prior or of other weights is refused and changes nothing."""
+        """Load a state; one of another prior or of other weights is refused and changes nothing."""
         self.check_state(state)
 
     def check_state(self, state: Mapping[str, Any]) -> None:
@@ -95,7 +97,7 @@ class Prior(ABC):
             )
 
     def _betas(self) -> list[Tensor]:
-        """The weights, detached, in full precision."""
+        """Return the weights, detached, in full precision."""
         return [
             weight.detach() if weight.dtype in FULL_PRECISION else weight.detach().float()
             for weight in self.weights.values()

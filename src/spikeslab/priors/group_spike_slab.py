@@ -21,8 +21,7 @@ from typing import Any
 from torch import Tensor
 
 from spikeslab.functional import groups, mixture
-from spikeslab.priors.diagnostics import Diagnostics
-from spikeslab.priors.spike_slab import SpikeSlab
+from spikeslab.priors.spike_slab import Diagnostics, SpikeSlab
 
 
 class GroupSpikeSlab(SpikeSlab):

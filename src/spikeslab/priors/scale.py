@@ -2,14 +2,16 @@ r"""The scale sigma that a spike-and-slab prior shares with the noise of a regre
 
 from __future__ import annotations
 
-import math
-from typing import TYPE_CHECKING
+import copy
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any, Generic
 
 import torch
 from torch import Tensor
 
 from spikeslab.errors import check_choice, check_number
 from spikeslab.functional import mixture
+from spikeslab.functional.mixture import Scalar
 
 if TYPE_CHECKING:  # torch may be built without it
     from torch.distributed import ProcessGroup
@@ -18,95 +20,175 @@ COUPLINGS = ("conjugate", "independent", "fixed")
 SMALLEST = 1e-12
 
 
-class Scale:
-    """Sigma, how it is learnt, and the residuals it is learnt from.
+class Residuals:
+    """Sum of squared residuals behind the gradients of the coming step.
+
+    A likelihood adds to it at every call, so that several micro-batches count together, as their gradients do. The sum
+    starts anew after a step. It also starts anew if the gradients of the last backward pass have been cleared without a
+    step, as after a step that a gradient scaler has skipped: the residuals then belong to a step that is never taken.
 
     Args:
-        sigma: Initial value.
-        nu: Degrees of freedom of the inverse-gamma prior of sigma squared.
-        lam: Its scale (lambda).
-        coupling: ``"conjugate"``, ``"independent"``, ``"fixed"`` or ``None``; see :class:`~spikeslab.SpikeSlab`.
-        average: Whether SA averages ``"sigma"`` or its ``"variance"``.
-
-    Attributes:
-        regression: Whether a ``GaussianLikelihood`` reports residuals.
-        group: The processes whose residuals belong together, or ``None`` for this one alone.
+        weights: Weights whose gradients tell if they have been cleared.
+        group: Processes whose residuals belong together, or ``None`` for this one alone.
     """
 
-    def __init__(self, sigma: float, nu: float, lam: float, coupling: str | None, average: str) -> None:
-        self.sigma = check_number("sigma", sigma, "> 0")
+    def __init__(self, weights: Iterable[Tensor], group: ProcessGroup | None = None) -> None:
+        self._weights = sorted(weights, key=Tensor.numel)  # the first that has a gradient is enough: a small one
+        self.group = group
+        self.clear()
+
+    def clear(self) -> None:
+        """Start anew."""
+        self._squares: Tensor | None = None
+        self._targets = self._rows = 0
+        self._in_gradients = False
+
+    def __bool__(self) -> bool:
+        return self._squares is not None
+
+    def add(self, squares: Tensor, targets: int, rows: int) -> None:
+        """Add a sum of squares that the loss is computed from, over ``targets`` numbers of ``rows`` examples.
+
+        For stacked chains ``squares`` has one entry for each chain.
+        """
+        self.drop_stale()
+        if squares.requires_grad:
+            squares.register_hook(self._note_backward)
+        self._squares = squares.detach() if self._squares is None else self._squares + squares.detach()
+        self._targets += targets
+        self._rows += rows
+
+    def drop_stale(self) -> None:
+        """Start anew if the gradients that the residuals belong to have been cleared."""
+        gradients = [weight.grad for weight in self._weights if weight.requires_grad]
+        if self._in_gradients and gradients and not any(grad is not None and grad.any() for grad in gradients):
+            self.clear()
+
+    def _note_backward(self, gradient: Tensor) -> None:
+        self._in_gradients = True
+
+    def totals(self) -> tuple[Any, float, float]:
+        """Return the squares, the number of targets and of examples, over all processes of the group.
+
+        The squares are a float, or for stacked chains a tensor with one entry for each chain.
+        """
+        if self._squares is None:
+            raise RuntimeError("there are no residuals since the last step.")
+        squares = self._squares.double()
+        counts = torch.tensor([self._targets, self._rows], dtype=torch.float64, device=squares.device)
+        if self.group is not None:  # one reduction a step
+            shared = torch.cat([squares.reshape(-1), counts])
+            torch.distributed.all_reduce(shared, group=self.group)
+            squares, counts = shared[:-2].view(squares.shape), shared[-2:]
+        targets, rows = counts.tolist()
+        return (squares if squares.ndim else float(squares)), targets, rows
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Residuals:
+        """Return a copy that shares the group of processes, which cannot be copied."""
+        twin = Residuals(copy.deepcopy(self._weights, memo), self.group)
+        twin._squares, twin._targets, twin._rows = self._squares, self._targets, self._rows
+        twin._in_gradients = self._in_gradients
+        return twin
+
+
+class Scale(Generic[Scalar]):
+    """Sigma and the rule by which it is learned.
+
+    Args:
+        sigma: Initial value, or a tensor with one for each of stacked chains.
+        nu: Degrees of freedom of the inverse-gamma prior of sigma squared.
+        lam: Scale (lambda) of that prior.
+        coupling: ``"conjugate"``, ``"independent"``, ``"fixed"`` or ``None``; see :class:`~spikeslab.SpikeSlab`.
+        average: ``"sigma"`` or ``"variance"``, the quantity that SA averages.
+        maximum: ``"joint"`` or ``"printed"``; see :class:`~spikeslab.SpikeSlab`.
+
+    Attributes:
+        residuals: Residuals of a Gaussian likelihood, or ``None`` without one.
+    """
+
+    def __init__(
+        self, sigma: Scalar, *, nu: float, lam: float, coupling: str | None, average: str, maximum: str
+    ) -> None:
+        self.sigma: Scalar = sigma
         self.nu = check_number("nu", nu, ">= 0")
         self.lam = check_number("lam", lam, ">= 0")
         self._coupling = None if coupling is None else check_choice("sigma_coupling", coupling, COUPLINGS)
         self.average = check_choice("sigma_average", average, ("sigma", "variance"))
-        self.regression = False
-        self.group: ProcessGroup | None = None
-        self._squares: Tensor | None = None
-        self._targets = 0
-        self._rows = 0
+        self.maximum = check_choice("sigma_maximum", maximum, ("joint", "printed"))
+        self.residuals: Residuals | None = None
+
+    def stack(self, chains: int, device: torch.device) -> Scale[Tensor]:
+        """Return the same rule with one sigma for each of ``chains`` chains."""
+        sigmas = torch.full((chains,), float(self.sigma), dtype=torch.float64, device=device)
+        rule: dict[str, Any] = {"coupling": self._coupling, "average": self.average, "maximum": self.maximum}
+        return Scale(sigmas, nu=self.nu, lam=self.lam, **rule)
 
     @property
     def coupling(self) -> str:
-        """How sigma is learnt; by default from the residuals of a regression, and not at all without any."""
-        return self._coupling or ("independent" if self.regression else "fixed")
+        """Coupling of sigma; by default it is learned from the residuals of a regression, and fixed without any."""
+        return self._coupling or ("fixed" if self.residuals is None else "independent")
 
     @property
-    def of_prior(self) -> float:
-        """The sigma in the density of the weights: 1 where it is independent of the noise."""
-        return 1.0 if self.coupling == "independent" else self.sigma
+    def of_prior(self) -> Scalar:
+        """Sigma in the density of the weights: 1 if it is independent of the noise."""
+        if self.coupling != "independent":
+            return self.sigma
+        return torch.ones_like(self.sigma) if isinstance(self.sigma, Tensor) else 1.0
 
-    def observe(self, squares: Tensor, targets: int, rows: int) -> None:
-        """Add residuals of the coming step: their sum of squares, how many numbers and how many examples."""
-        self._squares = squares if self._squares is None else self._squares + squares
-        self._targets += targets
-        self._rows += rows
+    def learn_from_residuals(self, weights: Iterable[Tensor], group: ProcessGroup | None = None) -> Residuals:
+        """Return the residuals that sigma is learned from, for a likelihood to add to; see :class:`Residuals`."""
+        if self.residuals is None:
+            self.residuals = Residuals(weights, group)
+        elif group is not None:
+            self.residuals.group = group
+        return self.residuals
 
-    def discard(self) -> None:
-        """Forget the residuals."""
-        self._squares = None
-        self._targets = self._rows = 0
+    def clear_residuals(self) -> None:
+        """Forget the residuals, after a step."""
+        if self.residuals is not None:
+            self.residuals.clear()
 
     def check_ready(self) -> None:
         """Raise if :meth:`update` needs residuals and there are none."""
         if self.coupling == "fixed":
             return
-        if self.regression and self._squares is None:
-            raise RuntimeError(
-                "sampler.step() must follow a call of the GaussianLikelihood, which gathers the residuals for sigma, "
-                "but there was none since the last step."
-            )
-        if self.coupling == "independent" and not self.regression:
+        if self.residuals is not None:
+            self.residuals.drop_stale()
+            if not self.residuals:
+                raise RuntimeError(
+                    "sampler.step() needs the residuals of a GaussianLikelihood to learn sigma: call the likelihood "
+                    "and backward() before every step."
+                )
+        if self.coupling == "independent" and self.residuals is None:
             raise ValueError(
-                "sigma_coupling must be 'conjugate' or 'fixed' for classification, but got 'independent', which "
-                "learns the noise of a regression through GaussianLikelihood(prior)."
+                "sigma_coupling='independent' learns the noise of a regression: use GaussianLikelihood(prior), or "
+                "'conjugate' or 'fixed' for classification."
             )
 
-    def update(self, omega: float, b: float, j: float, num_weights: int, num_data: int) -> None:
+    def update(self, omega: float, b: Scalar, j: Scalar, num_weights: int, num_data: int) -> None:
         """Move sigma towards the maximum of Q1 by ``omega``, given B and J of the penalty."""
         # Without an inverse-gamma prior, weights that are all zero have their maximum at 0, where no density is left.
-        new = max(self._maximum(b, j, num_weights, num_data), SMALLEST)
+        new = mixture.clamp(self._maximum(b, j, num_weights, num_data), SMALLEST)
         if self.average == "sigma":
-            self.sigma += omega * (new - self.sigma)
+            self.sigma = self.sigma + omega * (new - self.sigma)
         else:
-            self.sigma = math.sqrt((1.0 - omega) * self.sigma**2 + omega * new**2)
+            self.sigma = mixture.square_root((1.0 - omega) * self.sigma**2 + omega * new**2)
 
-    def _maximum(self, b: float, j: float, num_weights: int, num_data: int) -> float:
-        if self._squares is None:
+    def _maximum(self, b: Scalar, j: Scalar, num_weights: int, num_data: int) -> Scalar:
+        if not self.residuals:
             return mixture.sigma_classification(b=b, j=j, num_weights=num_weights, nu=self.nu, lam=self.lam)
-        total_squares, targets, rows = self._totals(self._squares)
-        squares = total_squares * num_data / rows
+        total, targets, rows = self.residuals.totals()
+        squares: Scalar = total * num_data / rows
         num_targets = targets * num_data / rows
         if self.coupling == "independent":
             return mixture.sigma_independent(squares=squares, num_targets=num_targets, nu=self.nu, lam=self.lam)
         return mixture.sigma_regression(
-            b=b, j=j, squares=squares, num_targets=num_targets, num_weights=num_weights, nu=self.nu, lam=self.lam
+            b=b,
+            j=j,
+            squares=squares,
+            num_targets=num_targets,
+            num_weights=num_weights,
+            nu=self.nu,
+            lam=self.lam,
+            printed=self.maximum == "printed",
         )
-
-    def _totals(self, squares: Tensor) -> list[float]:
-        """Sum of squares, numbers and examples, over all processes of the group: one reduction a step."""
-        totals = [float(squares), float(self._targets), float(self._rows)]
-        if self.group is None:
-            return totals
-        shared = torch.tensor(totals, dtype=torch.float64, device=squares.device)
-        torch.distributed.all_reduce(shared, group=self.group)
-        return [float(total) for total in shared]

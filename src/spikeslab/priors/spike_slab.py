@@ -23,24 +23,46 @@ Reference: Deng, Zhang, Liang and Lin, "An Adaptive Empirical Bayesian Method fo
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
 
-from spikeslab.errors import SpikeSlabWarning, check_count, check_number
+from spikeslab.errors import ArgumentTypeError, ArgumentValueError, Phrase, check_count, check_number, warn
 from spikeslab.functional import mixture
 from spikeslab.functional.mixture import GAUSSIAN, LAPLACE, Affine, Component
 from spikeslab.functional.tensors import align
 from spikeslab.kernels.protocol import FusedLatents, FusedPenalty, LatentSums
 from spikeslab.priors.adaptation import SA, Adaptation, Fixed, Marginal
 from spikeslab.priors.base import Prior
-from spikeslab.priors.diagnostics import Diagnostics
 from spikeslab.priors.scale import Scale
 from spikeslab.schedules import polynomial
 from spikeslab.weights import Weights
+
+
+@dataclass(frozen=True)
+class Diagnostics:
+    """Progress of a spike-and-slab prior and its effect on the mean loss, comparable to a weight decay.
+
+    Attributes:
+        omega_sum: Sum of omega over the steps so far.
+        progress: Share of the way to a target that stands still, 1 - prod(1 - omega).
+        sigma: Current sigma.
+        delta: Current inclusion probability of each layer.
+        effective_l1: Mean weight of ``|w|`` in the mean loss, over the non-zero weights of each layer.
+        effective_l2: Mean weight of ``w**2 / 2``: compare it to a weight decay.
+        inverted: True if the spike is wider than the slab.
+    """
+
+    omega_sum: float
+    progress: float
+    sigma: float
+    delta: dict[str, float]
+    effective_l1: dict[str, float]
+    effective_l2: dict[str, float]
+    inverted: bool
 
 
 class SpikeSlab(Prior):
@@ -59,23 +81,25 @@ class SpikeSlab(Prior):
         sigma: Initial sigma.
         delta: Initial inclusion probability; one number, or one for each layer.
         a: First parameter of the Beta prior of delta, at least 1.
-        b: Second one, at least 1; ``None`` takes the layer's number of weights, which favours sparse layers.
+        b: Second parameter, at least 1; ``None`` takes the layer's number of weights, which favours sparse layers.
         nu: Degrees of freedom of the inverse-gamma prior of sigma squared.
-        lam: Its scale (lambda).
+        lam: Scale (lambda) of that prior.
         rho: Initial rho of every weight.
-        kappa: Initial ``(kappa0, kappa1)``; ``None`` takes ``((1 - rho)/v0, rho/v1)``. Where omega is small this
-            decides the result: the paper's CIFAR-10 run started at 5e-4.
+        kappa: Initial ``(kappa0, kappa1)``; ``None`` takes ``((1 - rho)/v0, rho/v1)``. If omega is small this decides
+            the result: the paper's CIFAR-10 run started at 5e-4.
         adapt: ``SA(schedule)``, ``EM()``, ``Marginal()`` or ``Fixed()``.
-        adapt_every: Steps between two moves of the latents. A move has the omegas of all steps since the last one,
-            together at most 1, so the fixed point and the sum of omega stay, and a step between costs that of L1.
-        learn_delta: Whether delta moves (eq. 15).
+        adapt_every: Steps between two moves of the latents. A move sums the omegas of all steps since the last one, up
+            to 1: the fixed point and the sum of omega stay the same, and the steps between cost no more than with L1.
+        learn_delta: If True, delta moves (eq. 15).
         sigma_coupling: ``"conjugate"`` scales the prior with sigma and learns it from weights and residuals (the
             paper, eq. 14); ``"independent"`` leaves the prior at scale 1 and learns the noise from the residuals alone
-            (regression only); ``"fixed"`` keeps sigma. ``None``, which is sound, is ``"independent"`` for a regression
-            through ``GaussianLikelihood(prior)`` and ``"fixed"`` otherwise.
-        sigma_average: Whether SA averages ``"sigma"`` (the paper) or its ``"variance"`` (the authors' code).
-        sigma_in_rho: Whether rho depends on sigma (eq. 12); the authors' code for networks leaves it out.
-        foreach: Whether to use the list versions of torch's operations.
+            (regression only); ``"fixed"`` keeps sigma. ``None``, the sound choice, is ``"independent"`` for a
+            regression through ``GaussianLikelihood(prior)`` and ``"fixed"`` otherwise.
+        sigma_average: The quantity that SA averages: ``"sigma"`` (the paper) or ``"variance"`` (the authors' code).
+        sigma_maximum: ``"joint"`` moves a conjugate sigma towards the maximum of the joint density; ``"printed"`` is
+            eq. 14 as the paper prints it for regression, where the inverse-gamma prior's 2 is missing in R_a.
+        sigma_in_rho: If True, rho depends on sigma (eq. 12); the authors' code for networks leaves it out.
+        foreach: If True, use the list versions of torch's operations.
     """
 
     spike: ClassVar[Component] = LAPLACE
@@ -100,13 +124,21 @@ class SpikeSlab(Prior):
         learn_delta: bool = True,
         sigma_coupling: str | None = None,
         sigma_average: str = "sigma",
+        sigma_maximum: str = "joint",
         sigma_in_rho: bool = True,
         foreach: bool = True,
     ) -> None:
         super().__init__(weights)
         self.v0 = check_number("v0", v0, "> 0")
         self.v1 = check_number("v1", v1, "> 0")
-        self.scale = Scale(sigma, nu, lam, sigma_coupling, sigma_average)
+        self.scale: Scale[float] = Scale(
+            check_number("sigma", sigma, "> 0"),
+            nu=nu,
+            lam=lam,
+            coupling=sigma_coupling,
+            average=sigma_average,
+            maximum=sigma_maximum,
+        )
         self._deltas = _check_deltas(delta, len(self.weights))
         self._sizes = [weight.numel() for weight in self.weights.values()]
         self._counts = [unit.numel() for unit in self._units(self._betas())]
@@ -117,11 +149,11 @@ class SpikeSlab(Prior):
         self._initial_kappa = default_kappa if kappa is None else _check_kappa(kappa)
         self.adapt = SA(polynomial(1.0, power=0.75, offset=1000)) if adapt is None else adapt
         if not isinstance(self.adapt, Adaptation):
-            raise TypeError(f"adapt must be SA(...), EM(), Marginal() or Fixed(), but got {adapt!r}.")
+            raise ArgumentTypeError("adapt", "must be SA(...), EM(), Marginal() or Fixed()", adapt)
         self.adapt = self.adapt.thinned(check_count("adapt_every", adapt_every))
         self._adapt_before = self.adapt
         if isinstance(self.adapt, Marginal) and not sigma_in_rho:
-            raise ValueError("sigma_in_rho must be True with Marginal(), the gradient of one density, but got False.")
+            raise ArgumentValueError("sigma_in_rho", "must be True with {adapt=Marginal()}", False)
         self.learn_delta = learn_delta
         self.sigma_in_rho = sigma_in_rho
         self.foreach = foreach
@@ -131,17 +163,15 @@ class SpikeSlab(Prior):
         self._rho: list[Tensor] = []
         self._rho_bar: list[Tensor] = []
         if self.inverted:
-            warnings.warn(
-                f"the spike (standard deviation {self.spike.standard_deviation(self.v0):.3g} sigma) is wider than the "
-                f"slab ({self.slab.standard_deviation(self.v1):.3g} sigma): rho is then the probability that a weight "
-                "is small; choose v0 smaller or v1 larger unless you reproduce the paper's network settings.",
-                SpikeSlabWarning,
-                stacklevel=2,
+            warn(
+                f"The spike (standard deviation {self.spike.standard_deviation(self.v0):.3g} sigma) is wider than the "
+                f"slab ({self.slab.standard_deviation(self.v1):.3g} sigma), so that rho is the probability that a "
+                "weight is small: choose {v0} smaller or {v1} larger unless you reproduce the paper's networks."
             )
 
     @property
     def inverted(self) -> bool:
-        """Whether the spike is wider than the slab, as in the paper's settings for images."""
+        """True if the spike is wider than the slab, as in the paper's settings for images."""
         return self.spike.standard_deviation(self.v0) > self.slab.standard_deviation(self.v1)
 
     @property
@@ -166,7 +196,7 @@ class SpikeSlab(Prior):
 
     @property
     def kappa(self) -> dict[str, tuple[Tensor, Tensor]]:
-        """The pair (kappa0, kappa1) of every weight."""
+        """Pair (kappa0, kappa1) of every weight."""
         units = self._units(self._betas())
         smoothed = self._smoothed(units) or [torch.zeros_like(unit) for unit in units]
         kappa0, kappa1 = self._kappa()
@@ -176,7 +206,7 @@ class SpikeSlab(Prior):
         }
 
     def penalty(self, num_data: int = 1) -> float:
-        """B/sigma + J/(2 sigma^2), the elastic net that the sampler descends, divided by ``num_data``.
+        """Return B/sigma + J/(2 sigma^2), the elastic net that the sampler descends, divided by ``num_data``.
 
         With ``Marginal`` it is the negative log density of the mixture.
         """
@@ -187,7 +217,7 @@ class SpikeSlab(Prior):
         return (b / sigma + j / (2.0 * sigma**2)) / num_data
 
     def diagnostics(self, num_data: int) -> Diagnostics:
-        """How far the latents have come and how strong the penalty is, in units of the mean loss."""
+        """Return the progress of the latents and the strength of the penalty, in units of the mean loss."""
         units = self._units(self._betas())
         smoothed = self._smoothed(units) or [torch.zeros_like(unit) for unit in units]
         means = [float(s[unit != 0].mean()) if unit.any() else 0.0 for unit, s in zip(units, smoothed, strict=True)]
@@ -203,7 +233,7 @@ class SpikeSlab(Prior):
         )
 
     def effective_penalty(self, num_data: int) -> tuple[float, float]:
-        """That of the layers, by their numbers of weights that are not zero."""
+        """Return the mean over layers, weighted by their non-zero weights."""
         found = self.diagnostics(num_data)
         alive = {name: int(weight.count_nonzero()) for name, weight in self.weights.items()}
         total = max(1, sum(alive.values()))
@@ -214,17 +244,13 @@ class SpikeSlab(Prior):
         return l1, l2
 
     def latents(self) -> dict[str, Any]:
-        """Sigma, the delta of each layer, and how far stochastic approximation has come."""
+        """Return sigma, the delta of each layer and the sum of omega so far."""
         return {"sigma": self.sigma, "delta": self.delta, "omega_sum": self._omega_sum}
 
     def check_ready(self) -> None:
         """Raise if sigma needs residuals and there are none."""
         if self.adapt.learns:
             self.scale.check_ready()
-
-    def discard(self) -> None:
-        """Forget residuals of a step that will not be taken."""
-        self.scale.discard()
 
     @torch.no_grad()
     def update(self, step: int, num_data: int) -> None:
@@ -242,14 +268,14 @@ class SpikeSlab(Prior):
             sums = self._sums(units) if self.scale.coupling == "conjugate" else (0.0, 0.0)
             rho_sums = torch.stack([rho.sum() for rho in rhos]).tolist() if self.learn_delta else []
             self._maximise(omega, num_data, *sums, rho_sums)
-        self.scale.discard()
+        self.scale.clear_residuals()
 
     @torch.no_grad()
     def condition_on_zeros(self) -> None:
-        """Condition on what is zero now: all other weights are in the slab, and no latent moves any more.
+        """Put all weights that are not zero now into the slab, and stop moving the latents.
 
-        Zeros that are final say which indicators are 0. Given the indicators the weights that are left have the slab
-        alone as their prior, without the shrinkage that a doubt about them means.
+        Once the zeros are final, so are the indicators. Given these, the prior of the other weights is the slab alone,
+        without the spike's shrinkage.
         """
         self._allocate()
         for unit, rho, smoothed in zip(self._units(self._betas()), self._rho, self._rho_bar, strict=True):
@@ -297,7 +323,7 @@ class SpikeSlab(Prior):
                 b = l1.of_sums(total.magnitude, total.smoothed_magnitude)
                 j = l2.of_sums(total.square, total.smoothed_square)
             self._maximise(omega, num_data, b, j, [of_weight.rho for of_weight in sums])
-        self.scale.discard()
+        self.scale.clear_residuals()
 
     def _allocate(self) -> None:
         if not self._rho:
@@ -310,7 +336,7 @@ class SpikeSlab(Prior):
         self._progress += omega * (1.0 - self._progress)
 
     def _maximise(self, omega: float, num_data: int, b: float, j: float, rho_sums: list[float]) -> None:
-        """Move sigma and delta towards the maxima of Q, given B and J and, for each weight, the sum of rho."""
+        """Move sigma and delta towards the maxima of Q, given B, J and the sum of rho over each weight."""
         if self.scale.coupling != "fixed":
             self.scale.update(omega, b, j, sum(self._sizes), num_data)
         if self.learn_delta:
@@ -319,7 +345,7 @@ class SpikeSlab(Prior):
                 self._deltas[index] += omega * (new - self._deltas[index])
 
     def _units(self, betas: list[Tensor]) -> list[Tensor]:
-        """What has an indicator each; its latents have the same shape."""
+        """Return the units that have an indicator each; the latents have their shape."""
         return betas
 
     def _responsibilities(self, units: list[Tensor], indices: Sequence[int] | None = None) -> list[Tensor]:
@@ -334,12 +360,12 @@ class SpikeSlab(Prior):
         ]
 
     def _densities(self) -> dict[str, Any]:
-        """Both components, as eq. 12 sees them."""
+        """Return the arguments of eq. 12 that describe both components."""
         sigma = self.scale.of_prior if self.sigma_in_rho else 1.0
         return {"v0": self.v0, "v1": self.v1, "sigma": sigma, "spike": self.spike, "slab": self.slab}
 
     def _smoothed(self, units: list[Tensor], indices: Sequence[int] | None = None) -> list[Tensor] | None:
-        """The rho in kappa, or ``None`` where no latent has moved and it is zero."""
+        """Return the rho in kappa, or ``None`` while no latent has moved and it is zero."""
         if isinstance(self.adapt, Marginal):
             return self._responsibilities(units, indices)
         if not self._rho_bar:
@@ -347,7 +373,7 @@ class SpikeSlab(Prior):
         return self._rho_bar if indices is None else [self._rho_bar[i] for i in indices]
 
     def _kappa(self) -> tuple[Affine, Affine]:
-        """Both kappas as functions of the smoothed rho."""
+        """Return both kappas as functions of the smoothed rho."""
         progress = 1.0 if isinstance(self.adapt, Marginal) else self._progress
         kappa0, kappa1 = self._initial_kappa
         return (
@@ -356,7 +382,7 @@ class SpikeSlab(Prior):
         )
 
     def _elastic_net(self, num_data: int) -> tuple[Affine, Affine]:
-        """Weights of ``|w|`` and of ``w**2 / 2`` in the mean loss."""
+        """Return the weights of ``|w|`` and of ``w**2 / 2`` in the mean loss."""
         l1, l2 = mixture.elastic_net(*self._kappa(), self.spike, self.slab)
         sigma = self.scale.of_prior
         return l1.scaled(1.0 / (sigma * num_data)), l2.scaled(1.0 / (sigma**2 * num_data))
@@ -371,7 +397,7 @@ class SpikeSlab(Prior):
         mixture.add_elastic_net_gradient_(outs, betas, smoothed, l1, l2, foreach=self.foreach)
 
     def state_dict(self) -> dict[str, Any]:
-        """Latents and counters."""
+        """Return latents and counters."""
         return super().state_dict() | {
             "sigma": self.sigma,
             "delta": list(self._deltas),
@@ -383,11 +409,11 @@ class SpikeSlab(Prior):
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Take over latents and counters; a state of other weights is refused and changes nothing."""
+        """Load latents and counters; a state of other weights is refused and changes nothing."""
         self.check_state(state)
         units = self._units(self._betas())
         self.scale.sigma = float(state["sigma"])
-        self.scale.discard()
+        self.scale.clear_residuals()
         self._deltas = [float(value) for value in state["delta"]]
         self._omega_sum = float(state["omega_sum"])
         self._progress = float(state["progress"])
@@ -417,11 +443,12 @@ class SpikeSlab(Prior):
 def _check_deltas(delta: float | Sequence[float], layers: int) -> list[float]:
     deltas = list(delta) if isinstance(delta, Sequence) else [delta] * layers
     if len(deltas) != layers:
-        raise ValueError(f"delta must be one number or {layers}, one for each layer, but got {len(deltas)}.")
+        expectation = f"must be one number or {layers}, one for each layer"
+        raise ArgumentValueError("delta", expectation, Phrase(f"got {len(deltas)}"))
     return [check_number("delta", value, "(0, 1)") for value in deltas]
 
 
 def _check_kappa(kappa: tuple[float, float]) -> tuple[float, float]:
     if not isinstance(kappa, Sequence) or len(kappa) != 2:
-        raise TypeError(f"kappa must be a pair (kappa0, kappa1) of numbers >= 0 or None, but got {kappa!r}.")
+        raise ArgumentTypeError("kappa", "must be a pair (kappa0, kappa1) of numbers >= 0 or None", kappa)
     return check_number("kappa[0]", kappa[0], ">= 0"), check_number("kappa[1]", kappa[1], ">= 0")

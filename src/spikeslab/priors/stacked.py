@@ -1,4 +1,4 @@
-r"""The spike-and-slab prior of many chains at once: every chain k has its own latents.
+r"""The spike-and-slab prior of stacked chains, each of which has its own latents.
 
 The weights have a leading dimension of chains. :math:`\rho` and :math:`\kappa` are tensors like the weights, and
 :math:`\sigma_k` and :math:`\delta_{lk}` replace the single numbers of :class:`~spikeslab.SpikeSlab`. Nothing is summed
@@ -19,10 +19,8 @@ import torch
 from torch import Tensor
 
 from spikeslab.functional import mixture
-from spikeslab.functional.mixture import Affine
 from spikeslab.priors.adaptation import Marginal
 from spikeslab.priors.base import Prior
-from spikeslab.priors.scale import SMALLEST, Scale
 from spikeslab.priors.spike_slab import SpikeSlab
 from spikeslab.weights import Weights
 
@@ -36,7 +34,7 @@ class StackedSpikeSlab(Prior):
 
     Args:
         weights: Sparse weights of a ``StackedModel``, with the chains along their first dimension.
-        **settings: Those of ``SpikeSlab``, the same for all chains.
+        **settings: Settings of ``SpikeSlab``, the same for all chains.
 
     Attributes:
         chains: Number of chains.
@@ -51,22 +49,22 @@ class StackedSpikeSlab(Prior):
                 f"weights must have the same number of chains along their first dimension, but got {sorted(counts)}."
             )
         self.chains = counts.pop()
-        # What all chains share, the settings and how far kappa has come, is kept by the prior of one of them.
+        # The prior of one chain keeps what all chains share: the settings and the progress of kappa.
         self._each = SpikeSlab({name: weight.detach()[0] for name, weight in self.weights.items()}, **settings)
         device = next(iter(self.weights.values())).device
-        self.scale = self._each.scale = StackedScale(self._each.scale, self.chains, device)
+        self.scale = self._each.scale.stack(self.chains, device)
         initial = torch.tensor(list(self._each.delta.values()), dtype=torch.float64, device=device)
         self._deltas = initial.unsqueeze(1).repeat(1, self.chains)
         sizes = torch.tensor(self._each._sizes, device=device)
         self._layer_of = torch.arange(len(sizes), device=device).repeat_interleave(sizes)
-        # (chains, weights of all layers): so small that one operation on all costs what one on a layer does.
+        # (chains, weights of all layers): they are so small that one operation on all costs as much as one on a layer.
         self._rho: Tensor | None = None
         self._rho_bar: Tensor | None = None
 
     @property
     def sigma(self) -> Tensor:
         """Current sigma of each chain, (chains,)."""
-        return self.scale.sigmas
+        return self.scale.sigma
 
     @property
     def delta(self) -> dict[str, Tensor]:
@@ -85,14 +83,16 @@ class StackedSpikeSlab(Prior):
 
     @property
     def kappa(self) -> dict[str, tuple[Tensor, Tensor]]:
-        """The pair (kappa0, kappa1) of every weight of every chain."""
+        """Pair (kappa0, kappa1) of every weight of every chain."""
         beta = self._beta()
-        both = (_strength(kappa, beta, self._smoothed(beta)) for kappa in self._each._kappa())
+        smoothed = self._smoothed(beta)
+        smoothed = torch.zeros_like(beta) if smoothed is None else smoothed
+        both = (smoothed * kappa.slope + kappa.base for kappa in self._each._kappa())
         return dict(zip(self.weights, zip(*map(self._layers, both), strict=True), strict=True))
 
     def penalties(self, num_data: int = 1) -> Tensor:
-        """What the prior adds to the mean loss of each chain, (chains,), as ``SpikeSlab.penalty``."""
-        sigma = self.scale.of_each_prior
+        """Return the penalty in the mean loss of each chain, (chains,), as ``SpikeSlab.penalty``."""
+        sigma = self.scale.of_prior
         if isinstance(self._each.adapt, Marginal):
             logs = [
                 mixture.log_marginal(beta[chain], **densities, delta=float(delta[chain])).sum()
@@ -104,21 +104,18 @@ class StackedSpikeSlab(Prior):
         return (b / sigma + j / (2.0 * sigma.square())) / num_data
 
     def penalty(self, num_data: int = 1) -> float:
-        """The sum of :meth:`penalties`, as the loss of stacked chains is the sum of theirs."""
+        """Return the sum of :meth:`penalties`: the loss of stacked chains is the sum of theirs."""
         return float(self.penalties(num_data).sum())
 
     def latents(self) -> dict[str, Any]:
-        """Means over the chains of sigma and of the delta of each layer."""
+        """Return the means over the chains of sigma and of the delta of each layer."""
         deltas = {name: float(delta.mean()) for name, delta in self.delta.items()}
         return {"sigma": float(self.sigma.mean()), "delta": deltas}
 
     def check_ready(self) -> None:
         """Raise if sigma needs residuals and there are none."""
-        self._each.check_ready()
-
-    def discard(self) -> None:
-        """Forget residuals of a step that will not be taken."""
-        self._each.discard()
+        if self._each.adapt.learns:
+            self.scale.check_ready()
 
     @torch.no_grad()
     def update(self, step: int, num_data: int) -> None:
@@ -135,15 +132,14 @@ class StackedSpikeSlab(Prior):
                 self._rho_bar.lerp_(rho, omega)
             self._each._advance(omega)
             self._maximise(omega, num_data, beta, rho)
-        self.discard()
+        self.scale.clear_residuals()
 
     def _maximise(self, omega: float, num_data: int, beta: Tensor, rho: Tensor) -> None:
         """Move sigma and delta of every chain towards the maxima of Q (eqs. 14 and 15)."""
-        if self.scale.coupling == "conjugate":
-            self.scale.update_each(omega, *self._elastic_net_sums(beta), sum(self._each._sizes), num_data)
-        elif self.scale.coupling == "independent":
-            nothing = torch.zeros_like(self.sigma)
-            self.scale.update_each(omega, nothing, nothing, sum(self._each._sizes), num_data)
+        if self.scale.coupling != "fixed":
+            nothing = torch.zeros_like(self.sigma), torch.zeros_like(self.sigma)
+            sums = self._elastic_net_sums(beta) if self.scale.coupling == "conjugate" else nothing
+            self.scale.update(omega, *sums, sum(self._each._sizes), num_data)
         if self._each.learn_delta:
             layers = zip(rho.split(self._each._sizes, dim=1), self._each._sizes, self._each._b, strict=True)
             new = [
@@ -160,38 +156,37 @@ class StackedSpikeSlab(Prior):
         return mixture.slab_probability(beta, odds.linear, odds.quadratic, offsets.t()[:, self._layer_of])
 
     def _smoothed(self, beta: Tensor) -> Tensor | None:
-        """The rho in kappa, or ``None`` where no latent has moved and it is zero."""
+        """Return the rho in kappa, or ``None`` while no latent has moved and it is zero."""
         return self._responsibilities(beta) if isinstance(self._each.adapt, Marginal) else self._rho_bar
 
     def _elastic_net_sums(self, beta: Tensor) -> tuple[Tensor, Tensor]:
-        """B and J of every chain, (chains,)."""
+        """Return B and J of every chain, (chains,)."""
         l1, l2 = mixture.elastic_net(*self._each._kappa(), self._each.spike, self._each.slab)
-        smoothed, magnitude = self._smoothed(beta), beta.abs()
-        b = _strength(l1, beta, smoothed).mul_(magnitude).sum(1)
-        j = _strength(l2, beta, smoothed).mul_(magnitude).mul_(magnitude).sum(1)
-        return b.double(), j.double()
+        sums = mixture.moments(beta, self._smoothed(beta), dim=1).double()
+        return l1.of_sums(sums[0], sums[2]), l2.of_sums(sums[1], sums[3])
 
     def _add_gradient_(self, indices: list[int], betas: list[Tensor], outs: list[Tensor], num_data: int) -> None:
         beta = self._beta()
         l1, l2 = mixture.elastic_net(*self._each._kappa(), self._each.spike, self._each.slab)
         smoothed = self._smoothed(beta)
-        sigma = self.scale.of_each_prior.to(beta.dtype).unsqueeze(1)
-        gradient = _strength(l2, beta, smoothed).mul_(beta).div_(sigma)
-        gradient.addcmul_(_strength(l1, beta, smoothed), beta.sign()).div_(sigma * num_data)
-        layers = self._layers(gradient)
+        sigma = self.scale.of_prior.to(beta.dtype).unsqueeze(1)
+        gradient = torch.zeros_like(beta)
+        of_weights = None if smoothed is None else [smoothed]
+        mixture.add_elastic_net_gradient_([gradient], [beta / sigma], of_weights, l1, l2)
+        layers = self._layers(gradient.div_(sigma * num_data))
         torch._foreach_add_(outs, [layers[index] for index in indices])
 
     def _beta(self) -> Tensor:
-        """All weights, (chains, weights of all layers)."""
+        """Return all weights, (chains, weights of all layers)."""
         return torch.cat([beta.reshape(self.chains, -1) for beta in self._betas()], dim=1)
 
     def _layers(self, flat: Tensor) -> list[Tensor]:
-        """Cut what :meth:`_beta` joins, in the shapes of the weights."""
+        """Return the layers that :meth:`_beta` joins, in the shapes of the weights."""
         parts = flat.split(self._each._sizes, dim=1)
         return [part.reshape(weight.shape) for part, weight in zip(parts, self.weights.values(), strict=True)]
 
     def state_dict(self) -> dict[str, Any]:
-        """Latents of all chains and counters."""
+        """Return the latents of all chains and counters."""
         return super().state_dict() | {
             "sigma": self.sigma,
             "delta": self._deltas,
@@ -202,10 +197,10 @@ class StackedSpikeSlab(Prior):
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Take over latents and counters; a state of other weights is refused and changes nothing."""
+        """Load latents and counters; a state of other weights is refused and changes nothing."""
         self.check_state(state)
-        self.discard()
-        self.scale.sigmas = torch.empty_like(self.sigma).copy_(state["sigma"])
+        self.scale.clear_residuals()
+        self.scale.sigma = torch.empty_like(self.sigma).copy_(state["sigma"])
         self._deltas = torch.empty_like(self._deltas).copy_(state["delta"])
         self._each._omega_sum = float(state["omega_sum"])
         self._each._progress = float(state["progress"])
@@ -225,49 +220,3 @@ class StackedSpikeSlab(Prior):
                 raise ValueError(
                     f"state_dict must hold a {kind} of the shape {own} or none, but got {tuple(state[kind].shape)}."
                 )
-
-
-class StackedScale(Scale):
-    """Sigma of every chain, learnt from the residuals of that chain.
-
-    Args:
-        scale: Settings and initial sigma.
-        chains: Number of chains.
-        device: Of the weights.
-
-    Attributes:
-        sigmas: Sigma of each chain, (chains,).
-    """
-
-    def __init__(self, scale: Scale, chains: int, device: torch.device) -> None:
-        super().__init__(scale.sigma, scale.nu, scale.lam, scale._coupling, scale.average)
-        self.sigmas = torch.full((chains,), scale.sigma, dtype=torch.float64, device=device)
-
-    @property
-    def of_each_prior(self) -> Tensor:
-        """The sigmas in the densities of the weights: 1 where they are independent of the noise."""
-        return torch.ones_like(self.sigmas) if self.coupling == "independent" else self.sigmas
-
-    def update_each(self, omega: float, b: Tensor, j: Tensor, num_weights: int, num_data: int) -> None:
-        """Move every sigma towards the maximum of its Q1 by ``omega``, given B and J of each chain."""
-        new = self._maxima(b, j, num_weights, num_data).clamp_min(SMALLEST)
-        if self.average == "sigma":
-            self.sigmas = self.sigmas + omega * (new - self.sigmas)
-        else:
-            self.sigmas = ((1.0 - omega) * self.sigmas.square() + omega * new.square()).sqrt()
-
-    def _maxima(self, b: Tensor, j: Tensor, num_weights: int, num_data: int) -> Tensor:
-        if self._squares is None:
-            return mixture.sigma_classification(b=b, j=j, num_weights=num_weights, nu=self.nu, lam=self.lam)
-        squares = self._squares.double() * num_data / self._rows
-        num_targets = self._targets * num_data / self._rows
-        if self.coupling == "independent":
-            return mixture.sigma_independent(squares=squares, num_targets=num_targets, nu=self.nu, lam=self.lam)
-        return mixture.sigma_regression(
-            b=b, j=j, squares=squares, num_targets=num_targets, num_weights=num_weights, nu=self.nu, lam=self.lam
-        )
-
-
-def _strength(weight: Affine, beta: Tensor, smoothed: Tensor | None) -> Tensor:
-    """``base + slope * smoothed`` for every weight, in new memory."""
-    return torch.full_like(beta, weight.base) if smoothed is None else (smoothed * weight.slope).add_(weight.base)

@@ -192,12 +192,6 @@ class Sampler(Optimizer):
                 total += 0.5 * group["weight_decay"] * sum(float(param.double().square().sum()) for param in plain)
         return total if self.prior is None else total + self.prior.penalty(int(self.param_groups[0]["num_data"]))
 
-    def zero_grad(self, set_to_none: bool = True) -> None:
-        """Clear the gradients, and the residuals that a likelihood has gathered with them."""
-        super().zero_grad(set_to_none)
-        if self.prior is not None:
-            self.prior.discard()
-
     def _active(self, index: int) -> list[Tensor]:
         params = [param for param in self.param_groups[index]["params"] if param.grad is not None]
         if any(param.grad.is_sparse for param in params):

@@ -226,16 +226,14 @@ class _Squares:
     """The loss of the authors' code, the mean of squares, which tells the prior of the residuals all the same."""
 
     def __init__(self, prior: StackedSpikeSlab | None) -> None:
-        self._prior = prior
         self.sigma = torch.tensor([PAPER_VARIANCE]).sqrt()
-        if prior is not None:
-            prior.scale.regression = True
+        self._residuals = None if prior is None else prior.scale.learn_from_residuals(prior.weights.values())
 
     def __call__(self, prediction: Tensor, target: Tensor) -> Tensor:
         rows = prediction.shape[1]
         squares = (prediction - target).square().sum(1)
-        if self._prior is not None:
-            self._prior.scale.observe(squares.detach(), rows, rows)
+        if self._residuals is not None:
+            self._residuals.add(squares, rows, rows)
         return squares.sum() / rows
 
 
