@@ -251,7 +251,7 @@ def test_bad_input_is_refused_in_one_sentence() -> None:
     weight = nn.Parameter(torch.ones(4, 3))
     with pytest.raises(ValueError, match=r"^v0 must be a number > 0, but got 0\.$"):
         GroupSpikeSlab([weight], v0=0, v1=1.0)
-    with pytest.warns(ss.SpikeSlabWarning, match="the spike"):
+    with pytest.warns(ss.SpikeSlabWarning, match="The spike"):
         GroupSpikeSlab([weight], v0=1.0, v1=1.0)
     prior = GroupSpikeSlab([weight], v0=0.1, v1=1.0, adapt=ss.EM())
     single = ss.SpikeSlab([weight], v0=0.1, v1=1.0, adapt=ss.EM())

@@ -344,16 +344,21 @@ class TestDiagnostics:
 
 class TestInvertedWarning:
     MESSAGE = (
-        "the spike (standard deviation 0.00707 sigma) is wider than the slab (0.00316 sigma): rho is then the "
-        "probability that a weight is small; choose v0 smaller or v1 larger unless you reproduce the paper's network "
-        "settings."
+        "The spike (standard deviation 0.00707 sigma) is wider than the slab (0.00316 sigma), so that rho is the "
+        "probability that a weight is small: choose v0 smaller or v1 larger unless you reproduce the paper's networks."
     )
 
     def test_fires_for_the_papers_network_settings(self) -> None:
         with pytest.warns(ss.SpikeSlabWarning) as record:
             prior = ss.SpikeSlab(weights(), v0=0.005, v1=1e-5)
-        assert [str(w.message) for w in record] == [self.MESSAGE]
+        assert [(str(w.message), w.filename) for w in record] == [(self.MESSAGE, __file__)]
         assert prior.diagnostics(1).inverted
+
+    def test_points_at_the_users_line_through_other_priors(self) -> None:
+        stacked = [nn.Parameter(torch.ones(2, 3))]
+        with pytest.warns(ss.SpikeSlabWarning) as record:
+            ss.priors.StackedSpikeSlab(stacked, v0=0.005, v1=1e-5)
+        assert [w.filename for w in record] == [__file__]
 
     def test_is_silent_for_a_spike_narrower_than_the_slab(self, recwarn) -> None:
         assert not ss.SpikeSlab(weights(), v0=0.7, v1=1.0).inverted  # sqrt(2) 0.7 = 0.99

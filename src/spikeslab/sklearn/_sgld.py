@@ -9,7 +9,7 @@ import numpy as np
 from scipy import sparse
 from scipy.special import log_expit, log_softmax
 
-from spikeslab.errors import check_count, check_number
+from spikeslab.errors import check_choice, check_count, check_number
 from spikeslab.sklearn._chains import Chain, ChainDraws
 from spikeslab.sklearn._sgld_kernel import (
     BINARY,
@@ -56,6 +56,8 @@ class SGLDSettings:
         step: (A, B, alpha) of the step size epsilon_k = A (k + B)^-alpha.
         omega: (A, B, alpha) of the step size of the stochastic approximation, clipped to [0, 1].
         temperature: 1 is the posterior; the paper's tau is its inverse.
+        sigma_maximum: "printed" is equation 14 as the paper prints it for regression; "joint" is the maximum of the
+            joint density, whose R_a has 2 more.
         kappa: initial value of kappa0 and kappa1.
         init_scale: standard deviation of the initial coefficients; the paper does not give it, and with a
             narrow spike a start away from zero can end in a worse mode.
@@ -74,6 +76,7 @@ class SGLDSettings:
     step: tuple[float, float, float] = (0.001, 0.0, 1 / 3)
     omega: tuple[float, float, float] = (10.0, 1000.0, 0.7)
     temperature: float = 1.0
+    sigma_maximum: str = "printed"
     kappa: float = 1.0
     init_scale: float = 0.0
     thin: int = 100
@@ -84,6 +87,7 @@ class SGLDSettings:
         for name in ("temperature", "kappa", "init_scale"):
             check_number(name, getattr(self, name), ">= 0")
         check_number("delta", self.delta, "(0, 1)")
+        check_choice("sigma_maximum", self.sigma_maximum, ("joint", "printed"))
         if self.b is not None:
             check_number("b", self.b, "> 0")
         check_count("batch_size", self.batch_size)
@@ -139,6 +143,7 @@ class SGLDChain(Chain):
             min(settings.batch_size, n),
             settings.step,
             settings.omega,
+            settings.sigma_maximum == "printed",
         )
         self.rng = rng
         self.warmup = warmup

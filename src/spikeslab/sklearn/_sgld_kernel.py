@@ -15,10 +15,10 @@ and a step k = 1, 2, ... on a batch S of n of the N rows, with epsilon in the pa
     sigma  += omega_k ((R_b + sqrt(R_b^2 + 4 R_a R_c)) / (2 R_a) - sigma),                       (14)
     delta  += omega_k ((sum rho + a - 1) / (a + b + p - 2) - delta),                             (15)
 
-with R_b = sum kappa0 |beta|. In regression R_a = N + p + nu and R_c = N/n sum_S (y_i - x_i beta)^2 +
-sum kappa1 beta^2 + nu lambda, with the residuals at the coefficients before the step; in classification
-R_a = p + nu + 2 and R_c = sum kappa1 beta^2 + nu lambda. SGLD-SA has a decreasing omega_k, SGLD-EM
-omega_k = 1 and SGLD omega_k = 0. For fixed (kappa, sigma) and epsilon -> 0 the law of beta tends to
+with R_b = sum kappa0 |beta|. In regression R_a = N + p + nu + 2, or N + p + nu as the paper prints it, and
+R_c = N/n sum_S (y_i - x_i beta)^2 + sum kappa1 beta^2 + nu lambda, with the residuals at the coefficients before
+the step; in classification R_a = p + nu + 2 and R_c = sum kappa1 beta^2 + nu lambda. SGLD-SA has a decreasing
+omega_k, SGLD-EM omega_k = 1 and SGLD omega_k = 0. For fixed (kappa, sigma) and epsilon -> 0 the law of beta tends to
 exp(L / T), L the log posterior whose gradient stands in the first line; under SA the latent variables tend
 to a fixed point, and the pair approximates the spike-and-slab posterior.
 
@@ -66,6 +66,7 @@ class SGLDConstants(NamedTuple):
     batch: int
     step: tuple[float, float, float]
     omega: tuple[float, float, float]
+    printed: bool
 
 
 class State(NamedTuple):
@@ -251,9 +252,7 @@ def sgld_steps(
             linear += sums[1]
             quadratic += sums[2]
         if rule.family == GAUSSIAN:
-            # As the paper prints it: this chain repeats its table 1. The 2 that the density of sigma^2 adds, as in
-            # spikeslab.functional.mixture.sigma_regression, is 0.2 % of the sum there.
-            r_a = rule.num_data + p + rule.nu
+            r_a = rule.num_data + p + rule.nu + (0.0 if rule.printed else 2.0)
             r_c = scale * squares + quadratic + rule.nu * rule.lam
         else:
             r_a = classes * p + rule.nu + 2.0

@@ -35,6 +35,7 @@ def test_the_settings_of_the_estimators_are_those_of_the_preset() -> None:
         name: shared[name] for name in ("v0", "v1", "sigma", "delta", "a", "b", "nu", "lam")
     }
     assert preset.prior["kappa"] == (settings.kappa, settings.kappa)
+    assert preset.prior["sigma_maximum"] == settings.sigma_maximum == "printed"
     assert (preset.batch_size, preset.posterior["thin"]) == (settings.batch_size, settings.thin)
     scale, offset, power = settings.omega
     size, start, decay = settings.step
