@@ -43,12 +43,6 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-@pytest.fixture
-def without_report(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The page takes seconds."""
-    monkeypatch.setattr("spikeslab.compression.harness.write_report", None)
-
-
 def files(folder: Path) -> dict[str, bytes]:
     return {str(path): path.read_bytes() for path in folder.rglob("*") if path.is_file() and path.suffix != ".pyc"}
 
@@ -120,13 +114,12 @@ def test_init_overwrites_nothing(folder, capsys):
     assert (folder / "recipe.py").read_text() == RECIPE
 
 
-@pytest.mark.usefixtures("without_report")
 def test_options_reach_the_run(folder, capsys):
     options = ["--method", "l2", "--epochs", "2", "--sparsity", "0.25", "--count", "layers", "--weights", "[02].weight"]
     options += ["--lr", "0.02", "--temperature", "0.5", "--samples", "2", "--seed", "7", "--num-data", "99"]
     options += ["--threads", str(torch.get_num_threads())]
     options += ["--set", "softening=2", "--set", "drops=0.5:0.8"]
-    assert run(["compress", "recipe.py", "--out", "run", *options]) == 0
+    assert run(["compress", "recipe.py", "--out", "run", *options, "--no-report"]) == 0
     report = json.loads((folder / "run" / "report.json").read_text())
     assert (report["method"], report["epochs"], report["seed"], report["samples"]) == ("l2", 2, 7, 2)
     assert report["weights"] == ["0.weight", "2.weight"]
@@ -157,11 +150,10 @@ def model():
 """
 
 
-@pytest.mark.usefixtures("without_report")
 def test_a_warning_of_the_library_is_a_sentence_with_the_name_of_the_option(folder, capsys):
     (folder / "recipe.py").write_text(RECIPE + ATTENTION)
     options = ["--epochs", "1", "--sparsity", "0.1", "--samples", "1"]
-    assert run(["compress", "recipe.py", "--out", "run", *options]) == 0
+    assert run(["compress", "recipe.py", "--out", "run", *options, "--no-report"]) == 0
     lines = capsys.readouterr().err.splitlines()
     assert [line for line in lines if "arning" in line] == [
         "Warning: 'attention.in_proj_weight' stays dense, 55% of the parameters: by default only weights of Conv and "
@@ -169,10 +161,9 @@ def test_a_warning_of_the_library_is_a_sentence_with_the_name_of_the_option(fold
     ]
 
 
-@pytest.mark.usefixtures("without_report")
 def test_channels_on_the_command_line(folder, capsys):
     options = ["--structure", "channels", "--epochs", "4", "--sparsity", "0.5", "--scope", "erk", "--floor", "2"]
-    assert run(["compress", "recipe.py", "--out", "run", *options]) == 0
+    assert run(["compress", "recipe.py", "--out", "run", *options, "--no-report"]) == 0
     captured = capsys.readouterr()
     assert "dead channels 50.0%" in captured.err
     assert "sparsity" not in captured.err
@@ -187,21 +178,19 @@ def test_channels_on_the_command_line(folder, capsys):
     assert run(["sparsity", "run", "--no-latency"]) == 0
 
 
-@pytest.mark.usefixtures("without_report")
 def test_settings_and_loss_of_the_recipe(folder, capsys):
     more = "from spikeslab.compression import Settings\nsettings = Settings(momentum=0.5, cooling=2.0)\n"
     more += "def loss(model, batch):\n    return nn.functional.cross_entropy(model(batch[0]), batch[1])\n"
     (folder / "recipe.py").write_text(RECIPE + more)
     options = ["--epochs", "1", "--sparsity", "0.5", "--lr", "0.01", "--set", "cooling=3"]
-    assert run(["compress", "recipe.py", "--out", "run", *options]) == 0
+    assert run(["compress", "recipe.py", "--out", "run", *options, "--no-report"]) == 0
     settings = json.loads((folder / "run" / "report.json").read_text())["settings"]
     assert (settings["momentum"], settings["lr"], settings["cooling"]) == (0.5, 0.01, 3)
     assert "val loss" in " ".join(capsys.readouterr().out.split())
 
 
-@pytest.mark.usefixtures("without_report")
 def test_a_run_is_continued_and_never_begun_twice(folder, capsys):
-    arguments = ["compress", "recipe.py", "--epochs", "4", "--sparsity", "0.5", "--out"]
+    arguments = ["compress", "recipe.py", "--epochs", "4", "--sparsity", "0.5", "--no-report", "--out"]
     assert run([*arguments, "whole"]) == 0
     stop = RECIPE + (
         "import os, pathlib, signal\n"
@@ -236,14 +225,13 @@ def test_a_run_is_continued_and_never_begun_twice(folder, capsys):
     assert "Cannot resume: stopped was begun with other settings: RECIPE was" in capsys.readouterr().err
 
 
-@pytest.mark.usefixtures("without_report")
 def test_weights_of_the_dense_network_from_a_file(folder, capsys):
     namespace: dict = {}
     exec(RECIPE, namespace)
     state = namespace["model"]().state_dict()
     save_file({name: 2.0 * tensor for name, tensor in state.items()}, folder / "dense.safetensors")
     options = ["--epochs", "1", "--sparsity", "0.5", "--method", "one-shot", "--lr", "1e-12"]
-    assert run(["compress", "recipe.py", "--out", "run", "--dense", "dense.safetensors", *options]) == 0
+    assert run(["compress", "recipe.py", "--out", "run", "--dense", "dense.safetensors", *options, "--no-report"]) == 0
     weight = load_file(folder / "run" / "model.safetensors")["0.weight"]
     torch.testing.assert_close(weight, 2.0 * state["0.weight"])
     capsys.readouterr()
@@ -427,7 +415,6 @@ def test_a_recipe_that_is_not_there(tmp_path, capsys):
     assert not list(tmp_path.iterdir())
 
 
-@pytest.mark.usefixtures("without_report")
 def test_a_loss_that_is_not_finite_is_one_sentence(folder, capsys):
     (folder / "recipe.py").write_text(RECIPE + "def loss(model, batch): return model(batch[0]).sum() * float('nan')\n")
     assert run(["compress", "recipe.py", "--out", "run", "--sparsity", "0.5"]) == 2
@@ -438,7 +425,6 @@ def test_a_loss_that_is_not_finite_is_one_sentence(folder, capsys):
     )
 
 
-@pytest.mark.usefixtures("without_report")
 def test_a_later_batch_of_another_form_is_one_sentence(folder, capsys):
     (folder / "recipe.py").write_text(RECIPE + "def train_data(): return [rows(1), torch.ones(2, 4)]\n")
     assert run(["compress", "recipe.py", "--out", "run", "--sparsity", "0.5", "--num-data", "66"]) == 2

@@ -11,8 +11,15 @@ from torch import nn
 from torch.nn import functional as F
 
 from spikeslab.compression import Settings, compress
-from spikeslab.compression.distillation import softened_divergences, taught
-from spikeslab.compression.tasks import REGRESSION, Task, classify, find_task, regress
+from spikeslab.compression.tasks import (
+    REGRESSION,
+    Task,
+    classify,
+    find_task,
+    regress,
+    softened_divergences,
+    with_distillation,
+)
 from spikeslab.training import Callback, TensorBatches, Training
 
 SHARE, SOFTENING = 0.3, 2.5
@@ -49,14 +56,14 @@ def test_labels_within_a_row_count_alike() -> None:
 def test_targets_and_teacher_have_their_shares_in_a_classification() -> None:
     dense, sparse, (x, y) = network(), nn.Linear(4, 2), data()
     told = dense.eval()(x)
-    lesson = taught(find_task(dense, (x, y), None), dense.train(), SHARE, SOFTENING)
+    lesson = with_distillation(find_task(dense, (x, y), None), dense.train(), SHARE, SOFTENING)
     expected = 0.7 * F.cross_entropy(sparse(x), y) + 0.3 * softened_divergences(sparse(x), told, SOFTENING).mean()
     torch.testing.assert_close(lesson.loss(sparse, (x, y)), expected)
 
 
 def test_what_has_no_label_is_not_learnt() -> None:
     dense, sparse, (x, y) = network(), nn.Linear(4, 2), data()
-    lesson = taught(find_task(dense, (x, y), None), dense, SHARE, SOFTENING)
+    lesson = with_distillation(find_task(dense, (x, y), None), dense, SHARE, SOFTENING)
     some = y.masked_fill(torch.arange(len(y)) % 3 == 0, -100)
     labelled = some != -100
     torch.testing.assert_close(lesson.loss(sparse, (x, some)), lesson.loss(sparse, (x[labelled], y[labelled])))
@@ -65,14 +72,14 @@ def test_what_has_no_label_is_not_learnt() -> None:
 def test_targets_and_teacher_have_their_shares_in_a_regression() -> None:
     dense, sparse, x = nn.Linear(4, 1), nn.Linear(4, 1), data()[0]
     y = x[:, 0]
-    lesson = taught(Task(REGRESSION, regress), dense, SHARE, SOFTENING)
+    lesson = with_distillation(Task(REGRESSION, regress), dense, SHARE, SOFTENING)
     expected = 0.7 * F.mse_loss(sparse(x), y[:, None]) + 0.3 * F.mse_loss(sparse(x), dense(x))
     torch.testing.assert_close(lesson.loss(sparse, (x, y)), expected)
 
 
 def test_the_teacher_stays_as_it_was_and_gets_no_gradient() -> None:
     dense, (x, y) = network().train(), data()
-    lesson = taught(find_task(dense, (x, y), None), dense, 1.0, 1.0)
+    lesson = with_distillation(find_task(dense, (x, y), None), dense, 1.0, 1.0)
     before = lesson.loss(network().eval(), (x, y)).item()
     assert before == pytest.approx(0.0, abs=1e-6), "a network that is its own teacher has nothing to learn"
     lesson.loss(dense, (x, y)).backward()
@@ -81,7 +88,7 @@ def test_the_teacher_stays_as_it_was_and_gets_no_gradient() -> None:
 
 def test_without_a_share_nothing_changes() -> None:
     task = Task("classification", classify)
-    assert taught(task, network(), 0.0, 4.0) is task
+    assert with_distillation(task, network(), 0.0, 4.0) is task
 
 
 def test_what_the_teacher_says_is_learnt_against_the_labels() -> None:
@@ -103,8 +110,10 @@ class Crash(Callback):
 
 def test_a_run_with_a_teacher_goes_on_to_the_same_bits(tmp_path: Path) -> None:
     def done(name: str, *callbacks: Callback) -> dict:
-        options = {"settings": Settings(distillation=0.5, samples=2), "folder": tmp_path / name, "resume": True}
-        result = compress(network(), batches(), sparsity=0.5, epochs=4, progress=False, callbacks=callbacks, **options)
+        options = {"settings": Settings(distillation=0.5, samples=2), "folder": tmp_path / name, "report": False}
+        result = compress(
+            network(), batches(), sparsity=0.5, epochs=4, progress=False, resume=True, callbacks=callbacks, **options
+        )
         return result.model.state_dict()
 
     with pytest.raises(RuntimeError, match=r"^a crash$"):
@@ -113,8 +122,8 @@ def test_a_run_with_a_teacher_goes_on_to_the_same_bits(tmp_path: Path) -> None:
     assert all(torch.equal(whole[name], broken[name]) for name in whole)
     with pytest.raises(ValueError, match=r"distillation was 0\.5 and is now 0\.0"):
         compress(
-            network(), batches(), sparsity=0.5, epochs=4, progress=False, samples=2, folder=tmp_path / "whole",
-            resume=True,
+            network(), batches(), sparsity=0.5, epochs=4, progress=False, samples=2, report=False, resume=True,
+            folder=tmp_path / "whole",
         )  # fmt: skip
 
 

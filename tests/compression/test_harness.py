@@ -23,16 +23,15 @@ from torch.utils.data import DataLoader, SubsetRandomSampler, TensorDataset
 
 import spikeslab as ss
 from spikeslab.compression import BatchError, Compression, Settings, compress, load_sparse
-from spikeslab.compression.evaluation import Evaluation
 from spikeslab.compression.layers import weight_names
 from spikeslab.compression.result import check_finite
-from spikeslab.compression.tasks import count_rows, find_task
+from spikeslab.compression.tasks import Evaluation, count_batches, count_rows, find_task
 from spikeslab.paper.demo import load_digits
 from spikeslab.training import Callback, CheckpointError, Collect, Every, TensorBatches, Training
 
 
 def small(model: nn.Module | None = None, train: object = None, **arguments: object):
-    options = {"sparsity": 0.5, "epochs": 4, "samples": 3, "progress": False} | arguments
+    options = {"sparsity": 0.5, "epochs": 4, "samples": 3, "progress": False, "report": False} | arguments
     return compress(network() if model is None else model, batches() if train is None else train, **options)
 
 
@@ -234,6 +233,7 @@ def in_folder(folder: Path, method: str, *callbacks: Callback):
         folder=folder,
         resume=True,
         progress=False,
+        report=False,
         callbacks=callbacks,
         checkpoint_every=Every(steps=4),
     ).run()
@@ -332,6 +332,24 @@ def test_a_buffer_may_hold_infinities_as_a_mask_of_attention_does() -> None:
     result.model.mask[0, 0] = torch.nan
     with pytest.raises(ss.NonFiniteError, match=r"^mask must be finite at the end, but got NaN or Inf: try"):
         check_finite(result.model, result.posterior, {"mask"})
+
+
+def test_a_loader_without_a_length_is_not_run_through_to_count_it() -> None:
+    class Stream:
+        batches_read = 0
+
+        def __iter__(self):
+            for batch in batches():
+                self.batches_read += 1
+                yield batch
+
+    stream = Stream()
+    compression = Compression(network(), stream, sparsity=0.5, epochs=2, num_data=len(data()[0]), progress=False)
+    assert compression.prepare().problem.timeline.total == 2 * len(batches())
+    assert stream.batches_read == 1
+    assert len(compression.run().posterior) > 0
+    with pytest.raises(TypeError, match=r"^train_loader must have a length, or batches with tensors whose rows"):
+        count_batches(iter([]), "abc", num_data=10)
 
 
 def test_settings_of_another_kind_and_lazy_layers_are_refused() -> None:

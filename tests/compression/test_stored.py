@@ -13,9 +13,8 @@ from small import batches, network
 from torch import nn
 
 from spikeslab.compression import SparsityReport, compress, load_sparse_into, save_sparse
-from spikeslab.compression.evaluation import Evaluation
 from spikeslab.compression.stored import evaluate_stored, state_tensors
-from spikeslab.compression.tasks import CLASSIFICATION, Task, classify
+from spikeslab.compression.tasks import CLASSIFICATION, Evaluation, Task, classify
 
 
 @pytest.mark.parametrize("values", ["fp32", "fp16", "int8"])

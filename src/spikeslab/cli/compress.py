@@ -122,6 +122,7 @@ def compress(
     seed: Annotated[int, typer.Option(help="Seed of the noise and of the order of the data.")] = 0,
     threads: Annotated[int | None, typer.Option(help="Threads; torch's choice if not given.")] = None,
     resume: Annotated[bool, typer.Option("--resume", help="Continue the run in --out.")] = False,
+    report: Annotated[bool, typer.Option(help="Write report.html at the end, which takes a few seconds.")] = True,
 ) -> None:
     """Compress a network of your own: prune it while it is sampled, and compare it with the dense one.
 
@@ -142,9 +143,8 @@ def compress(
     _check_new(folder, resume)
     from spikeslab.cli.recipe import read_recipe
     from spikeslab.compression import METHODS, Compression, Settings
-    from spikeslab.compression.evaluation import Evaluation
     from spikeslab.compression.harness import CHANNELS
-    from spikeslab.compression.tasks import first_batch
+    from spikeslab.compression.tasks import Evaluation, first_batch
     from spikeslab.errors import check_choice
     from spikeslab.files import digest
 
@@ -180,7 +180,7 @@ def compress(
         set=settings,
     )
     with _bad_input(recipe):
-        compression = Compression(
+        prepared = Compression(
             read.model,
             read.train_data,
             read.val_data,
@@ -196,14 +196,15 @@ def compress(
             seed=seed,
             folder=folder,
             resume=resume,
+            report=report,
             callbacks=[_keep_recipe(recipe, folder / RECIPE)],
             command=command,
             facts={"recipe": digest(recipe)[:16], "dense": None if dense is None else digest(dense)[:16]},
-        )
+        ).prepare()
         if read.test_data is not None:  # nobody shall learn after all epochs that it cannot be judged
-            Evaluation(compression.task, [first_batch(TEST, read.test_data)], TEST).of_model(read.model)
+            Evaluation(prepared.task, [first_batch(TEST, read.test_data)], TEST).of_model(read.model)
     with explain_os_errors(folder), _bad_data(recipe):
-        result = compression.run()
+        result = prepared.run()
         _finish(read, result, folder, command, seed)
 
 
@@ -283,7 +284,7 @@ def _number(floor: float | None) -> float | None:
 
 def _finish(recipe: Recipe, result: Compressed, folder: Path, command: str, seed: int) -> None:
     from spikeslab.cli.compress_table import comparison
-    from spikeslab.compression.evaluation import Evaluation
+    from spikeslab.compression.tasks import Evaluation
     from spikeslab.diagnostics import REPORT
 
     parts, stored = {"val": result.evaluation}, {"val": result.evaluate_stored(recipe.val_data, VAL)}

@@ -1,7 +1,7 @@
-"""Compression of a network of one's own, and models that are really smaller.
+"""Compression of networks, and models that are really smaller.
 
-``compress`` prunes and samples; ``finalize``, ``save_sparse`` and ``compact`` make what is left small; a
-``SparsityReport`` says what was gained.
+``compress`` prunes and samples; ``finalize``, ``save_sparse`` and ``compact`` make the result small; a
+``SparsityReport`` measures what was gained.
 """
 
 from spikeslab.compression.compact import Compacted, CompactReport, LayerSize, compact
@@ -9,9 +9,8 @@ from spikeslab.compression.finalize import finalize
 from spikeslab.compression.harness import Compression, compress
 from spikeslab.compression.methods import METHODS
 from spikeslab.compression.onnx import ExportError, export_onnx
-from spikeslab.compression.paper import paper_settings
 from spikeslab.compression.result import Compressed
-from spikeslab.compression.settings import Settings
+from spikeslab.compression.settings import Settings, paper_settings
 from spikeslab.compression.sparse_file import load_sparse, load_sparse_into, save_sparse
 from spikeslab.compression.sparsity_report import SparsityReport
 from spikeslab.compression.tasks import BatchError

@@ -27,7 +27,7 @@ from spikeslab.weights import Weights
 
 
 class AnnealedPrior(SpikeSlabGaussian):
-    """Two Gaussians, the gradient of their log mixture density, a weight and a spike that follow the step.
+    """Mixture of two Gaussians whose weight and spike follow the step.
 
     Args:
         weights: Sparse weights.
@@ -56,12 +56,12 @@ class AnnealedPrior(SpikeSlabGaussian):
             torch._foreach_add_(outs, gradients, alpha=self.eta)
 
     def penalty(self, num_data: int = 1) -> float:
-        """What is added to the mean loss."""
+        """Return the penalty that is added to the mean loss."""
         squares = sum(float(beta.double().square().sum()) for beta in self._betas())
         return 0.5 * (1.0 - self.eta) * self.weight_decay * squares + self.eta * super().penalty(num_data)
 
     def diagnostics(self, num_data: int) -> Diagnostics:
-        """As of any prior, with the weight of the mixture, and the weight decay in its place before."""
+        """Return the diagnostics of the mixture, weighted by eta, with the weight decay weighted by 1 - eta."""
         found = super().diagnostics(num_data)
         decay = (1.0 - self.eta) * self.weight_decay
         return replace(
@@ -71,7 +71,7 @@ class AnnealedPrior(SpikeSlabGaussian):
         )
 
     def update(self, step: int, num_data: int) -> None:
-        """Take the weight and the spike of the next step."""
+        """Move the weight and the spike to the next step."""
         super().update(step, num_data)
         self._move_to(step + 1)
 
@@ -79,10 +79,10 @@ class AnnealedPrior(SpikeSlabGaussian):
         self._step, self.v0, self.eta = step, self._v0_schedule(step), self._eta_schedule(step)
 
     def state_dict(self) -> dict[str, Any]:
-        """The step, on which all depends."""
+        """Return the state, with the step."""
         return super().state_dict() | {"step": self._step}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Go to the step of a state."""
+        """Load a state and move to its step."""
         super().load_state_dict(state)
         self._move_to(int(state["step"]))

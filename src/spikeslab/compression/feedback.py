@@ -1,4 +1,4 @@
-r"""Dynamic pruning with feedback (DPF): a pruned weight lives on, unseen, and returns when it has grown.
+r"""Dynamic pruning with feedback (DPF): a pruned weight keeps its value in a dense copy and returns when it has grown.
 
 A dense copy w is kept. The network is :math:`\tilde w = m \odot w` with the mask m of the largest weights, and the
 gradient at the pruned network moves the dense copy:
@@ -26,7 +26,7 @@ from spikeslab.weights import Weights
 
 
 class FeedbackPruner(Pruner):
-    """A pruner whose zeros remember what they would be.
+    """Magnitude pruner that keeps the values of pruned weights.
 
     >>> layer = nn.Linear(2, 1)
     >>> with torch.no_grad():
@@ -74,7 +74,7 @@ class FeedbackPruner(Pruner):
 
     @torch.no_grad()
     def freeze(self) -> None:
-        """Bring the mask up to date, and forget what is under it."""
+        """Update the mask, and drop the values under it."""
         if self.mode != "masked":
             self._prune(anew=True)
         super().freeze()
@@ -96,11 +96,11 @@ class FeedbackPruner(Pruner):
         return smallest_per_tensor(scores, self._allocate(zeros, [0] * len(scores)))
 
     def state_dict(self) -> dict[str, Any]:
-        """That of a pruner, and what is under the mask."""
+        """Return the state of the pruner, and the values under the mask."""
         return super().state_dict() | {"hidden": list(self._hidden), "masks": list(self._masks)}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Take over a state; one of other weights is refused and changes nothing."""
+        """Load a state; one of other weights is refused and changes nothing."""
         super().load_state_dict(state)
         weights = list(self.weights.values())
         self._hidden = [t.to(w, copy=True) for t, w in zip(state["hidden"], weights, strict=False)]

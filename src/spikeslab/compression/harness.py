@@ -1,4 +1,4 @@
-"""Compress a network of one's own: prune it while it is sampled, freeze the zeros, collect the posterior."""
+"""Compression of a network: prune it while it is sampled, freeze the zeros, collect the posterior."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import copy
 import os
 import warnings
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import KW_ONLY, dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -14,9 +14,6 @@ from typing import Any
 from torch import nn
 from torch.nn.parameter import is_lazy
 
-from spikeslab.compression.distillation import taught
-from spikeslab.compression.evaluation import Evaluation
-from spikeslab.compression.history import History
 from spikeslab.compression.layers import Chosen, channel_followers, weight_names
 from spikeslab.compression.methods import METHODS, WEIGHTS_ONLY
 from spikeslab.compression.problem import ChannelProblem, Problem
@@ -24,12 +21,23 @@ from spikeslab.compression.result import (
     Compressed,
     check_finite,
     describe_channels,
-    describe_metrics,
     describe_zeros,
     unbounded_buffers,
 )
 from spikeslab.compression.settings import Settings, Timeline
-from spikeslab.compression.tasks import OTHER, BatchError, count_batches, count_rows, find_task, first_batch, pair
+from spikeslab.compression.tasks import (
+    OTHER,
+    BatchError,
+    Evaluation,
+    Task,
+    count_batches,
+    count_rows,
+    find_task,
+    first_batch,
+    numbers,
+    pair,
+    with_distillation,
+)
 from spikeslab.diagnostics import write_report
 from spikeslab.diagnostics.run_reader import POSTERIOR
 from spikeslab.errors import (
@@ -45,6 +53,7 @@ from spikeslab.errors import (
 )
 from spikeslab.files import check_free
 from spikeslab.posterior import Posterior
+from spikeslab.states import State
 from spikeslab.training import Callback, Collect, Evaluate, Every, RunFolder, ShowProgress, TensorBatches, Training
 from spikeslab.training.folder import CHECKPOINTS, RECORD
 from spikeslab.training.lock import NAME as LOCK
@@ -57,7 +66,7 @@ TRAIN, VALIDATION = "train_loader", "val_loader"
 COUNTS = ("network", "layers")
 STRUCTURES = WEIGHTS, CHANNELS = ("weights", "channels")
 BEFORE_RECORD = {LOCK, CHECKPOINTS, POSTERIOR}
-"""What a run that was killed at once leaves, before its record is written."""
+"""Files of a run that was killed before its record was written."""
 
 
 def compress(
@@ -100,280 +109,339 @@ def compress(
         train_loader: Batches that can be run through again: a ``DataLoader``, ``TensorBatches``, a list.
         val_loader: Batches that were not trained on, for the evaluation of dense, sparse and averaged.
         sparsity: Share of zeros, in (0, 1).
-        epochs: Epochs in all; the parts of the run scale with it.
-        loss: From (model, batch) to the mean loss; by default the cross-entropy of batches (x, y), or their mean
-            squared error where y are floating-point numbers.
+        epochs: Epochs in all; warm-up, pruning and sampling take fixed shares of them. A loader without a length has
+            ``num_data`` divided by the rows of its first batch as the length of an epoch.
+        loss: Function from (model, batch) to the mean loss; by default the cross-entropy of batches (x, y), or their
+            mean squared error where y are floating-point numbers.
         method: One of ``METHODS``.
-        weights: Which weights become sparse: globs over parameter names, or parameters; by default those of all
-            convolutions and linear layers but the first and the last, in the order in which the model registers them;
-            with ``structure="channels"`` those of all layers with free channels, and a mapping to the normalisation
-            behind each, as :func:`~spikeslab.pruning.free_channel_layers` returns it, is taken as it is.
-        count: Whether ``sparsity`` is a share of all parameters, ``"network"``, or of the sparse ``"layers"``.
-        structure: What becomes zero: single ``"weights"``, or whole ``"channels"``, which :func:`compact` can remove;
-            ``sparsity`` is then the share of the channels of the chosen layers, whatever ``count`` says.
+        weights: Weights to prune: globs over parameter names, or parameters. By default those of all convolutions and
+            linear layers but the first and the last, in the order in which the model registers them. With
+            ``structure="channels"`` by default those of all layers with free channels; a mapping to the normalisation
+            behind each layer, as :func:`~spikeslab.pruning.free_channel_layers` returns it, is taken as it is.
+        count: ``"network"`` if ``sparsity`` is a share of all parameters, ``"layers"`` if of the weights to prune.
+        structure: ``"weights"`` to zero single weights, ``"channels"`` to zero whole channels, which :func:`compact`
+            can remove; ``sparsity`` is then the share of the channels, whatever ``count`` says.
         lr: Highest learning rate, in place of that of ``settings``.
         temperature: Temperature, likewise.
         samples: Samples of the posterior, likewise.
-        settings: The recipe.
+        settings: All other hyper-parameters; the defaults suit most networks.
         num_data: Number of training examples, where the loader's dataset does not say.
         seed: Seed of the noise, and of all global generators while this runs: they are afterwards as they were.
-        folder: Where given, the run lives in this folder, with checkpoints, log, report and results.
-        resume: Whether to continue the run that is in the folder.
-        progress: Whether to show a bar or, without a terminal, lines.
-        report: Whether a run in a folder ends in ``report.html``; it needs the extra ``report`` and a few seconds.
-        callbacks: What else happens after each step.
+        folder: Run directory for checkpoints, log, report and results; ``None`` writes nothing.
+        resume: If True, continue the run in the folder.
+        progress: If True, show a progress bar or, without a terminal, lines.
+        report: If True, a run in a folder ends in ``report.html``; it needs the extra ``report`` and a few seconds.
+        callbacks: Callbacks of the training loop, called after each step.
 
     Raises:
         ValueError, TypeError: If an argument is wrong, before anything is done.
         FileExistsError: If the folder holds something and ``resume`` is False.
         NonFiniteError: If a loss, gradient or weight is NaN or infinite.
     """
-    return Compression(
-        model,
-        train_loader,
-        val_loader,
-        sparsity=sparsity,
-        epochs=epochs,
-        loss=loss,
-        method=method,
-        weights=weights,
-        count=count,
-        structure=structure,
-        settings=_checked(settings).changed(lr=lr, temperature=temperature, samples=samples),
-        num_data=num_data,
-        seed=seed,
-        folder=folder,
-        resume=resume,
-        progress=progress,
-        report=report,
-        callbacks=callbacks,
-    ).run()
+    return Compression(**locals()).run()
 
 
+@dataclass(frozen=True, eq=False)
 class Compression:
-    """A compression that has been checked and not yet begun; arguments as for :func:`compress`.
+    """Checked arguments of a compression: those of :func:`compress`, and three more for studies and commands.
 
-    Args:
-        model: As for :func:`compress`.
-        train_loader: As for :func:`compress`.
-        val_loader: As for :func:`compress`.
-        sparsity: As for :func:`compress`.
-        epochs: As for :func:`compress`.
-        loss: As for :func:`compress`.
-        method: As for :func:`compress`.
-        weights: As for :func:`compress`.
-        count: As for :func:`compress`.
-        structure: As for :func:`compress`.
-        settings: The recipe.
-        num_data: As for :func:`compress`.
-        seed: As for :func:`compress`.
-        folder: As for :func:`compress`.
-        resume: As for :func:`compress`.
-        progress: As for :func:`compress`.
-        report: As for :func:`compress`.
-        callbacks: As for :func:`compress`.
-        checkpoint_every: How often the state is saved; every five minutes by default.
-        command: Command that makes the run, for the record.
-        facts: What else decides the result, by name: a run is continued only with the same.
+    Attributes:
+        checkpoint_every: Interval between two checkpoints; five minutes by default.
+        command: Command that makes the run, for its record.
+        facts: Further facts that decide the result, by name: a run is continued only with the same.
     """
 
-    def __init__(
-        self,
-        model: nn.Module,
-        train_loader: TensorBatches | Iterable[Any],
-        val_loader: Iterable[Any] | None = None,
-        *,
-        sparsity: float = 0.9,
-        epochs: int = 30,
-        loss: Loss | None = None,
-        method: str = "a-sghmc-sa",
-        weights: Chosen = None,
-        count: str = "network",
-        structure: str = "weights",
-        settings: Settings | None = None,
-        num_data: int | None = None,
-        seed: int = 0,
-        folder: str | os.PathLike[str] | None = None,
-        resume: bool = False,
-        progress: bool = True,
-        report: bool = True,
-        callbacks: Sequence[Callback] = (),
-        checkpoint_every: Every | None = None,
-        command: str | None = None,
-        facts: Mapping[str, Any] | None = None,
-    ) -> None:
-        if not isinstance(model, nn.Module):
-            raise ArgumentTypeError("model", "must be a torch.nn.Module", Phrase(f"got {type(model).__name__}"))
-        model = unwrapped(model)
-        self.method = check_choice("method", method, METHODS)
-        self.sparsity = check_number("sparsity", sparsity, "(0, 1)")
-        self.count = check_choice("count", count, COUNTS)
-        self.epochs = check_count("epochs", epochs)
-        self.seed = check_count("seed", seed, minimum=0)
-        self.settings = _checked(settings)
-        self.structure = check_choice("structure", structure, STRUCTURES)
+    model: nn.Module
+    train_loader: TensorBatches | Iterable[Any]
+    val_loader: Iterable[Any] | None = None
+    _: KW_ONLY
+    sparsity: float = 0.9
+    epochs: int = 30
+    loss: Loss | None = None
+    method: str = "a-sghmc-sa"
+    weights: Chosen = None
+    count: str = "network"
+    structure: str = "weights"
+    lr: float | None = None
+    temperature: float | None = None
+    samples: int | None = None
+    settings: Settings | None = None
+    num_data: int | None = None
+    seed: int = 0
+    folder: str | os.PathLike[str] | None = None
+    resume: bool = False
+    progress: bool = True
+    report: bool = True
+    callbacks: Sequence[Callback] = ()
+    checkpoint_every: Every | None = None
+    command: str | None = None
+    facts: Mapping[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.model, nn.Module):
+            raise ArgumentTypeError("model", "must be a torch.nn.Module", Phrase(f"got {type(self.model).__name__}"))
+        if self.settings is not None and not isinstance(self.settings, Settings):
+            raise ArgumentTypeError("settings", "must be a spikeslab.compression.Settings or None", self.settings)
+        check_choice("method", self.method, METHODS)
+        check_number("sparsity", self.sparsity, "(0, 1)")
+        check_choice("count", self.count, COUNTS)
+        check_count("epochs", self.epochs)
+        check_count("seed", self.seed, minimum=0)
+        check_choice("structure", self.structure, STRUCTURES)
         if self.structure == CHANNELS and self.method in WEIGHTS_ONLY:
             raise ArgumentValueError(
                 "method", f"must be one that prunes channels with {{structure={CHANNELS!r}}}", self.method
             )
-        followers = channel_followers(model, weights) if self.structure == CHANNELS else None
-        names = weight_names(model, weights) if followers is None else list(followers)
-        self.folder = None if folder is None else Path(folder)
-        if self.folder is not None and not (self.folder / RECORD).exists():
-            _check_free(self.folder, resume)
-        self._model = _copied(model)
-        _check_finite(self._model)
-        self._unbounded = unbounded_buffers(self._model)
-        self._data, self._validation = train_loader, val_loader
-        self._progress, self._callbacks = progress, callbacks
-        with preserved_randomness():
-            batch = first_batch(TRAIN, train_loader)
-            validation = None if val_loader is None else [first_batch(VALIDATION, val_loader)]
-            self.task = find_task(self._model, batch, loss)
-            lesson = taught(self.task, self._model, self.settings.distillation, self.settings.softening)
-            self._loss = lesson.loss_on(TRAIN)
-            steps = self.epochs * count_batches(train_loader)
-        self._problem = self._pose(self._model, names, followers, steps, count_rows(train_loader, num_data))
-        self._check_reachable()
-        trial = copy.deepcopy(self._model)
-        self._try(self._pose(trial, names, followers, steps, self._problem.num_data), batch, validation)
-        self._place: RunFolder | None = None
-        if self.folder is not None:
-            self._place = RunFolder(
-                self.folder,
-                resume=resume,
-                settings=self._record() | self.settings.record() | dict(facts or {}),
-                defaults=Settings().record(),
-                seed=self.seed,
-                command=command,
-                checkpoint_every=checkpoint_every,
-                report=write_report if report else None,
-            )
-            self._place.check()
 
-    def _pose(
-        self, model: nn.Module, names: Sequence[str], followers: Mapping[str, str | None] | None, steps: int, rows: int
-    ) -> Problem:
-        """The problem that a method solves, in a model."""
-        parameters = dict(model.named_parameters())
-        given: dict[str, Any] = {
-            "model": model,
-            "weights": {name: parameters[name] for name in names},
-            "sparsity": self.sparsity,
-            "network": model if self.count == "network" and followers is None else None,
-            "settings": self.settings,
-            "timeline": Timeline(self.settings, steps),
-            "num_data": rows,
-            "seed": self.seed,
-        }
-        return Problem(**given) if followers is None else ChannelProblem(**given, followers=followers)
-
-    def _try(self, problem: Problem, batch: Any, validation: list[Any] | None) -> None:
-        """Make the chain and judge a batch, in a copy: what is impossible shall be so before anything is written."""
-        with preserved_randomness(), warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # the run will say it
-            METHODS[self.method](problem)
-            with computing(problem.model, self.settings.precision):
-                loss = self._loss(problem.model.train(), batch)
-            if not loss.requires_grad:
-                raise BatchError("loss", "must return a tensor that has a gradient", Phrase("got one without"))
-            if validation is not None:
-                Evaluation(self.task, validation, VALIDATION).of_model(problem.model)
-
-    def _check_reachable(self) -> None:
-        try:
-            self._problem.pruner(self.sparsity)
-        except ArgumentError as error:
-            if not self._is_reachable_in_layers():
-                raise
-            raise error.changed(hint="choose more weights, or {count='layers'}") from error
-
-    def _is_reachable_in_layers(self) -> bool:
-        if self._problem.network is None:
-            return False
-        try:
-            replace(self._problem, network=None).pruner(self.sparsity)
-        except ValueError:
-            return False
-        return True
+    @property
+    def merged_settings(self) -> Settings:
+        """The settings, with ``lr``, ``temperature`` and ``samples`` in them."""
+        return (self.settings or Settings()).changed(lr=self.lr, temperature=self.temperature, samples=self.samples)
 
     def run(self) -> Compressed:
-        """Do it, once."""
+        """Prune and sample the network."""
+        return self.prepare().run()
+
+    def prepare(self) -> CompressionRun:
+        """Find the task and the weights to prune, and try one batch in a copy; nothing is written.
+
+        Raises:
+            ValueError, TypeError: If the run is impossible.
+            FileExistsError: If the folder holds something and ``resume`` is False.
+        """
+        original = unwrapped(self.model)
+        followers = channel_followers(original, self.weights) if self.structure == CHANNELS else None
+        names = weight_names(original, self.weights) if followers is None else list(followers)
+        self._check_folder()
+        model = _copy_model(original)
+        _check_start(model)
         with preserved_randomness():
-            seed_everything(self.seed)
+            batch = first_batch(TRAIN, self.train_loader)
+            val_batch = None if self.val_loader is None else first_batch(VALIDATION, self.val_loader)
+            task = find_task(model, batch, self.loss)
+        settings = self.merged_settings
+        loss = with_distillation(task, model, settings.distillation, settings.softening).loss_on(TRAIN)
+        problem = self._pose(model, names, followers, batch)
+        run = CompressionRun(self, task, loss, problem, unbounded_buffers(model))
+        run.try_batches(batch, val_batch)
+        run.check_folder()
+        return run
+
+    def _check_folder(self) -> None:
+        """Raise unless the folder is new or empty, or is that of a run."""
+        if self.folder is None or (Path(self.folder) / RECORD).exists():
+            return
+        folder = Path(self.folder)
+        if not (self.resume and folder.is_dir() and {path.name for path in folder.iterdir()} <= BEFORE_RECORD):
+            check_free(folder, "folder")
+
+    def _pose(
+        self, model: nn.Module, names: Sequence[str], followers: Mapping[str, str | None] | None, batch: Any
+    ) -> Problem:
+        """Return the problem that a method solves.
+
+        Raises:
+            ArgumentError: If the sparsity cannot be reached.
+        """
+        parameters, settings = dict(model.named_parameters()), self.merged_settings
+        num_data = count_rows(self.train_loader, self.num_data)
+        arguments: dict[str, Any] = {
+            "model": model,
+            "weights": {name: parameters[name] for name in names},
+            "sparsity": float(self.sparsity),
+            "network": model if self.count == "network" and followers is None else None,
+            "settings": settings,
+            "timeline": Timeline(settings, self.epochs * count_batches(self.train_loader, batch, num_data)),
+            "num_data": num_data,
+            "seed": self.seed,
+        }
+        problem = Problem(**arguments) if followers is None else ChannelProblem(**arguments, followers=followers)
+        try:
+            problem.pruner(problem.sparsity)
+        except ArgumentError as error:
+            if not _is_reachable_in_layers(problem):
+                raise
+            raise error.changed(hint="choose more weights, or {count='layers'}") from error
+        return problem
+
+
+@dataclass(frozen=True, eq=False)
+class CompressionRun:
+    """A compression that is ready to run.
+
+    Attributes:
+        arguments: The arguments.
+        task: The task of the network.
+        loss: The loss to train with.
+        problem: The problem, in a copy of the network that the run changes.
+        unbounded: Names of the buffers that hold infinities.
+    """
+
+    arguments: Compression
+    task: Task
+    loss: Loss
+    problem: Problem
+    unbounded: frozenset[str]
+
+    @property
+    def folder(self) -> Path | None:
+        """The run directory."""
+        return None if self.arguments.folder is None else Path(self.arguments.folder)
+
+    def try_batches(self, batch: Any, val_batch: Any) -> None:
+        """Create the sampler and evaluate a batch of each kind in a copy, so that errors come before any work."""
+        problem = self.problem.copy()
+        with preserved_randomness(), warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # the run repeats them
+            METHODS[self.arguments.method](problem)
+            with computing(problem.model, problem.settings.precision):
+                loss = self.loss(problem.model.train(), batch)
+            if not loss.requires_grad:
+                raise BatchError("loss", "must return a tensor that has a gradient", Phrase("got one without"))
+            if val_batch is not None:
+                Evaluation(self.task, [val_batch], VALIDATION).of_model(problem.model)
+
+    def check_folder(self) -> None:
+        """Raise if the folder holds a run that this one may not continue."""
+        if self.folder is not None:
+            self._run_folder(self.folder).check()
+
+    def _run_folder(self, path: Path) -> RunFolder:
+        arguments = self.arguments
+        return RunFolder(
+            path,
+            resume=arguments.resume,
+            settings=self._record() | self.problem.settings.record() | dict(arguments.facts),
+            defaults=Settings().record(),
+            seed=arguments.seed,
+            command=arguments.command,
+            checkpoint_every=arguments.checkpoint_every,
+            report=write_report if arguments.report else None,
+        )
+
+    def run(self) -> Compressed:
+        """Prune and sample the network, once."""
+        with preserved_randomness():
+            seed_everything(self.arguments.seed)
             return self._run()
 
     def _run(self) -> Compressed:
-        model, timeline = self._model, self._problem.timeline
-        validation = None if self._validation is None else Evaluation(self.task, self._validation, VALIDATION)
-        dense = None if validation is None else validation.of_model(model)
-        chain = METHODS[self.method](self._problem)
+        model, timeline, data = self.problem.model, self.problem.timeline, self.arguments.val_loader
+        evaluation = None if data is None else Evaluation(self.task, data, VALIDATION)
+        found = {} if evaluation is None else {"dense": evaluation.of_model(model)}
+        parts = METHODS[self.arguments.method](self.problem)
         posterior = Posterior(
             model,
             timeline.burn_in,
             timeline.thin,
             link=self.task.link,
-            sampler=chain.sampler,
+            sampler=parts.sampler,
             directory=None if self.folder is None else self.folder / POSTERIOR,
             exist_ok=True,
         )
         history = History()
-        evaluate = None if validation is None else Evaluate(partial(validation.of_model, model))
-        callbacks = [chain.prune, Collect(posterior), evaluate, history, *self._callbacks]
-        callbacks += [ShowProgress("Compressing")] if self._progress else []
-        model.train()
+        evaluate = None if evaluation is None else Evaluate(partial(evaluation.of_model, model))
+        progress = ShowProgress("Compressing") if self.arguments.progress else None
+        callbacks = [parts.prune, Collect(posterior), evaluate, history, *self.arguments.callbacks, progress]
         training = Training(
-            model,
-            chain.sampler,
-            self._data,
-            self._loss,
+            model.train(),
+            parts.sampler,
+            self.arguments.train_loader,
+            self.loss,
             callbacks=[callback for callback in callbacks if callback is not None],
-            precision=self.settings.precision,
+            precision=self.problem.settings.precision,
         )
-        training.run(steps=timeline.total, folder=self._place)
+        training.run(steps=timeline.total, folder=None if self.folder is None else self._run_folder(self.folder))
         model.eval()
-        check_finite(model, posterior, self._unbounded)
-        evaluation: dict[str, dict[str, Any]] = {}
-        if validation is not None and dense is not None and evaluate is not None:
-            evaluation = {"dense": dense, "sparse": evaluate.last, "average": validation.of_posterior(posterior)}
-        report = {
-            **self._record(),
-            "structure": self.structure,
-            "settings": self.settings.record(),
-            **describe_zeros(model, self._problem.weights),
-            **(self._describe_channels() if self.structure == CHANNELS else {}),
-            "samples": len(posterior),
-            "metrics": describe_metrics(evaluation),
-        }
-        result = Compressed(model, posterior, history.records, evaluation, report, self.task)
+        check_finite(model, posterior, self.unbounded)
+        if evaluation is not None and evaluate is not None:
+            found |= {"sparse": evaluate.last, "average": evaluation.of_posterior(posterior)}
+        report = self._report(len(posterior), found)
+        result = Compressed(model, posterior, history.records, found, report, self.task)
         if self.folder is not None:
             result.write(self.folder)
         return result
 
-    def _describe_channels(self) -> dict[str, Any]:
-        batch = first_batch(TRAIN, self._data)
-        example = None if self.task.kind == OTHER else pair(self._model, batch)[0]
-        return describe_channels(self._model, self._problem.weights, example)
+    def _report(self, samples: int, evaluation: Mapping[str, dict[str, Any]]) -> dict[str, Any]:
+        model, weights, channels = self.problem.model, self.problem.weights, {}
+        if self.arguments.structure == CHANNELS:
+            batch = first_batch(TRAIN, self.arguments.train_loader)
+            example = None if self.task.kind == OTHER else pair(model, batch)[0]
+            channels = describe_channels(model, weights, example)
+        return {
+            **self._record(),
+            "structure": self.arguments.structure,
+            "settings": self.problem.settings.record(),
+            **describe_zeros(model, weights),
+            **channels,
+            "samples": samples,
+            "metrics": {name: numbers(values) for name, values in evaluation.items()},
+        }
 
     def _record(self) -> dict[str, Any]:
+        arguments = self.arguments
         return {
-            "method": self.method,
-            "target": self.sparsity,
-            "count": self.count if self.structure == WEIGHTS else CHANNELS,
-            "epochs": self.epochs,
-            "seed": self.seed,
+            "method": arguments.method,
+            "target": self.problem.sparsity,
+            "count": arguments.count if arguments.structure == WEIGHTS else CHANNELS,
+            "epochs": int(arguments.epochs),
+            "seed": int(arguments.seed),
             "task": self.task.kind,
-            "weights": list(self._problem.weights),
+            "weights": list(self.problem.weights),
         }
 
 
-def _checked(settings: Settings | None) -> Settings:
-    if settings is not None and not isinstance(settings, Settings):
-        raise ArgumentTypeError("settings", "must be a spikeslab.compression.Settings or None", settings)
-    return settings or Settings()
+class History(Callback):
+    """Record of every epoch: step, mean loss, lr, temperature, and what the callbacks before it measured.
+
+    Attributes:
+        records: One mapping for each epoch.
+    """
+
+    name = "history"
+
+    def __init__(self) -> None:
+        self.records: list[dict[str, Any]] = []
+        self._losses: list[float] = []
+
+    def after_step(self, run: Training) -> None:
+        """Note the loss, and at the end of an epoch make a record."""
+        self._losses.append(run.last_loss)
+        if run.epoch_ended:
+            group = run.sampler.param_groups[0]
+            self.records.append(
+                {
+                    "epoch": run.epoch,
+                    "step": run.steps,
+                    "loss": sum(self._losses) / len(self._losses),
+                    "lr": float(group["lr"]),
+                    "temperature": float(group.get("temperature", 0.0)),
+                }
+            )
+            for callback in run.callbacks:
+                self.records[-1] |= callback.metrics()
+            self._losses = []
+
+    def state_dict(self) -> dict[str, State]:
+        """Return the records, and the losses of the present epoch."""
+        return {"records": self.records, "losses": self._losses}
+
+    def load_state_dict(self, state: Mapping[str, State]) -> None:
+        """Continue from a state."""
+        self.records, self._losses = list(state["records"]), list(state["losses"])
 
 
-def _copied(model: nn.Module) -> nn.Module:
+def _is_reachable_in_layers(problem: Problem) -> bool:
+    if problem.network is None:
+        return False
+    try:
+        replace(problem, network=None).pruner(problem.sparsity)
+    except ArgumentError:
+        return False
+    return True
+
+
+def _copy_model(model: nn.Module) -> nn.Module:
     try:
         return copy.deepcopy(model)
     except Exception as error:  # what a module does in its own __deepcopy__, or torch for tensors that are computed
@@ -385,7 +453,7 @@ def _copied(model: nn.Module) -> nn.Module:
         ) from error
 
 
-def _check_finite(model: nn.Module) -> None:
+def _check_start(model: nn.Module) -> None:
     """Raise if training has nothing to start from; a buffer may hold infinities, as masks of attention do."""
     lazy = [name for name, parameter in model.named_parameters() if is_lazy(parameter)]
     if lazy:
@@ -401,10 +469,3 @@ def _check_finite(model: nn.Module) -> None:
         raise ArgumentValueError(
             "model", "must start from finite weights", Phrase(f"{quote(wrong)} holds NaN or infinity")
         )
-
-
-def _check_free(folder: Path, resume: bool) -> None:
-    """Raise unless a folder is new or empty, or was left by a run that was killed before it had a record."""
-    if resume and folder.is_dir() and {path.name for path in folder.iterdir()} <= BEFORE_RECORD:
-        return
-    check_free(folder, "folder")

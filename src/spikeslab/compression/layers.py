@@ -1,4 +1,4 @@
-"""Which weights of a model become sparse."""
+"""Choice of the weights of a model to prune."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ Chosen: TypeAlias = str | Sequence[str] | Iterable[Tensor] | Mapping[str, str | 
 
 
 def weight_names(model: nn.Module, weights: Chosen = None) -> list[str]:
-    """Names of the weights that shall be sparse, in the model's order.
+    """Return the names of the weights to prune, in the model's order.
 
     >>> model = nn.Sequential(nn.Linear(4, 8), nn.Linear(8, 8), nn.Linear(8, 2))
     >>> weight_names(model), weight_names(model, "[01].weight")
@@ -54,7 +54,7 @@ def weight_names(model: nn.Module, weights: Chosen = None) -> list[str]:
 
 
 def channel_followers(model: nn.Module, weights: Chosen = None) -> dict[str, str | None]:
-    """The layers whose channels shall go, by the names of their weights, and the normalisation behind each.
+    """Return the layers to prune channels of, by the names of their weights, and the normalisation behind each.
 
     >>> model = nn.Sequential(nn.Linear(4, 8), nn.BatchNorm1d(8), nn.ReLU(), nn.Linear(8, 8), nn.Linear(8, 2))
     >>> channel_followers(model), channel_followers(model, "3.*")
@@ -127,7 +127,7 @@ def _inner_weights(model: nn.Module) -> list[str]:
 
 
 def _warn_of_others(model: nn.Module) -> None:
-    """A projection of an attention or a recurrent weight belongs to no layer of its own, and is easily forgotten."""
+    """Warn of matrices that are no layer of their own, such as projections of attention and recurrent weights."""
     known = {id(p) for module in model.modules() if isinstance(module, LAYERS) for p in module.parameters()}
     matrices = {name: p for name, p in matrices_of(model).items() if p.requires_grad and not is_lazy(p)}
     others = {name: p.numel() for name, p in matrices.items() if id(p) not in known}
@@ -137,7 +137,7 @@ def _warn_of_others(model: nn.Module) -> None:
             f"{quote(others)} stays dense, {sum(others.values()) / total:.0%} of the parameters: by default only "
             "weights of Conv and Linear layers are pruned. {weights} can name others.",
             SpikeSlabWarning,
-            stacklevel=6,  # whoever calls compress
+            stacklevel=7,  # the caller of compress
         )
 
 

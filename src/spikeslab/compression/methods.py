@@ -1,4 +1,4 @@
-r"""The methods: each says which sampler, prior, temperature and pruner it wants, and nothing else.
+r"""Compression methods: each one is a choice of sampler, prior, temperature and pruner.
 
 All have the same budget, the same lr and the same ramp of the sparsity, unless the method is about one of these. With
 :math:`g` the gradient of the mean loss on a batch, :math:`m` the momentum, T the temperature and N the number of
@@ -21,36 +21,37 @@ from typing import TypeAlias
 from spikeslab.compression.annealed_prior import AnnealedPrior
 from spikeslab.compression.feedback import FeedbackPruner
 from spikeslab.compression.problem import Problem
+from spikeslab.compression.settings import PAPER_STEPS
 from spikeslab.priors import EM, L1, L2, SA, Adaptation, Fixed, Marginal, SpikeSlab
 from spikeslab.pruning import ChannelPruner, Pruner, RhoPruner
 from spikeslab.samplers import SGHMC
 from spikeslab.schedules import Schedule, polynomial
 from spikeslab.training import Prune, Training
 
-PAPER_STEPS, PAPER_OFFSET, PAPER_POWER = 50_000, 1000, 0.75
-"""Of omega = A (k + 1000)^-0.75 in the paper's run of 50,000 steps on CIFAR-10."""
+PAPER_OFFSET, PAPER_POWER = 1000, 0.75
+"""Constants of omega = A (k + 1000)^-0.75 in the paper's run on CIFAR-10."""
 L1_STRENGTH, L2_STRENGTH = 1e-4, 5e-3
 INCLUSION = 1e-8
 """Prior probability of the slab in prior annealing."""
 
 
 @dataclass(frozen=True)
-class Chain:
-    """What a method answers.
+class MethodParts:
+    """Sampler and pruner of a method.
 
     Attributes:
-        sampler: Moves the weights.
-        prune: Zeroes them.
+        sampler: Sampler that moves the weights; it knows the prior.
+        prune: Callback that sets weights to zero.
     """
 
     sampler: SGHMC
     prune: Prune
 
 
-Method: TypeAlias = Callable[[Problem], Chain]
+Method: TypeAlias = Callable[[Problem], MethodParts]
 
 
-def a_sghmc_sa(problem: Problem) -> Chain:
+def a_sghmc_sa(problem: Problem) -> MethodParts:
     r"""A-SGHMC-SA, the paper's method: an adaptive elastic net whose latents follow by stochastic approximation.
 
     .. math:: p(w) = \sum \kappa_0|w|/\sigma + \kappa_1 w^2/(2\sigma^2), \qquad
@@ -61,17 +62,17 @@ def a_sghmc_sa(problem: Problem) -> Chain:
     return _spike_and_slab(problem, SA(_omega(problem)), annealed=True)
 
 
-def sghmc_sa(problem: Problem) -> Chain:
+def sghmc_sa(problem: Problem) -> MethodParts:
     """SGHMC-SA: the same at a constant temperature (Deng et al., 2019)."""
     return _spike_and_slab(problem, SA(_omega(problem)), annealed=False)
 
 
-def a_sghmc_em(problem: Problem) -> Chain:
+def a_sghmc_em(problem: Problem) -> MethodParts:
     r"""A-SGHMC-EM: the same with :math:`\omega = 1`, so that the latents jump with the weights (Deng et al., 2019)."""
     return _spike_and_slab(problem, EM(), annealed=True)
 
 
-def a_sghmc(problem: Problem) -> Chain:
+def a_sghmc(problem: Problem) -> MethodParts:
     r"""A-SGHMC: the same with :math:`\omega = 0`, an elastic net at the initial kappa (Deng et al., 2019).
 
     With ``rho=1``, the default, that is a weight decay.
@@ -79,7 +80,7 @@ def a_sghmc(problem: Problem) -> Chain:
     return _spike_and_slab(problem, Fixed(), annealed=True)
 
 
-def marginal(problem: Problem) -> Chain:
+def marginal(problem: Problem) -> MethodParts:
     r"""The posterior itself: the indicators of spike and slab are summed out in every step, and nothing lags.
 
     .. math:: p(w) = -\sum\log\bigl[(1-\delta)\,\mathrm{Laplace}(w; 0, v_0) + \delta\,N(w; 0, v_1)\bigr]
@@ -87,7 +88,7 @@ def marginal(problem: Problem) -> Chain:
     return _spike_and_slab(problem, Marginal(), annealed=True)
 
 
-def prior_annealing(problem: Problem) -> Chain:
+def prior_annealing(problem: Problem) -> MethodParts:
     r"""Prior annealing: dense, then the prior fades in, its spike shrinks tenfold, the chain cools, all is pruned.
 
     With :math:`p` the end of pruning: dense until p/2, the weight of the prior from 0 to 1 until 2p/3, the spike's
@@ -116,33 +117,33 @@ def prior_annealing(problem: Problem) -> Chain:
 
     at_once = Schedule("at once", (("target", problem.sparsity),), lambda k: problem.sparsity if k >= end else 0.0)
     cooled = Schedule("cooled", (("initial", settings.temperature),), temperature)
-    return Chain(problem.sampler(cooled, prior), problem.gradual("global", at_once))
+    return MethodParts(problem.sampler(cooled, prior), problem.gradual("global", at_once))
 
 
-def gmp(problem: Problem) -> Chain:
+def gmp(problem: Problem) -> MethodParts:
     r"""Gradual magnitude pruning: SGD with momentum and weight decay, :math:`p(w)/N = \mathrm{wd}\,w^2/2`, T = 0.
 
     Zhu and Gupta, "To Prune, or Not to Prune", 2017; Gale, Elsen and Hooker, "The State of Sparsity", 2019.
     """
-    return Chain(problem.sampler(0.0), problem.gradual())
+    return MethodParts(problem.sampler(0.0), problem.gradual())
 
 
-def l1(problem: Problem) -> Chain:
+def l1(problem: Problem) -> MethodParts:
     r"""A fixed L1 penalty on the sparse weights, :math:`p(w)/N = s\,|w|`: the paper's commented-out baseline.
 
     On the scales of normalisations, where channels go, it is network slimming (Liu et al., ICCV 2017).
     """
     prior = L1(dict(problem.penalised), problem.settings.strength or L1_STRENGTH)
-    return Chain(problem.sampler(problem.timeline.temperature(annealed=True), prior), problem.gradual())
+    return MethodParts(problem.sampler(problem.timeline.temperature(annealed=True), prior), problem.gradual())
 
 
-def l2(problem: Problem) -> Chain:
+def l2(problem: Problem) -> MethodParts:
     r"""A fixed L2 penalty on the sparse weights, :math:`p(w)/N = s\,w^2/2`: weight decay of another strength."""
     prior = L2(dict(problem.penalised), problem.settings.strength or L2_STRENGTH)
-    return Chain(problem.sampler(problem.timeline.temperature(annealed=True), prior), problem.gradual())
+    return MethodParts(problem.sampler(problem.timeline.temperature(annealed=True), prior), problem.gradual())
 
 
-def dpf(problem: Problem) -> Chain:
+def dpf(problem: Problem) -> MethodParts:
     r"""Dynamic pruning with feedback: :math:`w \leftarrow w - \mathrm{lr}\,\nabla f(m \odot w)` on a dense copy w.
 
     SGD with momentum and weight decay; the mask m of the largest weights is computed anew every p steps until samples
@@ -156,17 +157,17 @@ def dpf(problem: Problem) -> Chain:
         floor=problem.floor,
         network=problem.network,
     )
-    return Chain(problem.sampler(0.0), Prune(pruner, freeze_at=problem.timeline.collect))
+    return MethodParts(problem.sampler(0.0), Prune(pruner, freeze_at=problem.timeline.collect))
 
 
-def one_shot(problem: Problem) -> Chain:
+def one_shot(problem: Problem) -> MethodParts:
     """One-shot pruning: all zeros are chosen at the start, for good, and the rest is fine-tuned by SGD.
 
     Han, Pool, Tran and Dally, "Learning both Weights and Connections", NeurIPS 2015, with one iteration.
     """
     pruner = problem.pruner(problem.sparsity, mode="masked")
     pruner.step()  # before the first step of SGD, which would already choose among other weights
-    return Chain(problem.sampler(0.0), Prune(pruner))
+    return MethodParts(problem.sampler(0.0), Prune(pruner))
 
 
 METHODS: dict[str, Method] = {
@@ -184,10 +185,10 @@ METHODS: dict[str, Method] = {
 }
 
 WEIGHTS_ONLY = ("prior-annealing", "dpf")
-"""Methods whose definition is about single weights."""
+"""Methods that prune single weights only."""
 
 
-def _spike_and_slab(problem: Problem, adapt: Adaptation, *, annealed: bool) -> Chain:
+def _spike_and_slab(problem: Problem, adapt: Adaptation, *, annealed: bool) -> MethodParts:
     settings = problem.settings
     prior = problem.spike_and_slab(
         v0=problem.v0,
@@ -202,16 +203,16 @@ def _spike_and_slab(problem: Problem, adapt: Adaptation, *, annealed: bool) -> C
     prune = problem.gradual()
     if settings.condition:
         prune = PruneAndCondition(prune.pruner, prune.freeze_at, prior)
-    return Chain(problem.sampler(problem.timeline.temperature(annealed), prior), prune)
+    return MethodParts(problem.sampler(problem.timeline.temperature(annealed), prior), prune)
 
 
 class PruneAndCondition(Prune):
-    """Prunes, and conditions a prior on the zeros when they become final.
+    """Pruning callback that conditions the prior on the zeros when they become final.
 
     Args:
         pruner: The pruner.
-        freeze_at: The step after which zeros are final.
-        prior: The prior, whose state says that it was conditioned.
+        freeze_at: Step after which zeros are final.
+        prior: The prior; its state records that it was conditioned.
     """
 
     def __init__(self, pruner: Pruner | RhoPruner | ChannelPruner, freeze_at: int | None, prior: SpikeSlab) -> None:
@@ -219,14 +220,14 @@ class PruneAndCondition(Prune):
         self.prior = prior
 
     def after_step(self, run: Training) -> None:
-        """Prune, and when the time has come freeze the zeros and condition the prior on them."""
+        """Prune, and at ``freeze_at`` freeze the zeros and condition the prior on them."""
         super().after_step(run)
         if run.steps == self.freeze_at:
             self.prior.condition_on_zeros()
 
 
 def _omega(problem: Problem) -> Schedule:
-    r"""The paper's omega in the time of this run, :math:`A\,(k + K/50)^{-3/4}` over K steps, with a given sum.
+    r"""Return the paper's omega rescaled to K steps, :math:`A\,(k + K/50)^{-3/4}`, with the sum ``omega_sum``.
 
     To run in 1/c of the time is to take :math:`c\,\omega(ck)`, which keeps the sum.
     """
@@ -237,5 +238,5 @@ def _omega(problem: Problem) -> Schedule:
 
 
 def _progress(step: int, begin: float, end: float) -> float:
-    """0 until ``begin``, 1 from ``end`` on, a straight line between."""
+    """Return 0 until ``begin``, 1 from ``end`` on, and a straight line between."""
     return min(1.0, max(0.0, (step - begin) / max(end - begin, 1e-9)))

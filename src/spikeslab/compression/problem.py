@@ -1,15 +1,16 @@
-"""What a method is given: which zeros are asked for, and the sampler, prior and pruner in the recipe's terms.
+"""Compression problem: the model, the weights to prune and the settings, with factories of sampler, prior and pruner.
 
-Single weights become zero, or whole channels. The methods do not know which: a problem says what is penalised, what the
-prior is on, and what prunes.
+Single weights become zero, or whole channels. A method does not know which: the problem tells it what to penalise, what
+the prior is on, and what prunes.
 """
 
 from __future__ import annotations
 
+import copy
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import Any, Self
 
 import torch
 from torch import Tensor, nn
@@ -26,15 +27,15 @@ from spikeslab.training import Prune
 
 @dataclass(frozen=True)
 class Problem:
-    """Single weights become zero.
+    """Problem in which single weights become zero.
 
     Attributes:
-        model: The model, in which ``weights`` are.
-        weights: Weights that become sparse, by name.
+        model: The model that holds ``weights``.
+        weights: Weights to prune, by name.
         sparsity: Share of zeros at the end.
-        network: The model, where the share is that of all its parameters; ``None`` where it is that of ``weights``.
-        settings: The recipe.
-        timeline: The recipe in steps.
+        network: The model, if the share is of all its parameters; ``None`` if it is of ``weights``.
+        settings: Hyper-parameters.
+        timeline: The same in steps.
         num_data: N.
         seed: Seed of the noise.
     """
@@ -48,13 +49,20 @@ class Problem:
     num_data: int
     seed: int
 
+    def copy(self) -> Self:
+        """Return the same problem in a copy of the model."""
+        model = copy.deepcopy(self.model)
+        parameters = dict(model.named_parameters())
+        weights = {name: parameters[name] for name in self.weights}
+        return replace(self, model=model, weights=weights, network=None if self.network is None else model)
+
     @property
     def floor(self) -> float:
-        """What every sparse layer keeps at least."""
+        """Number or share of weights that every sparse layer keeps at least."""
         return 1 if self.settings.floor is None else self.settings.floor
 
     def sampler(self, temperature: float | Schedule, prior: Prior | None = None) -> SGHMC:
-        """SGHMC with the recipe's lr, momentum and weight decay."""
+        """Return SGHMC with the lr, momentum and weight decay of the settings."""
         return SGHMC(
             self.model.parameters(),
             lr=self.timeline.lr(),
@@ -67,14 +75,14 @@ class Problem:
         )
 
     def gradual(self, scope: str | None = None, sparsity: float | Schedule | None = None) -> Prune:
-        """Magnitude pruning along the recipe's ramp; zeros may come back until the mask is frozen."""
+        """Return magnitude pruning along the ramp of the sparsity; zeros may come back until the mask is frozen."""
         ramp = self.timeline.sparsity(self.sparsity) if sparsity is None else sparsity
         return Prune(self.pruner(ramp, scope), freeze_at=self.timeline.freeze)
 
     def pruner(
         self, sparsity: float | Schedule, scope: str | None = None, mode: str = "projected"
     ) -> Pruner | ChannelPruner:
-        """A pruner with the recipe's allocation; it refuses a sparsity that the floors do not allow."""
+        """Return a pruner with the scope and floor of the settings; it refuses a sparsity that the floor forbids."""
         return Pruner(
             self.weights,
             sparsity,
@@ -86,23 +94,23 @@ class Problem:
 
     @property
     def penalised(self) -> Mapping[str, Tensor]:
-        """What a prior or a penalty is on."""
+        """Tensors that a prior or a penalty is on."""
         return self.weights
 
     def spike_and_slab(self, **arguments: Any) -> SpikeSlab:
-        """The prior, with the recipe's arguments in place of these."""
+        """Return the prior; ``settings.prior`` overrides these arguments."""
         return SpikeSlab(dict(self.penalised), **arguments | dict(self.settings.prior))
 
     @property
     def v1(self) -> float:
-        """Variance of the slab: that of the recipe, or the one that is its weight decay."""
+        """Variance of the slab: that of the settings, or the one equivalent to the weight decay."""
         return self.settings.v1 or 1.0 / (self.num_data * self.settings.weight_decay)
 
     @property
     def v0(self) -> float:
-        """Scale of the spike: that of the recipe, or the one whose weights are those that will be pruned.
+        """Scale of the spike: that of the settings, or the one at which spike and slab are equally likely when pruned.
 
-        Never so narrow that a step of the lr jumps out of it, nor so wide that it is no spike beside the slab.
+        The latter is never so narrow that a step of the lr jumps out of it, nor so wide that it is no spike.
         """
         if self.settings.v0 is not None:
             return self.settings.v0
@@ -110,7 +118,7 @@ class Problem:
         return min(max(self._even_scale(), narrowest), math.sqrt(self.v1) / 4.0)
 
     def _even_scale(self) -> float:
-        """The spike that is as likely as the slab at the size below which all will go."""
+        """Return the v0 at which spike and slab are equally likely at the pruning threshold."""
         sizes = torch.cat([weight.detach().abs().flatten().float() for weight in self.weights.values()])
         total = sizes.numel() if self.network is None else sum(p.numel() for p in self.network.parameters())
         return spike_scale(_smallest(sizes, self.sparsity * total), self.v1, 1.0 - self.sparsity)
@@ -118,16 +126,16 @@ class Problem:
 
 @dataclass(frozen=True)
 class ChannelProblem(Problem):
-    """Whole channels become zero; the sparsity is their share, and the prior is on what decides how large they are.
+    """Problem in which whole channels become zero; the prior is on the parameters that scale them.
 
     Attributes:
-        followers: The normalisation behind each of ``weights``, or ``None``.
+        followers: Normalisation behind each of ``weights``, or ``None``.
     """
 
     followers: Mapping[str, str | None]
 
     def pruner(self, sparsity: float | Schedule, scope: str | None = None, mode: str = "projected") -> ChannelPruner:
-        """A pruner with the recipe's allocation; it refuses a sparsity that the floors do not allow."""
+        """Return a pruner with the scope and floor of the settings; it refuses a sparsity that the floor forbids."""
         return ChannelPruner(
             self.model,
             sparsity,
@@ -139,15 +147,15 @@ class ChannelProblem(Problem):
 
     @property
     def penalised(self) -> Mapping[str, Tensor]:
-        """The scales of the normalisations, or the filters where there is none."""
+        """Scales of the normalisations, or the filters where there is none."""
         return channel_gates(self.model, self.followers)
 
     def spike_and_slab(self, **arguments: Any) -> SpikeSlab:
-        """The prior on groups, with the recipe's arguments in place of these."""
+        """Return the prior on groups; ``settings.prior`` overrides these arguments."""
         return GroupSpikeSlab(dict(self.penalised), **arguments | dict(self.settings.prior))
 
     def _even_scale(self) -> float:
-        """The narrowest over the layers, since one that is too wide takes nearly all channels of a layer for small."""
+        """Return the smallest v0 over the layers: a wider one takes nearly all channels of some layer for small."""
         scales = []
         for gate in self.penalised.values():
             size = groups.group_size(gate)
@@ -162,7 +170,7 @@ def _smallest(sizes: Tensor, count: float) -> float:
 
 
 def spike_scale(threshold: float, v1: float, delta: float, size: int = 1) -> float:
-    r"""The scale v0 of the spike at which weights of root mean square ``threshold`` are as likely in the slab.
+    r"""Return the scale v0 at which weights of root mean square ``threshold`` are equally likely in spike and slab.
 
     For single weights it solves :math:`c\,v_0 = t` with
     :math:`c = \tfrac12\log(\pi v_1/(2 v_0^2)) + \log((1-\delta)/\delta)`, where rho is one half, up to the slab's own

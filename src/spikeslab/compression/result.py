@@ -1,4 +1,4 @@
-"""What a compression gives: a sparse network, samples that share its zeros, numbers, and files of all three."""
+"""Result of a compression: a sparse network, samples that share its zeros, numbers, and files of all three."""
 
 from __future__ import annotations
 
@@ -14,12 +14,11 @@ from safetensors.torch import save
 from torch import Tensor, nn
 
 from spikeslab.compression.compact import compact
-from spikeslab.compression.evaluation import Evaluation, numbers
 from spikeslab.compression.sparse_file import save_sparse
 from spikeslab.compression.stored import evaluate_stored, state_tensors, tensor_dict
-from spikeslab.compression.tasks import Task
+from spikeslab.compression.tasks import Evaluation, Task
 from spikeslab.diagnostics.run_reader import POSTERIOR
-from spikeslab.errors import NonFiniteError, SpikeSlabWarning
+from spikeslab.errors import NonFiniteError, SpikeSlabWarning, first_line
 from spikeslab.files import check_free, write_atomically
 from spikeslab.functional.groups import norms
 from spikeslab.posterior import Posterior
@@ -31,16 +30,16 @@ MODEL, SPARSE, REPORT = "model.safetensors", "sparse.safetensors", "report.json"
 
 @dataclass(frozen=True)
 class Compressed:
-    """A compressed network.
+    """Compressed network with its posterior and report.
 
     Attributes:
         model: The sparse network: of the user's class, with its ordinary ``state_dict`` keys, in evaluation mode.
         posterior: Samples with the same zeros, each with its own statistics of batch normalisation.
-        history: A record for every epoch.
-        evaluation: What was found on the validation data: ``"dense"``, ``"sparse"`` and ``"average"``, of the
-            posterior; empty without such data.
+        history: One record for every epoch.
+        evaluation: Metrics on the validation data of ``"dense"``, ``"sparse"`` and ``"average"``, the posterior
+            average; empty without such data.
         report: Settings, zeros and numbers, in JSON's types.
-        task: What the outputs mean.
+        task: The task of the network.
     """
 
     model: nn.Module
@@ -51,21 +50,21 @@ class Compressed:
     task: Task
 
     def evaluate(self, data: Iterable[Any], name: str = "data") -> dict[str, dict[str, Any]]:
-        """The sparse network and the posterior average on other data, such as a test set that is looked at once.
+        """Evaluate the sparse network and the posterior average on other data, such as a test set.
 
         Args:
             data: Batches.
-            name: What messages call them.
+            name: Name of the data in messages.
         """
         evaluation = Evaluation(self.task, data, name)
         return {"sparse": evaluation.of_model(self.model), "average": evaluation.of_posterior(self.posterior)}
 
     def evaluate_stored(self, data: Iterable[Any], name: str = "data") -> dict[str, dict[str, float]]:
-        """Bytes of the sparse network's file in every format, and its numbers on other data after it was read back.
+        """Measure the file of the sparse network in every format, and evaluate it after it was read back.
 
         Args:
             data: Batches.
-            name: What messages call them.
+            name: Name of the data in messages.
 
         Returns:
             ``"fp32"`` (lossless), ``"fp16"`` and ``"int8"``, each with ``bytes``, ``nonzeros``, ``sparse_nonzeros`` and
@@ -90,7 +89,7 @@ class Compressed:
         self.write(folder)
 
     def write(self, folder: Path) -> list[Path]:
-        """Write the model and the report into a folder that is there, replacing those of an earlier time."""
+        """Write the model and the report into an existing folder, and replace earlier ones."""
         write_atomically(folder / MODEL, save(state_tensors(self.model)))
         # The same names as in the other file; finalize, for a module, would take parametrizations off.
         save_sparse(tensor_dict(self.model), folder / SPARSE)
@@ -99,7 +98,7 @@ class Compressed:
 
 
 def unbounded_buffers(model: nn.Module) -> frozenset[str]:
-    """Names of the buffers that hold infinities, as masks of attention do."""
+    """Return the names of buffers that hold infinities, as masks of attention do."""
     return frozenset(name for name, buffer in model.named_buffers() if bool(buffer.isinf().any()))
 
 
@@ -109,7 +108,7 @@ def check_finite(model: nn.Module, posterior: Posterior, unbounded: Collection[s
     Args:
         model: The network.
         posterior: Its samples.
-        unbounded: Names of the buffers that held infinities before training, and may hold them still.
+        unbounded: Names of the buffers that held infinities before training and may still do.
 
     Raises:
         NonFiniteError: With the name of the first such tensor.
@@ -127,7 +126,7 @@ def _check_tensors(tensors: Mapping[str, Tensor], where: str, unbounded: Collect
 
 
 def describe_zeros(model: nn.Module, weights: Mapping[str, Tensor]) -> dict[str, Any]:
-    """Weights and non-zeros of every sparse layer, of all of them, and of the whole network."""
+    """Count weights and non-zeros of every sparse layer, of all of them, and of the whole network."""
     found = measure_sparsity(weights, model)
     layers = [
         {"name": name, **_count(weight.numel() - int(weight.count_nonzero()), weight.numel())}
@@ -141,12 +140,12 @@ def describe_zeros(model: nn.Module, weights: Mapping[str, Tensor]) -> dict[str,
 
 
 def describe_channels(model: nn.Module, filters: Mapping[str, Tensor], example: Tensor | None) -> dict[str, Any]:
-    """Living channels of every layer, and what is left of the network if the others are removed.
+    """Count the living channels of every layer, and what is left of the network without the dead ones.
 
     Args:
         model: The network.
-        filters: The weights whose slices are channels.
-        example: An input; without one it is not known what is left.
+        filters: Weights whose slices are channels.
+        example: Input of the network; ``None`` skips what is left.
     """
     living = {name: int(norms([weight.detach()])[0].count_nonzero()) for name, weight in filters.items()}
     found: dict[str, Any] = {
@@ -156,8 +155,8 @@ def describe_channels(model: nn.Module, filters: Mapping[str, Tensor], example: 
         try:
             report = compact(model, example).report
         except Exception as error:  # a network was trained for this report, which must not be lost with it
-            reason = f"{type(error).__name__}: {error}".splitlines()[0].rstrip(".")
-            warnings.warn(f"What is left without dead channels is not known: {reason}.", SpikeSlabWarning, stacklevel=2)
+            reason = f"{type(error).__name__}: {first_line(error)}"
+            warnings.warn(f"The network cannot be compacted for the report: {reason}.", SpikeSlabWarning, stacklevel=2)
             return found
         for name, (before, after) in (("parameters", report.parameters), ("multiply_adds", report.multiply_adds)):
             found.setdefault("compacted", {})[name] = {"before": before, "after": after}
@@ -166,8 +165,3 @@ def describe_channels(model: nn.Module, filters: Mapping[str, Tensor], example: 
 
 def _count(zeros: int, total: int) -> dict[str, Any]:
     return {"weights": total, "nonzeros": total - zeros, "sparsity": zeros / total}
-
-
-def describe_metrics(evaluation: Mapping[str, dict[str, Any]]) -> dict[str, dict[str, float]]:
-    """The numbers of each evaluation, without curves."""
-    return {name: numbers(found) for name, found in evaluation.items()}

@@ -1,6 +1,6 @@
-"""What decides how a network is compressed, apart from the method: every number that a study may want to vary.
+"""Settings of a compression, apart from the method, and their timeline in steps.
 
-Times are shares of the run, so that one recipe serves 5 epochs and 500. A run has these parts::
+Times are shares of the run, so that the same settings serve 5 epochs and 500. A run has these parts::
 
     0 ........ warmup ............... prune_until ... freeze_at ... collect_from ........ 1
       lr rises        sparsity rises              projected    frozen mask      samples
@@ -13,6 +13,7 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from spikeslab.errors import ArgumentTypeError, check_choice, check_count, check_number
+from spikeslab.presets import paper_cifar10
 from spikeslab.pruning.allocation import floors
 from spikeslab.pruning.base import SCOPES
 from spikeslab.schedules import (
@@ -33,52 +34,55 @@ DROP = 0.1
 """Factor of the lr at each of the ``drops``, as in the paper."""
 PAPER_HALVINGS = 14.5
 """Halvings of what is left to prune over the whole run: log2(0.99 ** -1000), of the paper's D = 0.99 in 1000 epochs."""
+PAPER_STEPS, PAPER_LR, PAPER_COOLING, PAPER_OMEGA_SUM = 50_000, 1e-4, 1.005**1000, 0.752
+"""Settings of the paper's run on CIFAR-10 that depend on its number of steps."""
 
 
 @dataclass(frozen=True)
 class Settings:
-    """The recipe of a compression; the same for all methods, apart from what a method says about itself.
+    """Hyper-parameters of a compression, the same for all methods.
 
     Attributes:
-        lr: Learning rate in units of ``torch.optim.SGD``, at its highest.
-        lr_schedule: ``"cosine"``, ``"waves"`` (a cosine until samples begin, then a wave for each, which is taken in
-            its trough), ``"steps"`` (a tenth after each of ``drops``, the paper's) or ``"constant"``.
-        final_lr: Where the cosine ends and the troughs of the waves are, as a share of ``lr``.
-        crest_lr: Where the crests of the waves are, as a share of ``lr``.
-        drops: When the lr falls to a tenth with ``"steps"``, as shares of the run.
+        lr: Highest learning rate, in units of ``torch.optim.SGD``.
+        lr_schedule: ``"cosine"``, ``"waves"`` (a cosine until samples begin, then one wave for each sample, which is
+            taken in its trough), ``"steps"`` (a tenth after each of ``drops``, the paper's) or ``"constant"``.
+        final_lr: End of the cosine and troughs of the waves, as a share of ``lr``.
+        crest_lr: Crests of the waves, as a share of ``lr``.
+        drops: Times at which the lr of ``"steps"`` falls to a tenth, as shares of the run.
         warmup: Share of the run over which the lr rises from zero.
-        momentum: Of SGHMC; 1 minus the friction.
-        weight_decay: L2 penalty, in units of the mean loss, of what no prior covers; the slab's by default.
+        momentum: Momentum of SGHMC, 1 minus the friction.
+        weight_decay: L2 penalty, in units of the mean loss, of weights without a prior; the slab's by default.
         temperature: T of the sampler: 1 is the Bayes posterior, 0 is SGD. Baselines without a prior ignore it.
         cooling: Annealed methods end at ``temperature / cooling``; the paper's 1000 epochs of 1.005 are 147.
-        ramp: How the sparsity rises: ``"cubic"`` (Zhu and Gupta) or ``"exponential"`` (the paper).
-        prune_from: When it begins to rise.
-        prune_until: When it is reached.
-        freeze_at: When zeros become final; before, a pruned weight may come back.
-        collect_from: When samples begin to be collected.
+        ramp: Rise of the sparsity: ``"cubic"`` (Zhu and Gupta) or ``"exponential"`` (the paper).
+        prune_from: Time at which the sparsity begins to rise.
+        prune_until: Time at which the sparsity is reached.
+        freeze_at: Time at which zeros become final; before, a pruned weight may come back.
+        collect_from: Time from which samples are collected.
         samples: Samples of the posterior, all with the same zeros.
         scope: ``"layer"`` prunes all layers at one rate, ``"global"`` ranks all weights together, ``"erk"`` leaves
             small layers denser (:mod:`spikeslab.pruning.allocation`). Prior annealing ranks all weights together.
-        floor: What every sparse layer keeps at least: a number of weights or channels, or a share of them below 1;
+        floor: Number of weights or channels that every sparse layer keeps at least, or a share of them below 1;
             ``None`` is one.
-        v0: Scale of the spike; ``None`` takes the one at which a weight of the size below which weights will be pruned
-            is as likely in the slab.
+        v0: Scale of the spike; ``None`` picks the one at which spike and slab are equally likely at the
+            pruning threshold.
         v1: Variance of the slab; ``None`` takes that of ``weight_decay``, 1/(N weight_decay).
         rho: Initial probability of the slab of every weight.
         kappa: Initial pair of kappas; ``None`` takes them from ``rho``.
         omega_sum: Sum of the step sizes of stochastic approximation over the run: 1 goes 63 % of the way to the fixed
             point, the paper's 0.75 half of it, and 5 reaches it, where the prior shrinks also what is kept. Where
             ``condition`` ends it early, the sum is what was reached until then: about 0.8 of 1, or 56 %.
-        condition: Whether spike and slab end where zeros become final: given the zeros, the weights that are left have
-            the slab alone as their prior.
-        strength: Of the fixed penalties ``l1`` and ``l2``, in units of the mean loss; ``None`` takes the method's.
+        condition: If True, the weights that are left have the slab alone as their prior once the zeros are final: it
+            is their prior given the zeros.
+        strength: Strength of the fixed penalties ``l1`` and ``l2``, in units of the mean loss; ``None`` takes the
+            method's.
         mask_every: Steps between two masks of ``dpf``.
-        distillation: Share of the loss that is learnt from the dense network in place of the targets
-            (:mod:`spikeslab.compression.distillation`); it costs a forward pass of that network in each step.
-        softening: What the logits of both are divided by for that.
+        distillation: Share of the loss that comes from the dense network as a teacher in place of the targets
+            (:mod:`spikeslab.compression.tasks`); it costs a forward pass of that network in each step.
+        softening: Divisor of the logits of both networks in distillation.
         precision: ``"float32"``, or ``"bfloat16"`` for a loss under autocast
             (:mod:`spikeslab.training.precision`); all evaluations are in float32.
-        prior: Arguments of the spike-and-slab prior that replace all of the above; :meth:`changed` changes them too.
+        prior: Arguments of the spike-and-slab prior that override all of the above; :meth:`changed` changes them too.
     """
 
     lr: float = 0.05
@@ -143,7 +147,7 @@ class Settings:
         check_count("mask_every", self.mask_every)
 
     def changed(self, **changes: Any) -> Settings:
-        """The same with other values, in ``prior`` too where it has that name; ``None`` changes nothing.
+        """Return settings with other values, in ``prior`` too where it has that name; ``None`` changes nothing.
 
         >>> Settings().changed(lr=0.1, temperature=None).lr
         0.1
@@ -156,20 +160,52 @@ class Settings:
         return replace(self, **given, prior=prior)
 
     def record(self) -> dict[str, Any]:
-        """All settings by name."""
+        """Return all settings by name."""
         return asdict(self)
+
+
+def paper_settings(sparsity: float, steps: int) -> Settings:
+    r"""Return the settings of the paper's Table 3 for 30, 50, 70 or 90 % of the network, rescaled to ``steps`` steps.
+
+    The methods are its rows: ``"a-sghmc-sa"``, ``"sghmc-sa"``, ``"a-sghmc-em"`` and ``"a-sghmc"``. The paper's run has
+    50,000 steps. To run in K = 50,000/c of them is to take :math:`c\,\omega(ck)` (the sum of omega, 0.75, stays), the
+    same ramp and the same cooling over the run, and c times the lr, so that the shrinkage by the prior, lr times kappa
+    times steps, stays. The prior is that of ``presets.paper_cifar10``: the spike is wider than the slab, of which
+    ``SpikeSlab`` warns, and kappa starts near zero.
+
+    >>> settings = paper_settings(0.9, steps=5000)
+    >>> round(settings.lr, 9), settings.lr_schedule, settings.prior["v0"]
+    (0.001, 'steps', 0.005)
+    """
+    steps = check_count("steps", steps)
+    return Settings(
+        lr=PAPER_LR * PAPER_STEPS / steps,
+        lr_schedule="steps",
+        drops=(0.7, 0.9),
+        warmup=0.0,
+        weight_decay=5e-4,
+        temperature=1e-3,
+        cooling=PAPER_COOLING,
+        ramp="exponential",
+        prune_until=0.7,
+        freeze_at=0.7,
+        collect_from=0.75,
+        omega_sum=PAPER_OMEGA_SUM,
+        condition=False,
+        prior={name: value for name, value in paper_cifar10(sparsity).prior.items() if name != "adapt"},
+    )
 
 
 @dataclass(frozen=True)
 class Timeline:
-    """The steps at which the parts of a run begin and end, and the schedules over them.
+    """Steps at which the parts of a run begin and end, and the schedules over them.
 
     >>> timeline = Timeline(Settings(samples=4), total=100)
     >>> timeline.prune_end, timeline.freeze, timeline.burn_in, timeline.thin
     (60, 60, 76, 6)
 
     Args:
-        settings: The recipe.
+        settings: The settings.
         total: Steps of the run.
     """
 
@@ -206,7 +242,7 @@ class Timeline:
         return max(1, round(share * self.total))
 
     def lr(self) -> Schedule:
-        """The learning rate."""
+        """Return the schedule of the learning rate."""
         settings = self.settings
         warmup = min(round(settings.warmup * self.total), self.total - 1)
         if settings.lr_schedule == "cosine":
@@ -219,14 +255,14 @@ class Timeline:
         return _warmed(constant(settings.lr), warmup)
 
     def temperature(self, annealed: bool) -> Schedule:
-        """The temperature: as it is, or falling by ``cooling`` over the run."""
+        """Return the schedule of the temperature: constant, or falling by ``cooling`` over the run."""
         settings = self.settings
         if not annealed:
             return constant(settings.temperature)
         return geometric(settings.temperature, settings.cooling ** (-1.0 / self.total))
 
     def sparsity(self, target: float) -> Schedule:
-        """The share of zeros."""
+        """Return the schedule of the share of zeros."""
         end = self.prune_end
         start = min(round(self.settings.prune_from * self.total), end - 1)
         if self.settings.ramp == "cubic":
@@ -244,7 +280,7 @@ def _check_kappa(kappa: object) -> None:
 
 
 def _warmed(schedule: Schedule, warmup: int) -> Schedule:
-    """A schedule that rises from zero over its first steps."""
+    """Return a schedule that rises from zero over its first steps."""
     return Schedule(
         f"warmed {schedule.name}",
         (*schedule.settings, ("warmup", warmup)),

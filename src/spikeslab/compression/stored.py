@@ -7,9 +7,9 @@ from collections.abc import Iterable
 
 from torch import Tensor, nn
 
-from spikeslab.compression.evaluation import Evaluation, numbers
 from spikeslab.compression.layer_counts import DENSE, dense_content
 from spikeslab.compression.sparse_format import VALUES, decode, encode
+from spikeslab.compression.tasks import Evaluation, numbers
 
 
 def evaluate_stored(

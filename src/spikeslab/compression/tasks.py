@@ -1,11 +1,28 @@
-"""What a model is for, as its batches tell: the loss to train it with and what its outputs mean.
+r"""Task of a network, found from its batches: the loss to train with and how to evaluate predictions.
 
 Batches (x, y) with integer y are a classification, with the cross-entropy of ``model(x)``; with floating-point y a
-regression, with the mean squared error. For anything else, say ``loss(model, batch)``.
+regression, with the mean squared error. Anything else needs ``loss(model, batch)``.
+
+The dense network may teach (distillation). With :math:`\alpha` the share of the teacher, s the softening, and
+:math:`q_s, p_s` the probabilities of the dense and of the sparse network from logits divided by s, the loss of a
+classification is
+
+.. math::
+
+    (1 - \alpha)\,\operatorname{CE}(y, p_1) + \alpha\, s^2 \operatorname{KL}(q_s \,\|\, p_s) ,
+
+where :math:`s^2` keeps the gradient's size as s grows. That of a regression is the mean squared error from y and from
+the dense network's output, in the same shares. N times this loss replaces the negative log-likelihood, so the samples
+are from the posterior given the labels and the teacher's predictions, not given the labels alone.
+
+References:
+    G. Hinton, O. Vinyals and J. Dean. Distilling the knowledge in a neural network. arXiv:1503.02531, 2015.
 """
 
 from __future__ import annotations
 
+import copy
+import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -17,13 +34,18 @@ from torch.nn import functional as F
 from torch.utils.data import SubsetRandomSampler
 
 from spikeslab.errors import ArgumentTypeError, ArgumentValueError, NonFiniteError, Phrase, check_count, first_line
+from spikeslab.metrics import mean_absolute_error, root_mean_squared_error
+from spikeslab.posterior import Posterior
 from spikeslab.posterior.eval_mode import eval_mode
 from spikeslab.posterior.prediction import identity, probabilities
+from spikeslab.training import describe_classifier
 from spikeslab.training.batches import TensorBatches
 from spikeslab.training.loop import Loss
 from spikeslab.weights import to_device_of
 
 CLASSIFICATION, REGRESSION, OTHER = "classification", "regression", "other"
+UNLABELLED = -100
+"""Label of what has none, the default of ``F.cross_entropy``."""
 
 
 class BatchError(ArgumentValueError):
@@ -31,12 +53,12 @@ class BatchError(ArgumentValueError):
 
 
 class UnfitError(ValueError):
-    """What a batch must be, as the end of a sentence about it."""
+    """A batch does not match the task; the message ends a sentence about the batch."""
 
 
 @contextmanager
-def taken(name: str, batch: Any) -> Iterator[None]:
-    """Whatever a model or a loss raises on a batch of a loader of this name, as a sentence."""
+def explain_batch_errors(name: str, batch: Any) -> Iterator[None]:
+    """Turn whatever a model or a loss raises on a batch of the loader ``name`` into a :class:`BatchError`."""
     try:
         yield
     except (BatchError, NonFiniteError):
@@ -50,12 +72,12 @@ def taken(name: str, batch: Any) -> Iterator[None]:
 
 @dataclass(frozen=True)
 class Task:
-    """How to train on a batch, and how to judge.
+    """Loss of a network and the meaning of its outputs.
 
     Attributes:
         kind: ``"classification"``, ``"regression"`` or ``"other"``, of which only the loss is known.
-        loss: From (model, batch) to the mean loss.
-        own_loss: Whether the user gave the loss.
+        loss: Function from (model, batch) to the mean loss.
+        own_loss: True if the user gave the loss.
     """
 
     kind: str
@@ -63,53 +85,50 @@ class Task:
     own_loss: bool = False
 
     def loss_on(self, name: str) -> Loss:
-        """The loss on the batches of a loader of this name: whatever goes wrong is said in a sentence.
+        """Return the loss on batches of the loader ``name``, with errors in sentences.
 
         Raises:
             BatchError: From the loss, if the model or the loss does not take a batch, or the loss is no number.
         """
 
         def loss(model: nn.Module, batch: Any) -> Tensor:
-            with taken(name, batch):
+            with explain_batch_errors(name, batch):
                 value: Any = self.loss(model, batch)
             if not isinstance(value, Tensor) or value.numel() != 1:
-                raise BatchError(
-                    "loss",
-                    "must return the mean loss of a batch, a tensor of one number",
-                    Phrase(f"got {_describe(value)}"),
-                )
+                expectation = "must return the mean loss of a batch, a tensor of one number"
+                raise BatchError("loss", expectation, Phrase(f"got {_describe(value)}"))
             return value
 
         return loss
 
     @property
     def link(self) -> Callable[[Tensor], Tensor]:
-        """From outputs to what a posterior averages."""
+        """Function from outputs to the predictions that a posterior averages."""
         return probabilities if self.kind == CLASSIFICATION else identity
 
 
 def classify(model: nn.Module, batch: Any) -> Tensor:
-    """Mean cross-entropy of a batch (x, y)."""
+    """Return the mean cross-entropy of a batch (x, y)."""
     x, y = pair(model, batch)
     return F.cross_entropy(model(x), y)
 
 
 def regress(model: nn.Module, batch: Any) -> Tensor:
-    """Mean squared error of a batch (x, y); targets take the shape of the outputs, (rows,) that of (rows, 1)."""
+    """Return the mean squared error of a batch (x, y); targets of shape (rows,) match outputs of shape (rows, 1)."""
     x, y = pair(model, batch)
     output = model(x)
-    return F.mse_loss(output, shaped(y, output))
+    return F.mse_loss(output, _reshape_targets(y, output))
 
 
-def shaped(y: Tensor, output: Tensor) -> Tensor:
-    """Targets in the shape of the outputs: torch would broadcast (rows,) against (rows, 1) and mean something else."""
+def _reshape_targets(y: Tensor, output: Tensor) -> Tensor:
+    """Return targets in the shape of the outputs: torch would broadcast (rows,) against (rows, 1)."""
     if y.numel() != output.numel():
         raise UnfitError(f"targets must have the shape of the outputs, {tuple(output.shape)}")
     return y.reshape(output.shape)
 
 
 def pair(model: nn.Module, batch: Any) -> tuple[Tensor, Tensor]:
-    """Inputs and targets, where the model is."""
+    """Return inputs and targets on the device of the model."""
     if not _is_pair(batch):
         raise UnfitError("it must be a pair (x, y) of tensors")
     x, y = batch
@@ -117,7 +136,7 @@ def pair(model: nn.Module, batch: Any) -> tuple[Tensor, Tensor]:
 
 
 def find_task(model: nn.Module, batch: Any, loss: Loss | None) -> Task:
-    """What a batch says about the task.
+    """Return the task that a batch and an optional loss of the user's imply.
 
     Raises:
         TypeError: If the batch is no pair (x, y) and there is no loss.
@@ -127,12 +146,47 @@ def find_task(model: nn.Module, batch: Any, loss: Loss | None) -> Task:
         labels = is_pair and not batch[1].is_floating_point() and _gives_logits(model, batch)
         return Task(CLASSIFICATION if labels else OTHER, loss, own_loss=True)
     if not is_pair:
-        raise ArgumentTypeError(
-            "train_loader",
-            "must yield pairs (x, y) of tensors where no loss is given",
-            Phrase(f"got {_describe(batch)}"),
-        )
+        expectation = "must yield pairs (x, y) of tensors where no loss is given"
+        raise ArgumentTypeError("train_loader", expectation, Phrase(f"got {_describe(batch)}"))
     return Task(REGRESSION, regress) if batch[1].is_floating_point() else Task(CLASSIFICATION, classify)
+
+
+def with_distillation(task: Task, dense: nn.Module, share: float, softening: float) -> Task:
+    """Return the task with a copy of the dense network as a teacher, or the task itself if the share is 0.
+
+    Raises:
+        ValueError: If the user gave the loss: only they know how a teacher would enter it.
+    """
+    if share == 0.0:
+        return task
+    if task.own_loss:
+        expectation = "must be 0 where a {loss} is given, which decides what is learnt"
+        raise ArgumentValueError("distillation", expectation, share)
+    teacher = copy.deepcopy(dense).eval().requires_grad_(False)
+
+    def loss(model: nn.Module, batch: Any) -> Tensor:
+        x, y = pair(model, batch)
+        output = model(x)
+        with torch.no_grad():
+            taught = teacher(x)
+        if task.kind == CLASSIFICATION:
+            labelled = y != UNLABELLED
+            divergence = (softened_divergences(output, taught, softening) * labelled).sum() / labelled.sum()
+            return (1.0 - share) * F.cross_entropy(output, y) + share * divergence
+        return (1.0 - share) * F.mse_loss(output, _reshape_targets(y, output)) + share * F.mse_loss(output, taught)
+
+    return Task(task.kind, loss)
+
+
+def softened_divergences(logits: Tensor, taught: Tensor, softening: float) -> Tensor:
+    """Return s^2 KL(softmax(taught / s) || softmax(logits / s)) of each row, and of each label within a row.
+
+    >>> softened_divergences(torch.tensor([[0.0, 0.0]]), torch.tensor([[0.0, 0.0]]), 4.0)
+    tensor([0.])
+    """
+    wide = torch.promote_types(logits.dtype, torch.float32)  # under autocast log_softmax would keep half precision
+    learnt, target = (F.log_softmax(each.to(wide) / softening, dim=1) for each in (logits, taught))
+    return softening**2 * F.kl_div(learnt, target, reduction="none", log_target=True).sum(dim=1)
 
 
 def _is_pair(batch: Any) -> bool:
@@ -141,12 +195,12 @@ def _is_pair(batch: Any) -> bool:
 
 @torch.no_grad()
 def _gives_logits(model: nn.Module, batch: Any) -> bool:
-    """Whether ``model(x)`` are logits of y; with a loss of the user's, the model may want other arguments."""
+    """Return True if ``model(x)`` are logits of y; with a loss of the user's, the model may want other arguments."""
     try:
         with eval_mode(model):
             x, y = pair(model, batch)
             output = model(x)
-    except Exception:  # whatever it is: the loss will then be all that is known of such a model
+    except Exception:  # whatever it is: the loss is then all that is known of such a model
         return False
     # One output for each label is a logit of a loss of its own, such as the binary cross-entropy.
     return (
@@ -169,24 +223,23 @@ def _describe(batch: Any) -> str:
 
 
 def first_batch(name: str, data: object) -> Any:
-    """The first batch of data that can be run through again.
+    """Return the first batch of the loader ``name``.
 
     Raises:
-        TypeError: If they cannot.
+        TypeError: If the data cannot be iterated twice.
         ValueError: If they are empty.
     """
     if isinstance(data, Tensor) or not isinstance(data, Iterable) or iter(data) is data:
         kind = "a single tensor" if isinstance(data, Tensor) else f"a {type(data).__name__}"
-        raise ArgumentTypeError(
-            name, "must be a loader or a list of batches that can be run through again", Phrase(f"got {kind}")
-        )
+        expectation = "must be a loader or a list of batches that can be run through again"
+        raise ArgumentTypeError(name, expectation, Phrase(f"got {kind}"))
     for batch in data:
         return batch
     raise ArgumentValueError(name, "must hold at least one batch", Phrase("got none"))
 
 
 def batch_rows(batch: Any) -> int | None:
-    """Rows of a batch: those of the first tensor in it; ``None`` where there is none.
+    """Return the rows of the first tensor in a batch, or ``None`` if there is no tensor.
 
     >>> batch_rows({"name": "a", "x": torch.ones(3, 2)}), batch_rows("abc")
     (3, None)
@@ -197,19 +250,30 @@ def batch_rows(batch: Any) -> int | None:
     return next((len(item) for item in items if isinstance(item, Tensor) and item.ndim), None)
 
 
-def count_batches(data: Iterable[Any]) -> int:
-    """Batches in an epoch; data without a length are run through once."""
+def count_batches(data: Iterable[Any], batch: Any, num_data: int) -> int:
+    """Return the batches in an epoch; without a length, ``num_data`` divided by the rows of a batch, rounded up.
+
+    >>> count_batches(iter([]), torch.ones(64, 3), num_data=1000)
+    16
+
+    Raises:
+        TypeError: If the data have no length and the batch no rows.
+    """
     try:
         return len(data)  # type: ignore[arg-type]
-    except TypeError:
-        return sum(1 for _ in data)
+    except TypeError as error:
+        rows = batch_rows(batch)
+        if not rows:
+            expectation = "must have a length, or batches with tensors whose rows can be counted"
+            raise ArgumentTypeError("train_loader", expectation, Phrase(f"got {_describe(batch)}")) from error
+        return math.ceil(num_data / rows)
 
 
 def count_rows(data: object, given: int | None) -> int:
-    """N, the number of training examples.
+    """Return N, the number of training examples.
 
     Raises:
-        ValueError: If it is not given and the data do not say.
+        ValueError: If it is not given and the data do not tell.
     """
     if given is not None:
         return check_count("num_data", given)
@@ -230,3 +294,83 @@ def count_rows(data: object, given: int | None) -> int:
     raise ArgumentValueError(
         "num_data", "must be the number of training examples, since {train_loader} has no dataset with a length"
     )
+
+
+class Evaluation:
+    """Evaluation of networks and posteriors on one data set.
+
+    A classification has accuracy, NLL, Brier score and ECE; a regression RMSE and MAE. Of a task with a loss alone it
+    is the loss, and of a posterior the mean loss of its samples, since nothing else can be averaged.
+
+    Args:
+        task: The task.
+        data: Batches.
+        name: Name of the data in messages.
+
+    Raises:
+        BatchError: From both methods, if the model or the loss does not take a batch.
+    """
+
+    def __init__(self, task: Task, data: Iterable[Any], name: str = "data") -> None:
+        self.task = task
+        self.data = data
+        self.name = name
+
+    @torch.no_grad()
+    def of_model(self, model: nn.Module) -> dict[str, Any]:
+        """Evaluate a network in evaluation mode."""
+        with eval_mode(model):
+            found = {} if self.task.kind == OTHER else self._evaluate(model, lambda x: self.task.link(model(x)))
+            return found | ({"loss": self._mean_loss(model)} if self.task.own_loss else {})
+
+    @torch.no_grad()
+    def of_posterior(self, posterior: Posterior) -> dict[str, Any]:
+        """Evaluate the average of the samples."""
+        if self.task.kind != OTHER:
+            return self._evaluate(posterior.model, posterior.predict)
+        losses = [self.of_model(posterior.sample(index))["loss"] for index in range(len(posterior))]
+        return {"loss": sum(weight * loss for weight, loss in zip(posterior.weights.tolist(), losses, strict=True))}
+
+    def _evaluate(self, model: nn.Module, predict: Callable[[Tensor], Tensor]) -> dict[str, Any]:
+        predictions, targets = [], []
+        classes = self.task.kind == CLASSIFICATION
+        for batch in self.data:
+            with explain_batch_errors(self.name, batch):
+                x, y = pair(model, batch)
+                prediction = predict(x)
+                prediction, y = _flatten(prediction, y) if classes else (prediction, _reshape_targets(y, prediction))
+            predictions.append(prediction.cpu())
+            targets.append(y.cpu())
+        mean, target = torch.cat(predictions), torch.cat(targets)
+        if classes:
+            return describe_classifier(mean, target)
+        return {
+            "rmse": root_mean_squared_error(mean, target),
+            "mae": mean_absolute_error(mean, target),
+            "rows": len(target),
+        }
+
+    def _mean_loss(self, model: nn.Module) -> float:
+        """Return the mean over the rows, or over the batches if these have no tensors to count."""
+        loss = self.task.loss_on(self.name)
+        found = [(float(loss(model, batch)), batch_rows(batch)) for batch in self.data]
+        counted = all(rows is not None for _, rows in found)
+        shares = [float(rows or 0) if counted else 1.0 for _, rows in found]
+        return sum(share * value for share, (value, _) in zip(shares, found, strict=True)) / sum(shares)
+
+
+def _flatten(prediction: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
+    """Return one row of probabilities for each label; labels below 0 are left out, as by torch.
+
+    Classes are dimension 1, with pixels or tokens behind it.
+    """
+    classes = prediction.shape[1]
+    rows, labels = prediction.movedim(1, -1).reshape(-1, classes), y.reshape(-1)
+    if len(labels) and int(labels.max()) >= classes:
+        raise UnfitError(f"labels must be below {classes}, the number of outputs, and one is {int(labels.max())}")
+    return rows[labels >= 0], labels[labels >= 0]
+
+
+def numbers(found: Mapping[str, Any]) -> dict[str, float]:
+    """Return the numbers of an evaluation, without curves."""
+    return {name: value for name, value in found.items() if isinstance(value, (int, float))}

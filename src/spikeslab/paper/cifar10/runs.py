@@ -18,8 +18,8 @@ import torch
 from torch import nn
 
 from spikeslab.compression import Compressed, Compression, Settings
-from spikeslab.compression.evaluation import Evaluation, numbers
-from spikeslab.compression.harness import WEIGHTS
+from spikeslab.compression.harness import WEIGHTS, CompressionRun
+from spikeslab.compression.tasks import Evaluation, numbers
 from spikeslab.errors import ArgumentError, ArgumentValueError, SpikeSlabWarning, first_line, quote
 from spikeslab.paper.cifar10.data import Dense, OrderedBatches, count_batches, new_network, train_batches
 from spikeslab.paper.cifar10.presets import FIXED, PRESETS, split_method
@@ -142,7 +142,7 @@ def check_run(run: CifarRun) -> None:
         raise ArgumentValueError("methods", expectation, run.method, first_line(error)) from error
 
 
-def _prepare(run: CifarRun, model: nn.Module, train: Any, settings: Settings, **more: Any) -> Compression:
+def _prepare(run: CifarRun, model: nn.Module, train: Any, settings: Settings, **more: Any) -> CompressionRun:
     sparse: dict[str, Any] = {"weights": SPARSE} if run.structure == WEIGHTS else {"structure": run.structure}
     return Compression(
         model,
@@ -155,7 +155,7 @@ def _prepare(run: CifarRun, model: nn.Module, train: Any, settings: Settings, **
         progress=False,
         **sparse,
         **more,
-    )
+    ).prepare()
 
 
 def run_cifar10(
