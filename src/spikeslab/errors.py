@@ -38,6 +38,16 @@ def spell(message: str, spelling: Spelling = spell_keyword) -> str:
     return MARKED.sub(lambda match: spelling(match[1], match[2]), message)
 
 
+def mark(name: str) -> str:
+    """Mark a name as that of an argument if it can be one.
+
+    >>> mark("lr"), mark("prior.v0")
+    ('{lr}', 'prior.v0')
+    """
+    marked = f"{{{name}}}"
+    return marked if MARKED.fullmatch(marked) else name
+
+
 class SpikeSlabError(Exception):
     """Error whose message marks the names of arguments.
 

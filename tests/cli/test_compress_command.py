@@ -420,8 +420,8 @@ def test_a_loss_that_is_not_finite_is_one_sentence(folder, capsys):
     assert run(["compress", "recipe.py", "--out", "run", "--sparsity", "0.5"]) == 2
     last = capsys.readouterr().err.splitlines()[-1]
     assert last == (
-        "Error: The loss must be finite, but got nan at step 1: all weights and all outputs are finite, so look at the "
-        "loss and at the targets."
+        "Error: The loss must be finite, but got nan at step 1: all weights and all outputs are finite, so check the "
+        "loss and the targets."
     )
 
 

@@ -155,7 +155,7 @@ def test_a_run_of_the_loop_ends_in_a_report(tmp_path):
 
 
 def test_a_report_that_cannot_be_made_does_not_spoil_the_run(tmp_path, monkeypatch):
-    with pytest.warns(ss.SpikeSlabWarning, match=r"^the run finished, but its report could not be made \(division"):
+    with pytest.warns(ss.SpikeSlabWarning, match=r"^The run finished, but its report failed \(division"):
         finish(tmp_path / "run", report=lambda path: 1 / 0)
     assert read_run(tmp_path / "run").run["status"] == "finished"
     monkeypatch.setitem(sys.modules, "spikeslab.diagnostics.report", None)

@@ -120,7 +120,7 @@ def cut(pattern):
         (damage("run.json", '{"version": 9}'), r"run\.json must be of version 1, but got 9\.$"),
         (damage("run.json", json.dumps(run_record(steps="many"))), r"must have a valid 'steps', but got 'many'\.$"),
         (damage("run.json", json.dumps(run_record(status="odd"))), r"must have a status among 'running', .*got 'odd'"),
-        (damage("metrics.jsonl", '{"step": 1}\nx\n{"step": 2}\n'), r"must hold a JSON object on every line, but got: "),
+        (damage("metrics.jsonl", '{"step": 1}\nx\n{"step": 2}\n'), r"metrics\.jsonl is damaged"),
         (
             damage("metrics.jsonl", '{"step": 1}\n{}\n{"step": 2}\n'),
             r"must have an integer step in line 2, but got",

@@ -55,17 +55,15 @@ from spikeslab.files import check_free
 from spikeslab.posterior import Posterior
 from spikeslab.states import State
 from spikeslab.training import Callback, Collect, Evaluate, Every, RunFolder, ShowProgress, TensorBatches, Training
-from spikeslab.training.folder import CHECKPOINTS, RECORD
-from spikeslab.training.lock import NAME as LOCK
-from spikeslab.training.loop import Loss
-from spikeslab.training.precision import computing
-from spikeslab.training.randomness import preserved_randomness, seed_everything
+from spikeslab.training.loop import Loss, autocast
+from spikeslab.training.randomness import preserve_randomness, seed_everything
+from spikeslab.training.run_folder import CHECKPOINTS, LOCK_FILE, RECORD_FILE
 from spikeslab.weights import unwrapped
 
 TRAIN, VALIDATION = "train_loader", "val_loader"
 COUNTS = ("network", "layers")
 STRUCTURES = WEIGHTS, CHANNELS = ("weights", "channels")
-BEFORE_RECORD = {LOCK, CHECKPOINTS, POSTERIOR}
+BEFORE_RECORD = {LOCK_FILE, CHECKPOINTS, POSTERIOR}
 """Files of a run that was killed before its record was written."""
 
 
@@ -215,7 +213,7 @@ class Compression:
         self._check_folder()
         model = _copy_model(original)
         _check_start(model)
-        with preserved_randomness():
+        with preserve_randomness():
             batch = first_batch(TRAIN, self.train_loader)
             val_batch = None if self.val_loader is None else first_batch(VALIDATION, self.val_loader)
             task = find_task(model, batch, self.loss)
@@ -229,7 +227,7 @@ class Compression:
 
     def _check_folder(self) -> None:
         """Raise unless the folder is new or empty, or is that of a run."""
-        if self.folder is None or (Path(self.folder) / RECORD).exists():
+        if self.folder is None or (Path(self.folder) / RECORD_FILE).exists():
             return
         folder = Path(self.folder)
         if not (self.resume and folder.is_dir() and {path.name for path in folder.iterdir()} <= BEFORE_RECORD):
@@ -291,10 +289,10 @@ class CompressionRun:
     def try_batches(self, batch: Any, val_batch: Any) -> None:
         """Create the sampler and evaluate a batch of each kind in a copy, so that errors come before any work."""
         problem = self.problem.copy()
-        with preserved_randomness(), warnings.catch_warnings():
+        with preserve_randomness(), warnings.catch_warnings():
             warnings.simplefilter("ignore")  # the run repeats them
             METHODS[self.arguments.method](problem)
-            with computing(problem.model, problem.settings.precision):
+            with autocast(problem.model, problem.settings.precision):
                 loss = self.loss(problem.model.train(), batch)
             if not loss.requires_grad:
                 raise BatchError("loss", "must return a tensor that has a gradient", Phrase("got one without"))
@@ -321,7 +319,7 @@ class CompressionRun:
 
     def run(self) -> Compressed:
         """Prune and sample the network, once."""
-        with preserved_randomness():
+        with preserve_randomness():
             seed_everything(self.arguments.seed)
             return self._run()
 

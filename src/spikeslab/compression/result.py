@@ -23,7 +23,7 @@ from spikeslab.files import check_free, write_atomically
 from spikeslab.functional.groups import norms
 from spikeslab.posterior import Posterior
 from spikeslab.pruning import measure_sparsity
-from spikeslab.training.log import finite
+from spikeslab.training.log import nan_to_null
 
 MODEL, SPARSE, REPORT = "model.safetensors", "sparse.safetensors", "report.json"
 
@@ -93,7 +93,7 @@ class Compressed:
         write_atomically(folder / MODEL, save(state_tensors(self.model)))
         # The same names as in the other file; finalize, for a module, would take parametrizations off.
         save_sparse(tensor_dict(self.model), folder / SPARSE)
-        write_atomically(folder / REPORT, json.dumps(finite(self.report), indent=1).encode())
+        write_atomically(folder / REPORT, json.dumps(nan_to_null(self.report), indent=1).encode())
         return [folder / name for name in (MODEL, SPARSE, REPORT)]
 
 

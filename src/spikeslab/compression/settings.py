@@ -26,7 +26,7 @@ from spikeslab.schedules import (
     multistep,
     waves,
 )
-from spikeslab.training.precision import FLOAT32, PRECISIONS
+from spikeslab.training.loop import FLOAT32, PRECISIONS
 
 LR_SCHEDULES = ("cosine", "waves", "steps", "constant")
 RAMPS = ("cubic", "exponential")
@@ -81,7 +81,7 @@ class Settings:
             (:mod:`spikeslab.compression.tasks`); it costs a forward pass of that network in each step.
         softening: Divisor of the logits of both networks in distillation.
         precision: ``"float32"``, or ``"bfloat16"`` for a loss under autocast
-            (:mod:`spikeslab.training.precision`); all evaluations are in float32.
+            (:mod:`spikeslab.training.loop`); all evaluations are in float32.
         prior: Arguments of the spike-and-slab prior that override all of the above; :meth:`changed` changes them too.
     """
 

@@ -30,7 +30,7 @@ from spikeslab.report.page import Block, Code, Facts, Grid, Page, Picture, Secti
 from spikeslab.report.plots import reliability_figure
 from spikeslab.report.progress import format_duration
 from spikeslab.report.tables import Column, Table
-from spikeslab.training.folder import CHECKPOINTS
+from spikeslab.training.run_folder import CHECKPOINTS
 
 ROWS = 60
 """Layers in the table of the sparsity."""

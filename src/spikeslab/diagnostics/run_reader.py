@@ -34,8 +34,8 @@ from spikeslab.posterior.convergence import (
 )
 from spikeslab.posterior.samples import INDEX, DiskSamples, Tensors
 from spikeslab.training.checkpoints import Checkpoint, Checkpoints
-from spikeslab.training.folder import CHECKPOINTS, EVALUATION, METRICS, RECORD, VERSION
 from spikeslab.training.log import MetricsLog
+from spikeslab.training.run_folder import CHECKPOINTS, EVALUATION_FILE, METRICS_FILE, RECORD_FILE, VERSION
 
 POSTERIOR = "posterior"
 STATUSES = ("running", "finished", "interrupted", "failed")
@@ -64,12 +64,12 @@ def read_run(folder: Path) -> RunFacts:
     Raises:
         RunError, ValueError: If it is not one, or a file in it is damaged; the message is one sentence for people.
     """
-    if not (folder / RECORD).is_file():
-        raise RunError(f"RUN must be the folder of a run, with {RECORD} in it, but got {folder}.")
-    run = _read_object(folder / RECORD)
-    _check_run(run, folder / RECORD)
-    metrics = _read_metrics(folder / METRICS)
-    evaluation = _read_object(folder / EVALUATION) if (folder / EVALUATION).is_file() else {}
+    if not (folder / RECORD_FILE).is_file():
+        raise RunError(f"RUN must be the folder of a run, with {RECORD_FILE} in it, but got {folder}.")
+    run = _read_object(folder / RECORD_FILE)
+    _check_run(run, folder / RECORD_FILE)
+    metrics = _read_metrics(folder / METRICS_FILE)
+    evaluation = _read_object(folder / EVALUATION_FILE) if (folder / EVALUATION_FILE).is_file() else {}
     checkpoint = Checkpoints(folder / CHECKPOINTS).latest()
     samples, convergence = _describe_samples(_chains(folder / POSTERIOR, checkpoint))
     facts = RunFacts(run, metrics, evaluation, samples, _snapshot(checkpoint))
@@ -189,7 +189,7 @@ def _predictions(evaluation: Mapping[str, Any]) -> list[Convergence]:
     try:
         found = [Convergence(**_numbers(item)) for item in evaluation.get("convergence", [])]
     except (TypeError, AttributeError) as error:
-        raise RunError(f"{EVALUATION} must hold a valid 'convergence', but got: {error}.") from error
+        raise RunError(f"{EVALUATION_FILE} must hold a valid 'convergence', but got: {error}.") from error
     return [item for item in found if item.name == PREDICTIONS]
 
 

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple, TypeAlias
 import torch
 
 from spikeslab.paper.threads import one_thread
-from spikeslab.training.lock import lock_file
+from spikeslab.training.run_folder import lock_file
 
 Record: TypeAlias = dict[str, Any]
 

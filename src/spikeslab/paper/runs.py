@@ -10,8 +10,8 @@ from typing import Any
 
 from spikeslab.files import write_atomically
 from spikeslab.training import CheckpointError
-from spikeslab.training.folder import changed_settings, in_json
-from spikeslab.training.log import finite
+from spikeslab.training.log import nan_to_null
+from spikeslab.training.run_folder import describe_changes, to_json
 
 RESULT = "result.json"
 """File of what a run found; only finished runs have it."""
@@ -39,7 +39,7 @@ def read_result(folder: Path) -> dict[str, Any] | None:
 
 def write_result(folder: Path, result: Mapping[str, Any]) -> dict[str, Any]:
     """Write what a run found, with ``null`` for numbers that are not finite, and return what was written."""
-    record: dict[str, Any] = finite(result)
+    record: dict[str, Any] = nan_to_null(result)
     write_atomically(folder / RESULT, json.dumps(record, indent=1).encode())
     return record
 
@@ -50,7 +50,7 @@ def check_settings(folder: Path, before: Mapping[str, Any], now: Mapping[str, An
     Raises:
         CheckpointError: If a setting differs.
     """
-    changes = changed_settings(before, in_json(now))
+    changes = describe_changes(before, to_json(now))
     if changes:
         raise CheckpointError(f"{folder} holds a run with other settings: {changes}.")
 

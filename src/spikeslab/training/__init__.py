@@ -1,14 +1,13 @@
-"""The training runtime: a small loop, callbacks, checkpoints with exact resume, chains and processes."""
+"""Training loop, callbacks, run folders and checkpoints with exact resume."""
 
 from spikeslab.training.batches import DataOrder, TensorBatches
 from spikeslab.training.callbacks import Callback, Collect, Evaluate, Every, Prune, ScheduleLR, ShowProgress
 from spikeslab.training.checkpoints import Checkpoint, CheckpointError, Checkpoints
-from spikeslab.training.evaluation import ClassifierEvaluation, describe_classifier
-from spikeslab.training.folder import RunFolder
+from spikeslab.training.evaluation import ClassifierEvaluation, PosteriorEvaluation, describe_classifier
 from spikeslab.training.interruption import Interrupted
 from spikeslab.training.log import MetricsLog
 from spikeslab.training.loop import Training, cross_entropy
-from spikeslab.training.posterior_evaluation import PosteriorEvaluation
+from spikeslab.training.run_folder import FolderInUseError, RunFolder
 
 __all__ = [
     "Callback",
@@ -20,6 +19,7 @@ __all__ = [
     "DataOrder",
     "Evaluate",
     "Every",
+    "FolderInUseError",
     "Interrupted",
     "MetricsLog",
     "PosteriorEvaluation",

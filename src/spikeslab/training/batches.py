@@ -1,8 +1,7 @@
-"""Batches whose order can be continued: of tensors in memory, and of any loader.
+"""Batches of tensors in memory, and data orders that can be resumed.
 
-``TensorBatches`` is for data that fit into memory, and far faster for small models than a ``DataLoader``: whole batches
-are cut and changed at once. Its order and the randomness of its ``transform`` are pure functions of (seed, epoch,
-batch), so nothing but the position needs to be saved.
+``TensorBatches`` is far faster for small models than a ``DataLoader``, since it slices and transforms whole batches.
+Order and transforms are pure functions of (seed, epoch, batch), so the position is all that a checkpoint holds.
 """
 
 from __future__ import annotations
@@ -13,9 +12,9 @@ from typing import Any, TypeAlias
 import torch
 from torch import Tensor
 
-from spikeslab.errors import check_count
+from spikeslab.errors import ArgumentTypeError, ArgumentValueError, Phrase, check_count
 from spikeslab.kernels.noise import mix64
-from spikeslab.training.randomness import randomness, restore_randomness
+from spikeslab.training.randomness import get_randomness, restore_randomness
 
 MASK64 = (1 << 64) - 1
 
@@ -23,7 +22,7 @@ Transform: TypeAlias = Callable[[Tensor, torch.Generator], Tensor]
 
 
 def mix(*numbers: int) -> int:
-    """One seed in [0, 2**63) of several numbers: neighbouring seeds and epochs must not give related shuffles."""
+    """Return a seed in [0, 2**63), so that neighbouring seeds and epochs give unrelated shuffles."""
     state = 0
     for number in numbers:
         state = mix64((state + number) & MASK64)
@@ -31,10 +30,10 @@ def mix(*numbers: int) -> int:
 
 
 class TensorBatches:
-    """Batches of tensors that lie in memory, in a new order in every epoch.
+    """Batches of tensors in memory, in a new order in every epoch.
 
-    ``Training`` asks for one epoch after the other. In a loop of your own say ``for x, y in batches.epoch(number)``:
-    iterated without a number, they are those of epoch 0 each time.
+    ``Training`` iterates over the epochs. In a loop of your own write ``for x, y in batches.epoch(number)``: a plain
+    ``for x, y in batches`` returns epoch 0 each time.
 
     >>> batches = TensorBatches(torch.arange(6.0), batch_size=4, seed=0)
     >>> len(batches), [len(x) for (x,) in batches.epoch(0)]
@@ -42,10 +41,11 @@ class TensorBatches:
 
     Args:
         *tensors: Tensors with the same number of rows, such as inputs and targets.
-        batch_size: Rows in a batch; where there are fewer, all of them.
+        batch_size: Rows per batch, at most all of them.
         seed: Seed of the order and of the transform.
-        transform: Changes the first tensor of a batch, such as an augmentation, given a generator on its device.
-        drop_last: Whether rows that do not fill a batch are left out of an epoch; otherwise the last batch is smaller.
+        transform: Function from the first tensor of a batch and a generator on its device to the transformed tensor,
+            such as an augmentation.
+        drop_last: If True, leave out the last rows of an epoch if they do not fill a batch.
     """
 
     def __init__(
@@ -58,7 +58,7 @@ class TensorBatches:
     ) -> None:
         rows = {len(tensor) for tensor in tensors}
         if len(rows) != 1 or not min(rows):
-            raise ValueError(f"tensors must have one number of rows, at least 1, but got {sorted(rows)}.")
+            raise ValueError(f"tensors must have the same number of rows, at least 1, but got {sorted(rows)}.")
         self.tensors = tensors
         self.rows = rows.pop()
         self.batch_size = min(check_count("batch_size", batch_size), self.rows)
@@ -71,7 +71,7 @@ class TensorBatches:
         return whole + (rest > 0 and not self.drop_last)
 
     def epoch(self, epoch: int, start: int = 0) -> Iterator[tuple[Tensor, ...]]:
-        """The batches of an epoch, from batch ``start`` on."""
+        """Yield the batches of an epoch, from batch ``start`` on."""
         order = torch.randperm(self.rows, generator=torch.Generator().manual_seed(mix(self.seed, epoch)))
         for index in range(start, len(self)):
             rows = order[index * self.batch_size : (index + 1) * self.batch_size]
@@ -82,26 +82,28 @@ class TensorBatches:
             yield first, *others
 
     def __iter__(self) -> Iterator[tuple[Tensor, ...]]:
-        """The batches of epoch 0, so that whatever is judged on them is judged on the same rows each time."""
+        """Yield the batches of epoch 0, so that evaluations see the same rows each time."""
         return self.epoch(0)
 
 
 class DataOrder:
-    """Runs through data epoch by epoch, without end, and continues exactly where a state was taken.
+    """Endless iteration over epochs of data that resumes exactly from a state.
 
-    Data other than ``TensorBatches`` are any iterable that can be run through again, such as a ``DataLoader``. To
-    continue within an epoch, the generators are set to where they were when it began, and the batches that were
-    already used are drawn again and thrown away. A loader with ``persistent_workers`` cannot be continued exactly if
-    its workers draw random numbers. A ``DistributedSampler`` is told of every new epoch.
+    Data other than ``TensorBatches`` are any iterable that can be iterated repeatedly, such as a ``DataLoader``. To
+    resume within an epoch, the generators are set to their state at its beginning, and the batches already used are
+    drawn again and discarded. A loader with ``persistent_workers`` cannot be resumed exactly if its workers draw random
+    numbers. ``set_epoch`` of a ``DistributedSampler`` is called in every epoch.
 
     Attributes:
-        epoch: Number of epochs finished.
-        position: Batches used of the present epoch.
+        epoch: Number of finished epochs.
+        position: Number of batches used in the present epoch.
     """
 
     def __init__(self, data: TensorBatches | Iterable[Any]) -> None:
         if not isinstance(data, TensorBatches) and iter(data) is data:
-            raise TypeError("data must be a list or a loader that can be run through again, but got an iterator.")
+            raise ArgumentTypeError(
+                "data", "must be a list or a loader that can be iterated repeatedly", Phrase("got an iterator")
+            )
         self.data = data
         self.epoch = 0
         self.position = 0
@@ -110,21 +112,21 @@ class DataOrder:
 
     @property
     def length(self) -> int | None:
-        """Batches in an epoch, where it is known: a stream has none."""
+        """Number of batches per epoch; ``None`` for data without a length."""
         try:
             return len(self.data)  # type: ignore[arg-type]
         except TypeError:
             return None
 
     def next(self) -> Any:
-        """The next batch; :attr:`epoch` has grown once the last one of an epoch was taken."""
+        """Return the next batch; :attr:`epoch` counts up with the last one of an epoch."""
         if self._iterator is None:
             self._iterator = self._start()
         try:
             batch = next(self._iterator)
         except StopIteration:
             if not self.position:
-                raise ValueError("data must hold at least one batch, but got none.") from None
+                raise ArgumentValueError("data", "must hold at least one batch", Phrase("got none")) from None
             self._end()
             return self.next()
         self.position += 1
@@ -151,12 +153,12 @@ class DataOrder:
         iterator = iter(self.data)
         for _ in range(self.position):
             next(iterator)
-        # The loader's own generator has moved as it had; the global ones have since served others too.
+        # The loader's own generator is now where it was; the global ones also served others and are put back.
         restore_randomness(now["global"])
         return iterator
 
     def state_dict(self) -> dict[str, Any]:
-        """Where it is, and how the generators stood when the epoch began."""
+        """Return the position and the generators' states at the beginning of the epoch."""
         own = _own_generator(self.data)
         return {
             "epoch": self.epoch,
@@ -167,19 +169,19 @@ class DataOrder:
         }
 
     def _tensors(self) -> dict[str, int] | None:
-        """What the order of batches in memory depends on."""
+        """Return what determines the order of ``TensorBatches``."""
         data = self.data
         if not isinstance(data, TensorBatches):
             return None
         return {"rows": data.rows, "batch_size": data.batch_size, "seed": data.seed, "drop_last": int(data.drop_last)}
 
     def check_state(self, state: Mapping[str, Any]) -> None:
-        """Raise if a state is of other ``TensorBatches``."""
+        """Raise ``ValueError`` if a state is of other ``TensorBatches``."""
         if state["tensors"] != self._tensors():
-            raise ValueError(f"data must be those of the state, {state['tensors']}, but got {self._tensors()}.")
+            raise ValueError(f"the checkpoint was made with other data ({state['tensors']}, now {self._tensors()}).")
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Continue from a state; one of other ``TensorBatches`` is refused and changes nothing."""
+        """Load a state; one of other ``TensorBatches`` raises ``ValueError`` and changes nothing."""
         self.check_state(state)
         self.epoch, self.position = int(state["epoch"]), int(state["position"])
         self._begin = state["begin"]
@@ -190,14 +192,14 @@ class DataOrder:
 
 
 def _own_generator(data: object) -> torch.Generator | None:
-    """The generator that a ``DataLoader`` was given, if any."""
+    """Return the generator that a ``DataLoader`` was given, if any."""
     generator = getattr(data, "generator", None)
     return generator if isinstance(generator, torch.Generator) else None
 
 
 def _generators(data: object) -> dict[str, Any]:
     own = _own_generator(data)
-    return {"global": randomness(), "own": None if own is None else own.get_state()}
+    return {"global": get_randomness(), "own": None if own is None else own.get_state()}
 
 
 def _restore_generators(data: object, state: Mapping[str, Any]) -> None:

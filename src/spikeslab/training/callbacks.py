@@ -1,18 +1,19 @@
-"""What can happen between the steps of a loop; each callback also serves in a loop of one's own.
+"""Callbacks of the training loop: prune, collect, evaluate, schedule the learning rate, show progress.
 
-Outside of :class:`~spikeslab.training.Training`, call the object that a callback holds: ``pruner.step()``,
+In a loop without :class:`~spikeslab.training.Training`, call the object that a callback wraps: ``pruner.step()``,
 ``posterior.collect()``, ``Evaluate(function)()``, ``MetricsLog.write(...)``, ``Checkpoints.save(...)``.
 """
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from torch.optim.lr_scheduler import LRScheduler, ReduceLROnPlateau
 
-from spikeslab.errors import check_count, check_number
+from spikeslab.errors import ArgumentTypeError, ArgumentValueError, Phrase, check_count, check_number
 from spikeslab.posterior import Posterior
 from spikeslab.pruning import ChannelPruner, Pruner, RhoPruner
 from spikeslab.report.progress import Progress
@@ -22,12 +23,13 @@ if TYPE_CHECKING:
     from spikeslab.training.loop import Training
 
 
-EVALUATED = "evaluation"
+EVALUATION = "evaluation"
+"""Name of the main evaluation of a run."""
 
 
 @dataclass(frozen=True)
 class Every:
-    """How often something happens: every so many steps, epochs or seconds; one of the three.
+    """Interval in steps, epochs or seconds; exactly one is given.
 
     >>> Every(epochs=1)
     Every(steps=None, epochs=1, seconds=None)
@@ -48,7 +50,7 @@ class Every:
                 check_count(name, value)
 
     def due(self, run: Training, since: float) -> bool:
-        """Whether the time has come, ``since`` seconds after the last time."""
+        """Return True if the interval has passed, ``since`` seconds after the last time."""
         if self.steps is not None:
             return run.steps % self.steps == 0
         if self.epochs is not None:
@@ -57,83 +59,125 @@ class Every:
 
 
 class Callback:
-    """Base of all callbacks: does nothing, and has no state.
+    """Base class of callbacks, whose methods do nothing.
 
     Attributes:
-        name: Its key in a checkpoint; callbacks without a state have none.
+        name: Key of its state in a checkpoint; empty for callbacks without a state.
     """
 
     name: str = ""
 
     def begin(self, run: Training) -> None:
-        """Called before the first step, after a checkpoint was loaded."""
+        """Prepare for the first step, after a checkpoint was loaded."""
 
     def after_step(self, run: Training) -> None:
-        """Called after every step."""
+        """Act after every step."""
 
     def end(self, run: Training) -> None:
-        """Called after the last step."""
+        """Act after the last step."""
 
     def close(self) -> None:
-        """Called when the run is over, however it ended."""
+        """Release resources; called however the run ended."""
 
     def metrics(self) -> dict[str, Any]:
-        """What it adds to a line of the log."""
+        """Return the entries that it adds to a record of the log."""
         return {}
 
     def state_dict(self) -> dict[str, State]:
-        """What it needs to continue."""
+        """Return the state that a checkpoint must hold."""
         return {}
 
     def load_state_dict(self, state: Mapping[str, State]) -> None:
-        """Continue from a state."""
+        """Load a state."""
+
+
+class PeriodicCallback(Callback, ABC):
+    """Callback that acts at an interval and after the last step.
+
+    Args:
+        every: Interval.
+    """
+
+    def __init__(self, every: Every) -> None:
+        self.every = every
+        self._step = -1
+        self._time = 0.0
+
+    @abstractmethod
+    def act(self, run: Training) -> None:
+        """Do what the callback is for."""
+
+    def act_now(self, run: Training) -> None:
+        """Act, and restart the interval."""
+        self.act(run)
+        self._step, self._time = run.steps, run.seconds
+
+    def is_due(self, run: Training) -> bool:
+        """Return True if the interval has passed."""
+        return self.every.due(run, run.seconds - self._time)
+
+    def begin(self, run: Training) -> None:
+        """Start the interval."""
+        self._time = run.seconds
+
+    def after_step(self, run: Training) -> None:
+        """Act if the interval has passed."""
+        if self.is_due(run):
+            self.act_now(run)
+
+    def end(self, run: Training) -> None:
+        """Act, unless that was done after the last step."""
+        if self._step != run.steps:
+            self.act_now(run)
 
 
 class ScheduleLR(Callback):
-    """Steps one of torch's lr schedulers, whose state becomes part of the checkpoints.
+    """Steps a learning-rate scheduler of torch, and keeps its state in the checkpoints.
 
     Args:
-        scheduler: The scheduler, of the run's sampler or optimizer.
-        every: How often it steps, in steps or epochs; after every step by default.
+        scheduler: Scheduler of the run's sampler or optimizer.
+        every: Interval in steps or epochs; every step by default.
 
     Raises:
-        TypeError: If the scheduler waits for a metric.
-        ValueError: If it would step every so many seconds, which no run could repeat.
+        TypeError: If the scheduler needs a metric.
+        ValueError: If the interval is in seconds, which is not reproducible.
     """
 
     name = "scheduler"
 
     def __init__(self, scheduler: LRScheduler, every: Every | None = None) -> None:
         if not isinstance(scheduler, LRScheduler) or isinstance(scheduler, ReduceLROnPlateau):
-            raise TypeError(
-                "scheduler must be an lr scheduler of torch that needs no metric, such as CosineAnnealingLR, but got "
-                f"{type(scheduler).__name__}."
+            raise ArgumentTypeError(
+                "scheduler",
+                "must be an lr scheduler of torch that needs no metric, such as CosineAnnealingLR",
+                Phrase(f"got {type(scheduler).__name__}"),
             )
         self.scheduler = scheduler
         self.every = every or Every(steps=1)
         if self.every.seconds is not None:
-            raise ValueError(f"every must be in steps or epochs, but got {self.every.seconds} seconds.")
+            raise ArgumentValueError("every", "must be in steps or epochs", Phrase(f"got {self.every.seconds} seconds"))
 
     def after_step(self, run: Training) -> None:
-        """Step it when the time has come."""
+        """Step the scheduler if the interval has passed."""
         if self.every.due(run, since=0.0):
             self.scheduler.step()
 
     def state_dict(self) -> dict[str, State]:
-        """The scheduler's state."""
+        """Return the scheduler's state."""
         return dict(self.scheduler.state_dict())
 
     def load_state_dict(self, state: Mapping[str, State]) -> None:
-        """Continue from a state."""
+        """Load the scheduler's state."""
         self.scheduler.load_state_dict(dict(state))
 
 
 class Prune(Callback):
-    """Prunes after every step, and logs the share of zeros.
+    """Calls the pruner after every step, and logs the sparsity.
 
     Args:
         pruner: The pruner.
-        freeze_at: Where given, the step after which weights that are zero stay zero, so that samples share their zeros.
+        freeze_at: Step after which zeros stay zero, so that all later samples have the same zeros; ``None`` never
+            freezes.
     """
 
     name = "pruner"
@@ -143,13 +187,13 @@ class Prune(Callback):
         self.freeze_at = None if freeze_at is None else check_count("freeze_at", freeze_at)
 
     def after_step(self, run: Training) -> None:
-        """Prune, and freeze when the time has come."""
+        """Prune, and freeze the mask at ``freeze_at``."""
         self.pruner.step()
         if run.steps == self.freeze_at:
             self.pruner.freeze()
 
     def metrics(self) -> dict[str, Any]:
-        """Shares of zeros, over the sparse layers and over the network, and of dead channels where these go."""
+        """Return the sparsity of the sparse layers and the network, and the share of dead channels."""
         sparsity = self.pruner.sparsity()
         found = {"sparsity_sparse": sparsity.sparse, "sparsity": sparsity.network}
         if isinstance(self.pruner, ChannelPruner):
@@ -161,16 +205,16 @@ class Prune(Callback):
         return {name: value for name, value in found.items() if value is not None}
 
     def state_dict(self) -> dict[str, State]:
-        """The pruner's."""
+        """Return the pruner's state."""
         return self.pruner.state_dict()
 
     def load_state_dict(self, state: Mapping[str, State]) -> None:
-        """Hand it to the pruner."""
+        """Load the pruner's state."""
         self.pruner.load_state_dict(state)
 
 
 class Collect(Callback):
-    """Collects samples of the posterior after every step."""
+    """Calls ``posterior.collect()`` after every step."""
 
     name = "posterior"
 
@@ -178,76 +222,60 @@ class Collect(Callback):
         self.posterior = posterior
 
     def after_step(self, run: Training) -> None:
-        """Collect, if it is this step's turn."""
+        """Collect a sample if one is due."""
         self.posterior.collect()
 
     def metrics(self) -> dict[str, Any]:
-        """How many samples there are."""
+        """Return the number of samples."""
         return {"samples": len(self.posterior)}
 
     def state_dict(self) -> dict[str, State]:
-        """The posterior's, samples included."""
+        """Return the posterior's state with its samples."""
         return self.posterior.state_dict()
 
     def load_state_dict(self, state: Mapping[str, State]) -> None:
-        """Hand it to the posterior."""
+        """Load the posterior's state."""
         self.posterior.load_state_dict(state)
 
 
-class Evaluate(Callback):
-    """Calls a function now and then, and keeps what it returned last.
+class Evaluate(PeriodicCallback):
+    """Calls a function at an interval and after the last step, and keeps its last result.
 
     Args:
-        function: Returns names and numbers, such as :class:`~spikeslab.training.ClassifierEvaluation`.
-        every: How often; the last step is always followed by one.
-        name: Its key in the log and in a checkpoint; a second evaluation of a run needs another.
+        function: Function that returns numbers by name, such as :class:`~spikeslab.training.ClassifierEvaluation`.
+        every: Interval, one epoch by default.
+        name: Key in the log and in a checkpoint; a second evaluation of a run needs its own.
     """
 
     def __init__(
-        self, function: Callable[[], Mapping[str, Any]], every: Every | None = None, *, name: str = EVALUATED
+        self, function: Callable[[], Mapping[str, Any]], every: Every | None = None, *, name: str = EVALUATION
     ) -> None:
+        super().__init__(every or Every(epochs=1))
         self.name = name
         self.function = function
-        self.every = every or Every(epochs=1)
         self.last: dict[str, Any] = {}
-        self._evaluated = -1
-        self._time = 0.0
 
     def __call__(self) -> dict[str, Any]:
         """Evaluate now."""
         self.last = dict(self.function())
         return self.last
 
-    def begin(self, run: Training) -> None:
-        """Count the time from here."""
-        self._time = run.seconds
-
-    def after_step(self, run: Training) -> None:
-        """Evaluate, if it is this step's turn."""
-        if self.every.due(run, run.seconds - self._time):
-            self._evaluate(run)
-
-    def end(self, run: Training) -> None:
-        """Evaluate, unless the last step already has."""
-        if self._evaluated != run.steps:
-            self._evaluate(run)
-
-    def _evaluate(self, run: Training) -> None:
+    def act(self, run: Training) -> None:
+        """Evaluate."""
         self()
-        self._evaluated, self._time = run.steps, run.seconds
 
     def metrics(self) -> dict[str, Any]:
-        """The numbers among what the last evaluation found."""
+        """Return the numbers of the last evaluation."""
         numbers = {name: value for name, value in self.last.items() if isinstance(value, (int, float))}
         return {self.name: numbers} if numbers else {}
 
     def state_dict(self) -> dict[str, State]:
-        """What was found last, and when."""
-        return {"last": self.last, "evaluated": self._evaluated}
+        """Return the last result and its step."""
+        return {"last": self.last, "evaluated": self._step}
 
     def load_state_dict(self, state: Mapping[str, State]) -> None:
-        """Take over what was found last."""
-        self.last, self._evaluated = dict(state["last"]), int(state["evaluated"])
+        """Load the last result and its step."""
+        self.last, self._step = dict(state["last"]), int(state["evaluated"])
 
 
 class ShowProgress(Callback):

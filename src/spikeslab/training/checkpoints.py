@@ -1,8 +1,8 @@
-"""Checkpoints: folders that hold a whole state, or are recognised as damaged.
+"""Checkpoints: folders that hold a complete state and are recognised if damaged.
 
-A checkpoint is the folder ``step-000000500`` with ``state.json``, ``tensors.safetensors``, ``files/`` (copies of
+A checkpoint is a folder such as ``step-000000500`` with ``state.json``, ``tensors.safetensors``, ``files/`` (copies of
 files in the state, such as the samples of a posterior on disk) and ``SHA256SUMS``, which ``sha256sum --check`` reads
-too. It is written under another name, flushed to the disk and renamed, so it is there in full or not at all.
+too. It is written under another name, flushed to the disk and renamed, so it is complete or absent.
 
 >>> import tempfile
 >>> import torch
@@ -39,17 +39,17 @@ NAME = re.compile(r"step-(\d{9,})")
 
 
 class CheckpointError(SpikeSlabError, ValueError):
-    """What is wrong with a checkpoint, in one sentence."""
+    """Raised when a run cannot be resumed: a checkpoint is missing, damaged or of another run."""
 
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """A checkpoint that was read and found whole.
+    """Checkpoint that was read and verified.
 
     Attributes:
-        step: The step it was made at.
-        path: Its folder.
-        state: What was saved.
+        step: Step at which it was made.
+        path: Folder of the checkpoint.
+        state: The saved state.
     """
 
     step: int
@@ -58,11 +58,11 @@ class Checkpoint:
 
 
 class Checkpoints:
-    """The checkpoints of a run, of which the newest are kept.
+    """Newest checkpoints of a run.
 
     Args:
-        directory: Their folder; made at the first one.
-        keep: How many are kept. With two, a damaged one leaves another.
+        directory: Folder of the checkpoints; created when the first one is saved.
+        keep: Number of checkpoints that are kept. With two, one is left if the other is damaged.
     """
 
     def __init__(self, directory: str | os.PathLike[str], keep: int = 2) -> None:
@@ -70,25 +70,22 @@ class Checkpoints:
         self.keep = check_count("keep", keep)
 
     def steps(self) -> list[int]:
-        """Steps of the checkpoints there are, the oldest first."""
+        """Return the steps of the checkpoints, oldest first."""
         if not self.directory.is_dir():
             return []
         names = (NAME.fullmatch(path.name) for path in self.directory.iterdir() if path.is_dir())
         return sorted(int(match[1]) for match in names if match)
 
     def path(self, step: int) -> Path:
-        """Folder of the checkpoint made at ``step``."""
+        """Return the folder of the checkpoint made at ``step``."""
         return self.directory / f"step-{step:09d}"
 
     def save(self, step: int, state: dict[str, State]) -> Path:
-        """Write a checkpoint, then remove those that are no longer kept.
+        """Write a checkpoint, remove old ones, and return its folder.
 
         Args:
-            step: The step it is made at; one of the same step is replaced.
-            state: A nested state, as objects with ``state_dict()`` give it.
-
-        Returns:
-            Its folder.
+            step: Step of the checkpoint; an earlier one of the same step is replaced.
+            state: A nested state, as ``state_dict()`` methods return it.
         """
         final = self.path(step)
         self.directory.mkdir(parents=True, exist_ok=True)
@@ -107,7 +104,7 @@ class Checkpoints:
         return final
 
     def _sweep(self) -> None:
-        """Remove what a process that was killed while it wrote has left."""
+        """Remove the remains of processes that were killed while writing."""
         for path in self.directory.glob(".*-step-*"):
             shutil.rmtree(path)
 
@@ -115,7 +112,7 @@ class Checkpoints:
         """Read the checkpoint made at ``step``.
 
         Raises:
-            CheckpointError: If there is none, or it is damaged, or of another program or version.
+            CheckpointError: If it is missing, damaged, or of another program or version.
         """
         if step not in self.steps():
             there = ", ".join(map(str, self.steps())) or "none"
@@ -123,10 +120,10 @@ class Checkpoints:
         return Checkpoint(step, self.path(step), _read(self.path(step), step))
 
     def latest(self) -> Checkpoint | None:
-        """Read the newest checkpoint; ``None`` if there is none.
+        """Read the newest checkpoint; return ``None`` if there is none.
 
         Raises:
-            CheckpointError: If it is damaged; the message names the newest one that is not.
+            CheckpointError: If it is damaged; the message names the newest one that is intact.
         """
         steps = self.steps()
         if not steps:
@@ -134,9 +131,9 @@ class Checkpoints:
         try:
             return self.load(steps[-1])
         except CheckpointError as error:
-            raise CheckpointError(f"{error.args[0]} {self._way_out(steps[:-1])}") from error
+            raise CheckpointError(f"{error.args[0]} {self._suggest(steps[:-1])}") from error
 
-    def _way_out(self, steps: list[int]) -> str:
+    def _suggest(self, steps: list[int]) -> str:
         for step in reversed(steps):
             try:
                 self.load(step)
@@ -194,17 +191,15 @@ def _read(folder: Path, step: int) -> dict[str, Any]:
 
 
 def _difference(folder: Path, expected: bytes) -> str:
-    """What differs, for people."""
+    """Describe the first difference between a checkpoint and its checksums."""
     try:
         lines = [line.split("  ", 1) for line in expected.decode().splitlines()]
         sums = {name: value for value, name in lines}
     except ValueError:
         return f"{SUMS} is unreadable"
-    extra = [
-        str(path.relative_to(folder)) for path in _contents(folder) if path.relative_to(folder).as_posix() not in sums
-    ]
-    if extra:
-        return f"{extra[0]} was added"
+    for name in (path.relative_to(folder).as_posix() for path in _contents(folder)):
+        if name not in sums:
+            return f"{name} was added"
     for name, value in sums.items():
         if not (folder / name).is_file():
             return f"{name} is missing"

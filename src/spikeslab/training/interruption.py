@@ -1,4 +1,4 @@
-"""Ctrl-C and SIGTERM as a wish to stop, which the loop grants after the step."""
+"""Ctrl-C and SIGTERM, which stop the loop after its current step."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
 class Interrupted(KeyboardInterrupt):
-    """A run was stopped by a signal after its state was saved.
+    """Raised when a signal stopped a run, after its state was saved.
 
     Attributes:
-        signal: The signal's number.
+        signal: Number of the signal.
     """
 
     def __init__(self, message: str, number: int) -> None:
@@ -32,17 +32,17 @@ class Interrupted(KeyboardInterrupt):
 
     @property
     def exit_code(self) -> int:
-        """What a shell expects of a process that a signal stopped."""
+        """Exit code by which shells recognise a process that a signal stopped."""
         return 128 + self.signal
 
 
 class Interruption:
-    """Notes the first signal while a ``with`` block runs; a second one of Ctrl-C stops at once.
+    """Context manager that records the first signal; a second Ctrl-C stops at once.
 
-    Outside of the main thread, where Python takes no signals, it notes none.
+    Python handles signals in the main thread only; elsewhere nothing is recorded.
 
     Attributes:
-        signal: Number of the signal that came, or ``None``.
+        signal: Number of the recorded signal, or ``None``.
     """
 
     def __init__(self) -> None:

@@ -1,4 +1,4 @@
-"""The log of a run: a line of JSON for every record, and TensorBoard for those who want it."""
+"""Log of a run: one JSON record per line, and optionally TensorBoard."""
 
 from __future__ import annotations
 
@@ -8,8 +8,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from spikeslab.errors import first_line
 from spikeslab.files import write_atomically
-from spikeslab.training.callbacks import Callback, Every
+from spikeslab.training.callbacks import Every, PeriodicCallback
 
 if TYPE_CHECKING:
     from torch.utils.tensorboard.writer import SummaryWriter
@@ -18,10 +19,10 @@ if TYPE_CHECKING:
 
 
 class MetricsLog:
-    """A file of JSON lines, appended to, which a killed process leaves readable.
+    """File of JSON lines that stays readable if the process is killed.
 
     Args:
-        path: The file; made at the first record.
+        path: The file; created with the first record.
     """
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
@@ -29,12 +30,12 @@ class MetricsLog:
 
     def write(self, record: Mapping[str, Any]) -> None:
         """Append a record; numbers that are not finite become null."""
-        line = json.dumps(finite(record), allow_nan=False)
+        line = json.dumps(nan_to_null(record), allow_nan=False)
         with self.path.open("a", encoding="utf-8") as file:
             file.write(f"{line}\n")
 
     def read(self) -> list[dict[str, Any]]:
-        """All records; a last line that is not whole is left out.
+        """Read all records; an incomplete last line is skipped.
 
         Raises:
             ValueError: If another line is not a record.
@@ -45,30 +46,34 @@ class MetricsLog:
         try:
             records = [json.loads(line) for line in lines]
         except ValueError as error:
-            raise ValueError(f"{self.path} must hold a JSON object on every line, but got: {error}.") from error
+            raise ValueError(f"{self.path} is damaged, a line is not JSON: {first_line(error)}.") from error
         if not all(isinstance(record, dict) for record in records):
-            raise ValueError(f"{self.path} must hold a JSON object on every line, but got something else.")
+            raise ValueError(f"{self.path} is damaged: every line must be a JSON object.")
         return records
 
     def keep_until(self, step: int) -> None:
-        """Remove records of steps after ``step``, which a run that continues there makes again."""
+        """Remove the records after ``step``, which a resumed run writes again."""
         records = self.read()
         kept = [json.dumps(record) for record in records if record["step"] <= step]
         if self.path.exists():
             write_atomically(self.path, "".join(f"{line}\n" for line in kept).encode())
 
 
-def finite(value: Any) -> Any:
-    """``value`` with null for each number that is not finite, for which JSON has no word."""
+def nan_to_null(value: Any) -> Any:
+    """Return a nested value with ``None`` in place of numbers that JSON cannot hold.
+
+    >>> nan_to_null({"loss": float("nan"), "deltas": (0.5, float("inf"))})
+    {'loss': None, 'deltas': [0.5, None]}
+    """
     if isinstance(value, Mapping):
-        return {key: finite(item) for key, item in value.items()}
+        return {key: nan_to_null(item) for key, item in value.items()}
     if isinstance(value, (list, tuple)):
-        return [finite(item) for item in value]
+        return [nan_to_null(item) for item in value]
     return None if isinstance(value, float) and value - value != 0.0 else value
 
 
 def describe(run: Training) -> dict[str, Any]:
-    """What a record holds: where the run is, its mean loss since the last record, its settings and latents now."""
+    """Return a record: progress, mean loss since the last record, lr, temperature, latents and callbacks' metrics."""
     group = run.sampler.param_groups[0]
     record: dict[str, Any] = {
         "step": run.steps,
@@ -85,58 +90,46 @@ def describe(run: Training) -> dict[str, Any]:
     return record
 
 
-class Log(Callback):
-    """Writes a record to ``metrics.jsonl``, and to TensorBoard, now and then.
+class Log(PeriodicCallback):
+    """Writes a record to ``metrics.jsonl``, and to TensorBoard, at an interval and after the last step.
 
     Args:
         log: The file.
-        every: How often; the last step is always recorded.
-        tensorboard: Where given, the folder of TensorBoard's files.
+        every: Interval.
+        tensorboard: Folder of TensorBoard's files; ``None`` writes none.
     """
 
     def __init__(self, log: MetricsLog, every: Every, tensorboard: Path | None = None) -> None:
+        super().__init__(every)
         self.log = log
-        self.every = every
-        self.last: dict[str, Any] = {}
         self._tensorboard = tensorboard
         self._writer: SummaryWriter | None = None
-        self._time = 0.0
 
     def begin(self, run: Training) -> None:
-        """Forget what came after the step from which the run continues."""
+        """Remove the records after the step at which the run resumes."""
+        super().begin(run)
         self.log.keep_until(run.steps)
         records = self.log.read()
-        self.last = records[-1] if records else {}
-        self._time = run.seconds
+        self._step = records[-1]["step"] if records else -1
         if self._tensorboard is not None:
             self._writer = _summary_writer(self._tensorboard, purge_step=run.steps + 1)
 
-    def after_step(self, run: Training) -> None:
-        """Write a record, if it is this step's turn."""
-        if self.every.due(run, run.seconds - self._time):
-            self._write(run)
-
-    def end(self, run: Training) -> None:
-        """Write a record, unless the last step already has one."""
-        if self.last.get("step") != run.steps:
-            self._write(run)
+    def act(self, run: Training) -> None:
+        """Write a record."""
+        record = describe(run)
+        self.log.write(record)
+        if self._writer is not None:
+            for name, value in _flat(record).items():
+                self._writer.add_scalar(name, value, run.steps)
 
     def close(self) -> None:
         """Close TensorBoard's file."""
         if self._writer is not None:
             self._writer.close()
 
-    def _write(self, run: Training) -> None:
-        self.last = describe(run)
-        self._time = run.seconds
-        self.log.write(self.last)
-        if self._writer is not None:
-            for name, value in _flat(self.last).items():
-                self._writer.add_scalar(name, value, run.steps)
-
 
 def _flat(record: Mapping[str, Any], prefix: str = "") -> dict[str, float]:
-    """The numbers of a record, nested names joined by a slash."""
+    """Return the numbers of a record, with nested names joined by slashes."""
     flat: dict[str, float] = {}
     for name, value in record.items():
         if isinstance(value, Mapping):

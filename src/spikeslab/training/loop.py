@@ -1,7 +1,6 @@
-"""A small loop: batches, the loss, its gradient, a step of the sampler, callbacks.
+"""Training loop: batches, loss, gradient, a step of the sampler, callbacks.
 
-It is what one would write by hand, plus what one would rather not: a run in a folder survives being killed, continues
-to the last bit, stops at the first number that is not finite, and ends in a report.
+A run in a folder can be killed and resumed bit for bit, stops at the first NaN, and ends in a report.
 """
 
 from __future__ import annotations
@@ -18,30 +17,55 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.optim import Optimizer
 
-from spikeslab.errors import NonFiniteError, check_choice, check_count, quote
+from spikeslab.errors import (
+    ArgumentTypeError,
+    ArgumentValueError,
+    NonFiniteError,
+    Phrase,
+    check_choice,
+    check_count,
+    quote,
+)
 from spikeslab.parallel.distributed import Ranks
 from spikeslab.samplers.base import Sampler
 from spikeslab.states import State, Stateful
 from spikeslab.training.batches import DataOrder, TensorBatches
 from spikeslab.training.callbacks import Callback
-from spikeslab.training.folder import RunFolder
 from spikeslab.training.interruption import Interrupted, Interruption
-from spikeslab.training.nonfinite import first_nonfinite
-from spikeslab.training.precision import FLOAT32, PRECISIONS, computing
-from spikeslab.training.randomness import randomness, restore_randomness
+from spikeslab.training.randomness import get_randomness, restore_randomness
+from spikeslab.training.run_folder import RunFolder
 from spikeslab.weights import to_device_of
 
 Loss: TypeAlias = Callable[[nn.Module, Any], Tensor]
 
+FLOAT32, BFLOAT16 = "float32", "bfloat16"
+PRECISIONS = (FLOAT32, BFLOAT16)
+
+
+def autocast(model: nn.Module, precision: str) -> torch.autocast:
+    """Return the context in which a model computes its loss in ``precision``.
+
+    ``"bfloat16"`` computes convolutions and matrix products with 8 bits of precision and the range of float32, so the
+    loss needs no scaling. It pays where the processor supports it. Weights, gradients, prior and noise stay float32.
+
+    >>> layer = nn.Linear(2, 2)
+    >>> with autocast(layer, "bfloat16"):
+    ...     print(layer(torch.ones(1, 2)).dtype, layer.weight.dtype)
+    torch.bfloat16 torch.float32
+    """
+    parameter = next(model.parameters(), None)
+    device = "cpu" if parameter is None else parameter.device.type
+    return torch.autocast(device, dtype=torch.bfloat16, enabled=precision == BFLOAT16)
+
 
 def cross_entropy(model: nn.Module, batch: tuple[Tensor, Tensor]) -> Tensor:
-    """The mean loss of a classifier on a batch (x, y), which goes to where the model is."""
+    """Return the mean cross-entropy of a batch (x, y), moved to the device of the model."""
     x, y = (to_device_of(model, tensor) for tensor in batch)
     return F.cross_entropy(model(x), y)
 
 
 class Training:
-    """A chain on its way through the data.
+    """Training loop for a sampler or a torch optimizer.
 
     >>> import spikeslab as ss
     >>> from spikeslab.training import TensorBatches, Training
@@ -55,19 +79,18 @@ class Training:
 
     Args:
         model: The model.
-        sampler: Its sampler, with the prior if there is one; or any torch optimizer, for a point estimate.
-        data: Batches: ``TensorBatches``, a ``DataLoader`` or any list or loader that can be run through again.
-        loss: From (model, batch) to the mean loss of the batch; by default the cross-entropy of (x, y).
-        callbacks: What happens after each step, in this order.
-        parts: Other objects with a state, by name, which a checkpoint is to hold.
-        precision: ``"float32"``, or ``"bfloat16"`` for a forward pass under autocast
-            (:mod:`spikeslab.training.precision`); the state is float32 in both.
-        ranks: The ranks that share this chain, under torchrun: they stop, save and continue at the same step. Each has
-            a folder of its own.
+        sampler: Sampler of the model, or any torch optimizer for a point estimate.
+        data: ``TensorBatches``, a ``DataLoader``, or any other iterable of batches that can be iterated repeatedly.
+        loss: Function from (model, batch) to the mean loss of the batch; by default the cross-entropy of (x, y).
+        callbacks: Callbacks, called in this order.
+        parts: Other objects whose state belongs in a checkpoint, by name.
+        precision: ``"float32"``, or ``"bfloat16"`` for a forward pass under :func:`autocast`.
+        ranks: Ranks that share this chain under torchrun: they stop, save and resume at the same step. Each needs its
+            own folder.
 
     Attributes:
-        steps: Steps taken.
-        total_steps: Steps at which the present :meth:`run` ends.
+        steps: Number of steps taken.
+        total_steps: Number of steps at which the present :meth:`run` ends.
         last_loss: Loss of the last batch.
     """
 
@@ -99,24 +122,24 @@ class Training:
         self._loss_sum, self._loss_count = 0.0, 0
         for callback in self.callbacks:
             if not isinstance(callback, Callback):
-                raise TypeError(f"callbacks must be callbacks such as Collect(posterior), but got {callback!r}.")
+                raise ArgumentTypeError("callbacks", "must be callbacks such as Collect(posterior)", callback)
         names = [callback.name for callback in self.callbacks if callback.name]
         if len(set(names)) < len(names):
-            raise ValueError(f"callbacks must have different names, but got {quote(names)}.")
+            raise ArgumentValueError("callbacks", "must have different names", Phrase(f"got {quote(names)}"))
 
     @property
     def epoch(self) -> int:
-        """Epochs finished."""
+        """Number of finished epochs."""
         return self.order.epoch
 
     @property
     def epoch_ended(self) -> bool:
-        """Whether the last step was the last of an epoch."""
+        """True if the last step ended an epoch."""
         return self.steps > 0 and self.order.position == 0
 
     @property
     def seconds(self) -> float:
-        """Time spent so far, over all processes that continued this run."""
+        """Time spent, including that before a resume."""
         return self._seconds + time.monotonic() - self._clock
 
     def run(
@@ -126,17 +149,17 @@ class Training:
         steps: int | None = None,
         folder: RunFolder | str | os.PathLike[str] | None = None,
     ) -> None:
-        """Go on until there are so many epochs or steps in all.
+        """Train until the total number of epochs or steps is reached.
 
         Args:
-            epochs: Epochs in all, those before included; or
-            steps: steps in all.
-            folder: Where given, the run lives in this folder: settings, log, checkpoints, report. A ``RunFolder`` says
-                more, such as whether to continue what is there.
+            epochs: Total number of epochs, including earlier ones.
+            steps: Total number of steps, instead of ``epochs``.
+            folder: Folder for settings, log, checkpoints and report; a ``RunFolder`` has more options, such as
+                ``resume``. ``None`` writes nothing.
 
         Raises:
-            Interrupted: After Ctrl-C or SIGTERM, when the step is finished and, in a folder, saved.
-            NonFiniteError: If a loss, gradient or weight is NaN or infinite; the last good checkpoint stays.
+            Interrupted: After Ctrl-C or SIGTERM, once the step is finished and, in a folder, saved.
+            NonFiniteError: If a loss, gradient or weight is NaN or infinite; the last checkpoint is kept.
         """
         target = self._target(epochs, steps)
         place = None if folder is None else folder if isinstance(folder, RunFolder) else RunFolder(folder)
@@ -164,13 +187,15 @@ class Training:
 
     def _target(self, epochs: int | None, steps: int | None) -> int:
         if (epochs is None) == (steps is None):
-            raise ValueError(f"run must be given epochs or steps, but got epochs={epochs!r} and steps={steps!r}.")
+            raise ValueError(f"give either epochs or steps, but got epochs={epochs!r} and steps={steps!r}.")
         if steps is not None:
             return check_count("steps", steps, minimum=0)
         if self.order.length is None:
-            raise TypeError("data must have a length where epochs are given, but got a stream: give steps instead.")
+            raise ArgumentTypeError(
+                "data", "must have a length", Phrase("it has none"), "give {steps} instead of {epochs}"
+            )
         if not self.order.length:
-            raise ValueError("data must hold at least one batch, but got none.")
+            raise ArgumentValueError("data", "must hold at least one batch", Phrase("got none"))
         return check_count("epochs", epochs, minimum=0) * self.order.length
 
     def _step(self) -> None:
@@ -178,12 +203,13 @@ class Training:
         self.sampler.zero_grad()
         loss = self._compute(batch)
         if loss.numel() != 1:
-            raise ValueError(f"loss must return one number, the mean of the batch, but got {tuple(loss.shape)}.")
+            shape = Phrase(f"got the shape {tuple(loss.shape)}")
+            raise ArgumentValueError("loss", "must return one number, the mean of the batch", shape)
         value = float(loss.detach())
         if not value - value == 0.0:  # NaN or infinite
             raise NonFiniteError(
                 f"The loss must be finite, but got {value} at step {self.steps + 1}: "
-                f"{first_nonfinite(self.model, lambda: self._compute(batch))}."
+                f"{_explain_nonfinite(self.model, lambda: self._compute(batch))}."
             )
         loss.backward()
         self._check_gradients()
@@ -194,11 +220,11 @@ class Training:
         self._loss_count += 1
 
     def _compute(self, batch: Any) -> Tensor:
-        with computing(self.model, self.precision):
+        with autocast(self.model, self.precision):
             return self.loss(self.model, batch)
 
     def _check_gradients(self) -> None:
-        """Raise if a gradient is not finite and the optimizer is one that does not look."""
+        """Check that gradients are finite; samplers do so themselves."""
         if isinstance(self.sampler, Sampler):
             return
         for name, parameter in self.model.named_parameters():
@@ -209,13 +235,13 @@ class Training:
                 )
 
     def take_loss(self) -> float | None:
-        """Mean loss of the steps since the last call."""
+        """Return the mean loss of the steps since the last call."""
         mean = self._loss_sum / self._loss_count if self._loss_count else None
         self._loss_sum, self._loss_count = 0.0, 0
         return mean
 
     def state_dict(self) -> dict[str, State]:
-        """Everything that the next step depends on."""
+        """Return everything that the next step depends on."""
         return {
             "model": dict(self.model.state_dict()),
             "buffers": dict(_transient_buffers(self.model)),
@@ -227,20 +253,20 @@ class Training:
             "steps": self.steps,
             "seconds": self.seconds,
             "loss": [self._loss_sum, self._loss_count],
-            "randomness": randomness(),
+            "randomness": get_randomness(),
         }
 
     def load_state_dict(self, state: Mapping[str, State]) -> None:
-        """Continue from a state, bit for bit; one of another model or with other callbacks is refused.
+        """Load a state, from which the run continues bit for bit.
 
         Raises:
-            ValueError: If the state does not fit; all is as it was then.
+            ValueError: If the state is of another model or of other callbacks; nothing is changed then.
         """
         self._check_state(state)
         before = copy.deepcopy(self.state_dict())
         try:
             self._load(state)
-        except Exception:  # a part that refuses its state, after others have taken theirs
+        except Exception:  # a part refused its state after others had loaded theirs
             self._load(before)
             raise
 
@@ -266,24 +292,62 @@ class Training:
         saved = {name: tuple(t.shape) for name, t in state["model"].items() if isinstance(t, Tensor)}
         odd = [name for name in {**own, **saved} if own.get(name) != saved.get(name)]
         if odd:
-            raise ValueError(f"the state must be of the same model, but it differs in {quote(odd)}.")
+            raise ValueError(f"the state is of another model: it differs in {quote(odd)}.")
         if state["optimizer"] != type(self.sampler).__name__:
-            raise ValueError(
-                f"the state must be of a run with {type(self.sampler).__name__}, but got {state['optimizer']}."
-            )
+            raise ValueError(f"the state is of {state['optimizer']}, but the run uses {type(self.sampler).__name__}.")
         for what, names in (
             ("callbacks", {callback.name for callback in self.callbacks if callback.name}),
             ("parts", set(self.parts)),
         ):
             if set(state[what]) != names:
                 raise ValueError(
-                    f"the state must be of a run with the {what} {quote(sorted(names))}, "
-                    f"but got {quote(sorted(state[what]))}."
+                    f"the state has the {what} {quote(sorted(state[what]))}, but the run has {quote(sorted(names))}."
                 )
         self.order.check_state(state["data"])
 
 
 def _transient_buffers(model: nn.Module) -> Iterable[tuple[str, Tensor]]:
-    """Buffers that a module keeps out of its ``state_dict``."""
+    """Return the buffers that are not in the model's ``state_dict``."""
     saved = model.state_dict()
     return [(name, buffer) for name, buffer in model.named_buffers() if name not in saved]
+
+
+@torch.no_grad()
+def _explain_nonfinite(model: nn.Module, forward: Callable[[], object]) -> str:
+    """Describe the first tensor that is not finite: a weight, the input, a buffer or the output of a module."""
+    for name, parameter in model.named_parameters():
+        if _bad(parameter):
+            return f"the weight {name} is not finite; try a lower {{lr}}"
+    buffers = [name for name, buffer in model.named_buffers() if _bad(buffer)]
+    found: list[str] = []
+    inputs_finite = True
+
+    def check_inputs(module: nn.Module, inputs: Any) -> None:
+        nonlocal inputs_finite
+        inputs_finite = all(not _bad(item) for item in inputs if isinstance(item, Tensor))
+
+    def watch(name: str) -> Callable[[nn.Module, Any, Any], None]:
+        def hook(module: nn.Module, inputs: Any, output: Any) -> None:
+            if not found and isinstance(output, Tensor) and _bad(output):
+                found.append(f"{type(module).__name__} {name}".strip())
+
+        return hook
+
+    handles = [module.register_forward_hook(watch(name)) for name, module in model.named_modules()]
+    handles.append(model.register_forward_pre_hook(check_inputs))
+    try:
+        forward()
+    finally:
+        for handle in handles:
+            handle.remove()
+    if not inputs_finite:
+        return "the input of the model is not finite, so check the data"
+    if buffers:
+        return f"the buffer {buffers[0]} is not finite; try a lower {{lr}}"
+    if found:
+        return f"all weights are finite, but the output of {found[0]} is not; try a lower {{lr}}"
+    return "all weights and all outputs are finite, so check the loss and the targets"
+
+
+def _bad(tensor: Tensor) -> bool:
+    return tensor.is_floating_point() and not bool(tensor.isfinite().all())

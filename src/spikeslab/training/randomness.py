@@ -1,7 +1,7 @@
-"""All global sources of randomness, as a state: torch's on every device, numpy's and Python's.
+"""Global random generators: torch's on every device, numpy's and Python's.
 
-The samplers' noise is a pure function of seed and step and needs none of this; dropout, the shuffles of a
-``DataLoader`` and users' own code draw from these.
+Dropout, the shuffles of a ``DataLoader`` and users' own code draw from them. The noise of the samplers does not: it is
+a pure function of seed and step.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ import numpy as np
 import torch
 
 
-def randomness() -> dict[str, Any]:
-    """The state of every global generator."""
+def get_randomness() -> dict[str, Any]:
+    """Return the state of every global generator."""
     kind, keys, position, has_gauss, gauss = np.random.get_state()  # noqa: NPY002 - the global generator users draw from
     return {
         "torch": torch.get_rng_state(),
@@ -28,7 +28,7 @@ def randomness() -> dict[str, Any]:
 
 
 def restore_randomness(state: dict[str, Any]) -> None:
-    """Set every global generator to a state; devices that this machine does not have are passed over."""
+    """Restore the state of every global generator; devices that this machine lacks are skipped."""
     torch.set_rng_state(state["torch"])
     if state["cuda"] and torch.cuda.is_available():
         torch.cuda.set_rng_state_all(state["cuda"][: torch.cuda.device_count()])
@@ -40,9 +40,9 @@ def restore_randomness(state: dict[str, Any]) -> None:
 
 
 @contextmanager
-def preserved_randomness() -> Iterator[None]:
-    """Whatever is drawn meanwhile, all global generators are afterwards as they were."""
-    before = randomness()
+def preserve_randomness() -> Iterator[None]:
+    """Restore every global generator at the end of the ``with`` block."""
+    before = get_randomness()
     try:
         yield
     finally:
@@ -50,7 +50,7 @@ def preserved_randomness() -> Iterator[None]:
 
 
 def seed_everything(seed: int) -> None:
-    """Set every global generator by one seed."""
+    """Seed every global generator."""
     torch.manual_seed(seed)
     random.seed(seed)
     np.random.seed(seed % 2**32)  # noqa: NPY002 - the global generator users draw from

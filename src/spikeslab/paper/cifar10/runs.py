@@ -27,7 +27,7 @@ from spikeslab.paper.images.data import Images
 from spikeslab.paper.runs import RESULT, check_settings, read_result, run_folder, write_result
 from spikeslab.priors import Prior
 from spikeslab.training import Callback, Every, MetricsLog, ShowProgress, Training
-from spikeslab.training.folder import METRICS, RECORD, in_json
+from spikeslab.training.run_folder import METRICS_FILE, RECORD_FILE, to_json
 from spikeslab.weights import select_weights
 
 SPARSE = "layer*.conv*.weight"
@@ -211,7 +211,7 @@ def run_cifar10(
             **describe(compressed, judged, dense),
             "part": HELD_OUT if run.held_out else TEST,
             "best_epoch": find_best_epoch(folder) if run.best_epoch else None,
-            "seconds": json.loads((folder / RECORD).read_text(encoding="utf-8"))["seconds"],
+            "seconds": json.loads((folder / RECORD_FILE).read_text(encoding="utf-8"))["seconds"],
         },
     )
 
@@ -232,7 +232,7 @@ def describe(compressed: Compressed, judged: OrderedBatches, dense: Dense) -> di
 
 def find_best_epoch(folder: Path) -> dict[str, float] | None:
     """Return the epoch of the highest accuracy in the log, among those that are nearly as sparse as the last."""
-    records = MetricsLog(folder / METRICS).read()
+    records = MetricsLog(folder / METRICS_FILE).read()
     judged = [
         {"epoch": record["epoch"], "accuracy": record["evaluation"]["accuracy"]}
         for record in records
@@ -243,7 +243,7 @@ def find_best_epoch(folder: Path) -> dict[str, float] | None:
 
 def result_settings(result: Mapping[str, Any]) -> dict[str, Any]:
     """Return the settings and facts behind a result; a setting that is newer than the run has its default."""
-    return {**in_json(Settings().record()), **result["settings"], **result["facts"]}
+    return {**to_json(Settings().record()), **result["settings"], **result["facts"]}
 
 
 def read_results(out: Path) -> list[tuple[Path, dict[str, Any]]]:

@@ -20,7 +20,7 @@ from spikeslab.paper.images.data import Images
 from spikeslab.report.figures import save
 from spikeslab.report.tables import Provenance, Table, command_line
 from spikeslab.training import MetricsLog
-from spikeslab.training.folder import METRICS
+from spikeslab.training.run_folder import METRICS_FILE
 
 STEMS = {TEST: "", HELD_OUT: "held-out-"}
 ACCURACY, DETAILS, FILES, PAPER, COURSE = "accuracy", "details", "files", "paper", "course"
@@ -199,6 +199,6 @@ def _courses(rows: Sequence[CifarRow]) -> dict[float, list[Course]]:
     """Return the logs of the first seed of every row, by sparsity."""
     found: dict[float, list[Course]] = {}
     for row in rows:
-        records = MetricsLog(row.folders[0] / METRICS).read()
+        records = MetricsLog(row.folders[0] / METRICS_FILE).read()
         found.setdefault(row.sparsity, []).append(Course(row.method, row.label, records))
     return found

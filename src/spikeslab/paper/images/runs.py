@@ -47,8 +47,8 @@ from spikeslab.training import (
     cross_entropy,
     describe_classifier,
 )
-from spikeslab.training.folder import RECORD
-from spikeslab.training.precision import FLOAT32, PRECISIONS
+from spikeslab.training.loop import FLOAT32, PRECISIONS
+from spikeslab.training.run_folder import RECORD_FILE
 from spikeslab.weights import select_weights
 
 ADAM = ("vanilla", "dropout")
@@ -263,7 +263,7 @@ def run_images(run: ImageRun, out: Path, data: Images, foreign: Tensor, **option
         FOREIGN: Part(foreign),
     }
     predictions = predict_parts(run, networks, parts)
-    records = [json.loads((place / RECORD).read_text(encoding="utf-8")) for _, place in chains]
+    records = [json.loads((place / RECORD_FILE).read_text(encoding="utf-8")) for _, place in chains]
     weights = {name: tensor.contiguous() for name, tensor in networks[-1].model.state_dict().items()}
     write_atomically(folder / NETWORK, save(weights))
     write_atomically(folder / PREDICTIONS, save(predictions))

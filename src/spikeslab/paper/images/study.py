@@ -31,7 +31,7 @@ from spikeslab.paper.runs import run_folder
 from spikeslab.report.figures import save
 from spikeslab.report.tables import Column, Provenance, Table, command_line
 from spikeslab.training import describe_classifier
-from spikeslab.training.precision import FLOAT32
+from spikeslab.training.loop import FLOAT32
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,314 @@
+"""Folder of a run: its settings, log, checkpoints and report.
+
+::
+
+    run.json         command, settings, versions and progress
+    metrics.jsonl    one record of numbers per line
+    checkpoints/     the last two states
+    evaluation.json  result of the last evaluation
+    report.html      a page to look at
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import sys
+import warnings
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from importlib.metadata import version
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, BinaryIO
+
+from spikeslab.errors import (
+    ArgumentTypeError,
+    ArgumentValueError,
+    Phrase,
+    SpikeSlabError,
+    SpikeSlabWarning,
+    first_line,
+    mark,
+)
+from spikeslab.files import FolderExistsError, write_atomically
+from spikeslab.training.callbacks import EVALUATION, Callback, Evaluate, Every, PeriodicCallback
+from spikeslab.training.checkpoints import Checkpoint, CheckpointError, Checkpoints
+from spikeslab.training.interruption import Interrupted
+from spikeslab.training.log import Log, MetricsLog, nan_to_null
+
+if TYPE_CHECKING:
+    from spikeslab.training.loop import Training
+
+RECORD_FILE, METRICS_FILE, EVALUATION_FILE, LOCK_FILE = "run.json", "metrics.jsonl", "evaluation.json", ".lock"
+CHECKPOINTS, TENSORBOARD = "checkpoints", "tensorboard"
+VERSION = 1
+
+
+class FolderInUseError(SpikeSlabError, BlockingIOError):
+    """Raised when another process uses the folder of a run."""
+
+
+class RunFolder:
+    """Folder in which a run keeps its settings, log, checkpoints and report.
+
+    Args:
+        path: The folder; created if it does not exist.
+        resume: If True, continue the run in the folder from its latest checkpoint; if an integer, from the checkpoint
+            of that step. An empty folder begins a new run.
+        settings: Settings that decide the result; a run can only be resumed with the same ones.
+        defaults: Values of settings that older records lack.
+        seed: Seed of the run, for the record.
+        command: Command that makes the run, for the record.
+        checkpoint_every: Interval between checkpoints, five minutes by default. A killed run loses at most this.
+        log_every: Interval between records of the log, one epoch by default.
+        keep: Number of checkpoints that are kept.
+        tensorboard: If True, also write TensorBoard's files.
+        report: Function that writes the report, called with the folder when the run finishes, such as
+            :func:`spikeslab.diagnostics.write_report`; ``None`` writes no report.
+    """
+
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        *,
+        resume: bool | int = False,
+        settings: Mapping[str, Any] | None = None,
+        defaults: Mapping[str, Any] | None = None,
+        seed: int | None = None,
+        command: str | None = None,
+        checkpoint_every: Every | None = None,
+        log_every: Every | None = None,
+        keep: int = 2,
+        tensorboard: bool = False,
+        report: Callable[[Path], object] | None = None,
+    ) -> None:
+        if not isinstance(resume, int) or resume < 0:
+            raise ArgumentValueError("resume", "must be True, False or the step of a checkpoint", resume)
+        for name, every in (("checkpoint_every", checkpoint_every), ("log_every", log_every)):
+            if every is not None and not isinstance(every, Every):
+                raise ArgumentTypeError(name, "must be an Every, such as Every(epochs=1)", every)
+        self.path = Path(path)
+        if self.path.exists() and not self.path.is_dir():
+            raise ArgumentValueError("folder", "must be a folder", Phrase(f"{self.path} is a file"))
+        self.resume = resume
+        self.settings = to_json(settings or {})
+        self._defaults = to_json(defaults or {})
+        self.seed = seed
+        self.command = command
+        self.report = report
+        self.checkpoints = Checkpoints(self.path / CHECKPOINTS, keep)
+        self.log = MetricsLog(self.path / METRICS_FILE)
+        self._save = Save(self.checkpoints, checkpoint_every or Every(seconds=300))
+        log_to = self.path / TENSORBOARD if tensorboard else None
+        self.callbacks: list[Callback] = [Log(self.log, log_every or Every(epochs=1), log_to), self._save]
+
+    @contextmanager
+    def used_by(self, run: Training, total_steps: int) -> Iterator[None]:
+        """Lock the folder, resume the run in it if wanted, and record how the run ends.
+
+        Raises:
+            FolderInUseError: If another process uses the folder.
+            FolderExistsError: If there is a run and ``resume`` is False.
+            CheckpointError: If the checkpoint is damaged or does not fit the run.
+        """
+        with lock_folder(self.path):
+            self._restore(run)
+            if run.steps > total_steps:
+                raise CheckpointError(
+                    f"Cannot resume: the run in {self.path} is at step {run.steps}, beyond the {total_steps} steps "
+                    "asked for. Raise {epochs} or {steps}."
+                )
+            self._write_record(run, total_steps, "running")
+            try:
+                yield
+            except BaseException as error:
+                status = "interrupted" if isinstance(error, Interrupted) else "failed"
+                self._write_record(run, total_steps, status, f"{error}" or type(error).__name__)
+                raise
+            finally:
+                self._write_evaluation(run)
+            self._write_record(run, total_steps, "finished")
+            if self.report is not None:
+                self._write_report(self.report)
+
+    def check(self) -> None:
+        """Check, without writing anything, that a run may begin or resume here.
+
+        Raises:
+            FolderExistsError: If there is a run and ``resume`` is False.
+            CheckpointError: If it was begun with other settings, or its record is damaged.
+        """
+        before = self._read_record()
+        if before is None:
+            return
+        if self.resume is False:
+            raise FolderExistsError(
+                f"{{folder}} must not hold a run yet, but {self.path} does: continue it with {{resume=True}}, or "
+                "choose another folder."
+            )
+        changes = describe_changes(self._defaults | before["settings"], self.settings)
+        if changes:
+            raise CheckpointError(f"Cannot resume: {self.path} was begun with other settings: {changes}.")
+
+    def stop(self, run: Training) -> str:
+        """Save the state of a run that was asked to stop, and return a sentence that says how to continue."""
+        self._save.act_now(run)
+        return f"The state is saved in {self.path}: continue with {{resume=True}}."
+
+    def _restore(self, run: Training) -> None:
+        self.check()
+        checkpoint = self._find_checkpoint(run)
+        if checkpoint is None:
+            # The first checkpoint: a run that is killed before the next one starts again from here.
+            self._save.act_now(run)
+            return
+        try:
+            run.load_state_dict(checkpoint.state)
+        except (ValueError, KeyError) as error:
+            raise CheckpointError(
+                f"Cannot resume: {checkpoint.path} does not fit this run: {first_line(error)}."
+            ) from error
+
+    def _find_checkpoint(self, run: Training) -> Checkpoint | None:
+        """Read the checkpoint asked for, or the latest one, which ranks that share a chain must all have."""
+        if not isinstance(self.resume, bool):
+            return self.checkpoints.load(self.resume)
+        if run.ranks.data_size == 1:
+            return self.checkpoints.latest()
+        steps = self.checkpoints.steps()
+        common = run.ranks.lowest(steps[-1] if steps else -1)
+        return None if common < 0 else self.checkpoints.load(common)
+
+    def _read_record(self) -> dict[str, Any] | None:
+        path = self.path / RECORD_FILE
+        if not path.exists():
+            return None
+        try:
+            record: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+            known = record["version"] == VERSION and isinstance(record["settings"], dict)
+        except (ValueError, KeyError, TypeError) as error:
+            raise CheckpointError(f"Cannot resume: the record of the run, {path}, is unreadable.") from error
+        if not known:
+            raise CheckpointError(
+                f"Cannot resume: {path} is of version {record['version']!r}, and this program reads {VERSION}."
+            )
+        return record
+
+    def _write_record(self, run: Training, total_steps: int, status: str, message: str | None = None) -> None:
+        record = {
+            "version": VERSION,
+            "command": self.command,
+            "seed": self.seed,
+            "versions": {name: version(name) for name in ("spikeslab", "torch", "numpy")}
+            | {"python": platform.python_version()},
+            "settings": self.settings,
+            "num_data": run.sampler.param_groups[0].get("num_data"),
+            "status": status,
+            "message": message,
+            "steps": run.steps,
+            "total_steps": total_steps,
+            "epochs": run.epoch,
+            "seconds": round(run.seconds, 3),
+        }
+        write_atomically(self.path / RECORD_FILE, json.dumps(record, indent=1).encode())
+
+    def _write_evaluation(self, run: Training) -> None:
+        for callback in run.callbacks:
+            if callback.name == EVALUATION and isinstance(callback, Evaluate) and callback.last:
+                content = json.dumps(nan_to_null(callback.last), indent=1)
+                write_atomically(self.path / EVALUATION_FILE, content.encode())
+
+    def _write_report(self, write: Callable[[Path], object]) -> None:
+        """Write the report; a failure is only a warning, since the run has finished."""
+        try:
+            write(self.path)
+        except ModuleNotFoundError:  # the extra is not installed
+            return
+        except Exception as error:
+            warnings.warn(
+                f"The run finished, but its report failed ({error}): try spikeslab report {self.path}.",
+                SpikeSlabWarning,
+                stacklevel=2,
+            )
+
+
+def to_json(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Return settings as JSON stores them."""
+    return dict(json.loads(json.dumps(dict(settings), default=str)))
+
+
+def describe_changes(before: Mapping[str, Any], now: Mapping[str, Any]) -> str:
+    """Describe the differences between two records of settings for an error message; empty if they agree.
+
+    >>> describe_changes({"lr": 0.1, "seed": 0}, {"lr": 0.2, "seed": 0})
+    '{lr} was 0.1 and is now 0.2'
+    """
+    return ", ".join(
+        f"{mark(name)} was {before.get(name)!r} and is now {now.get(name)!r}"
+        for name in {**before, **now}
+        if before.get(name) != now.get(name)
+    )
+
+
+class Save(PeriodicCallback):
+    """Saves a checkpoint at an interval and after the last step.
+
+    Args:
+        checkpoints: Checkpoints of the run.
+        every: Interval.
+    """
+
+    def __init__(self, checkpoints: Checkpoints, every: Every) -> None:
+        super().__init__(every)
+        self.checkpoints = checkpoints
+
+    def is_due(self, run: Training) -> bool:
+        """Return True if the interval has passed; ranks that share a chain agree on the clock of the first."""
+        due = super().is_due(run)
+        return due if self.every.seconds is None else bool(run.ranks.highest(due))
+
+    def act(self, run: Training) -> None:
+        """Save the state."""
+        self.checkpoints.save(run.steps, run.state_dict())
+
+
+@contextmanager
+def lock_folder(folder: Path) -> Iterator[None]:
+    """Keep other processes out of a folder, which is created if needed.
+
+    The operating system releases the lock when the process ends, so a killed run leaves none behind.
+
+    Raises:
+        FolderInUseError: If another process holds the lock.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    with (folder / LOCK_FILE).open("a+b") as file:
+        try:
+            lock_file(file)
+        except OSError as error:
+            file.seek(0)
+            owner = file.read(20).decode("ascii", "replace").strip() or "unknown"
+            raise FolderInUseError(
+                f"{folder} is in use by another run, process {owner}: wait for it, stop it, or choose another "
+                "{folder}."
+            ) from error
+        file.truncate(0)
+        file.write(str(os.getpid()).encode())
+        file.flush()
+        yield
+
+
+if sys.platform == "win32":
+    import msvcrt
+
+    def lock_file(file: BinaryIO) -> None:
+        """Lock an open file until it is closed; raise ``OSError`` if another process has locked it."""
+        file.seek(1 << 20)  # far beyond the content, which stays readable
+        msvcrt.locking(file.fileno(), msvcrt.LK_NBLCK, 1)
+else:
+    import fcntl
+
+    def lock_file(file: BinaryIO) -> None:
+        """Lock an open file until it is closed; raise ``OSError`` if another process has locked it."""
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
