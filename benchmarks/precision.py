@@ -21,7 +21,7 @@ from torch import Tensor, nn
 
 import spikeslab as ss
 from spikeslab.bench.timing import HOW, Plan, Times, measure
-from spikeslab.compression.distillation import softened_divergence
+from spikeslab.compression.tasks import softened_divergence
 from spikeslab.errors import pluralize
 from spikeslab.paper.cifar10 import resnet20
 from spikeslab.report.tables import Column, Provenance, Table

@@ -14,7 +14,7 @@ from pathlib import Path
 from safetensors.torch import load_file
 
 import spikeslab as ss
-from spikeslab.compression.layer_counts import DENSE, file_sizes
+from spikeslab.compression.sparse_file import DENSE, file_sizes
 from spikeslab.paper.cifar10 import resnet20
 from spikeslab.report.tables import Column, Provenance, Table
 

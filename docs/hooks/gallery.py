@@ -119,7 +119,7 @@ def run(script: Path) -> Example:
         for old in folder.glob("*.png"):
             old.unlink()
         paths = os.pathsep.join([str(ROOT / "src"), os.environ.get("PYTHONPATH", "")])
-        environment = os.environ | {"OMP_NUM_THREADS": "1", "PYTHONPATH": paths, "PYTHONWARNINGS": "default"}
+        environment = os.environ | {"OMP_NUM_THREADS": "1", "PYTHONPATH": paths}
         start = time.perf_counter()
         done = subprocess.run(
             [sys.executable, __file__, str(script), str(folder)],

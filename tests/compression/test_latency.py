@@ -64,6 +64,6 @@ def test_a_process_that_hardly_had_a_processor_says_so(monkeypatch: pytest.Monke
     clock = [0.0]
     monkeypatch.setattr(latency.time, "perf_counter", lambda: clock[0])
     monkeypatch.setattr(latency.time, "process_time", lambda: 0.1 * clock[0])
-    message = r"^Other programs had the processor for 90% of the time in which these were measured: measure again when"
+    message = r"^Other programs had the processor for 90% of the time of these measurements: measure again when"
     with pytest.warns(SpikeSlabWarning, match=message):
         measure_latency({"a": Slow(clock, 1.0, [])}, torch.zeros(3, 2), batches=(1,), rounds=1)

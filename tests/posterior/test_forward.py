@@ -124,7 +124,7 @@ def test_a_damaged_sample_in_the_middle_is_named(tmp_path):
     posterior = collected(MLP(3, outputs=2), directory=tmp_path)
     path = tmp_path / "sample-000000003.safetensors"
     path.write_bytes(b"nothing")
-    with pytest.raises(ValueError, match=f"{path} must be a readable sample"):
+    with pytest.raises(ValueError, match=f"{path} has changed since"):
         posterior.predict(torch.randn(4, 3))
     assert posterior._forward.batched.possible
 

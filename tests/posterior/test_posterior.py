@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import random
 import re
 
 import pytest
@@ -13,7 +14,7 @@ from torch import Tensor, nn
 import spikeslab as ss
 from spikeslab.paper.uci import MLP
 from spikeslab.posterior import _forward as batched
-from spikeslab.posterior import prediction
+from spikeslab.posterior import prediction, samples
 
 
 def move(model: nn.Module, seed: int) -> None:
@@ -435,7 +436,7 @@ class TestDamagedFiles:
         sample.write_bytes(sample.read_bytes()[:40])
         loaded = ss.Posterior.load(tmp_path, model)
         loaded.tensors(0)
-        with pytest.raises(ValueError, match=re.escape(f"{sample} must be a readable sample, but got: ")):
+        with pytest.raises(ValueError, match=re.escape(f"The sample {sample} has changed since it was written")):
             loaded.predict(torch.ones(1, 3))
 
     def test_a_missing_sample_is_named(self, tmp_path) -> None:
@@ -443,7 +444,7 @@ class TestDamagedFiles:
         filled(model, 1).save(tmp_path)
         sample = tmp_path / "sample-000000001.safetensors"
         sample.unlink()
-        with pytest.raises(ValueError, match=re.escape(f"{sample} must be a readable sample, but got: ")):
+        with pytest.raises(ValueError, match=re.escape(f"Cannot read the sample {sample}: ")):
             ss.Posterior.load(tmp_path, model).tensors(0)
 
     def test_a_damaged_index_is_named(self, tmp_path) -> None:
@@ -452,14 +453,81 @@ class TestDamagedFiles:
         index = tmp_path / "posterior.json"
         text = index.read_text()
         index.write_text(text[:30])
-        with pytest.raises(ValueError, match=re.escape(f"{index} must be a readable index, but got: ")):
+        with pytest.raises(ValueError, match=re.escape(f"Cannot read {index}: ")):
             ss.Posterior.load(tmp_path, model)
         index.write_text(json.dumps(json.loads(text) | {"version": 99}))
-        with pytest.raises(ValueError, match=re.escape(f"{index} must be of version 1, but got 99.")):
+        with pytest.raises(ValueError, match=re.escape(f"{index} has version 99, but this spikeslab reads 1 and 2.")):
             ss.Posterior.load(tmp_path, model)
 
+    def test_no_changed_byte_is_silent(self, tmp_path) -> None:
+        model, x = nn.Linear(3, 4), torch.ones(1, 3)
+        filled(model, 2).save(tmp_path)
+        source = random.Random(0)
+        for path in sorted(tmp_path.iterdir()):
+            content = path.read_bytes()
+            for _ in range(60):
+                place, change = source.randrange(len(content)), source.randrange(1, 256)
+                path.write_bytes(content[:place] + bytes([content[place] ^ change]) + content[place + 1 :])
+                with pytest.raises(ValueError, match=re.escape(str(path))):
+                    ss.Posterior.load(tmp_path, model).predict(x)
+            path.write_bytes(content)
+        ss.Posterior.load(tmp_path, model).predict(x)
+
+    def test_a_kill_while_a_sample_is_replaced_leaves_a_pair_that_fits(self, tmp_path, monkeypatch) -> None:
+        model = nn.BatchNorm1d(3)
+        posterior = filled(model, 1, directory=tmp_path, link=torch.sigmoid)
+        before = posterior.tensors(0)["running_mean"]
+        writes = []
+
+        def write_then_die(path, content, write=samples.write_atomically):
+            write(path, content)
+            writes.append(path.name)
+            if len(writes) == killed:
+                raise KeyboardInterrupt
+
+        monkeypatch.setattr(samples, "write_atomically", write_then_die)
+        for killed in (1, 2):
+            writes.clear()
+            with pytest.raises(KeyboardInterrupt):
+                posterior.recalibrate([torch.ones(4, 3)])
+            found = ss.Posterior.load(tmp_path, model, link=torch.sigmoid).tensors(0)["running_mean"]
+            assert torch.equal(found, before if killed == 1 else torch.ones(3))
+
+    @pytest.mark.parametrize(
+        ("change", "field"),
+        [
+            ({"thin": 0}, "thin"),
+            ({"steps": -1}, "steps"),
+            ({"samples": [{"step": 1, "weight": -1.0}]}, "weight of a sample"),
+            ({"samples": [{"step": 1, "weight": 1.0}] * 2}, "samples"),
+            ({"samples": [{"step": 1, "weight": math.nan}]}, "weight of a sample"),
+        ],
+    )
+    def test_an_impossible_index_of_version_1_is_refused(self, tmp_path, change, field) -> None:
+        model = nn.Linear(3, 4)
+        filled(model, 1).save(tmp_path)
+        index = tmp_path / "posterior.json"
+        old = {
+            name: value for name, value in json.loads(index.read_text()).items() if name not in ("sha256", "checksum")
+        }
+        index.write_text(json.dumps(old | {"version": 1}))
+        assert len(ss.Posterior.load(tmp_path, model)) == 1
+        index.write_text(json.dumps(old | {"version": 1} | change))
+        with pytest.raises(ValueError, match=re.escape(f"{index} has impossible values of {field}.")):
+            ss.Posterior.load(tmp_path, model)
+
+    def test_a_state_of_another_model_is_refused_and_changes_nothing(self, tmp_path) -> None:
+        posterior = filled(nn.Linear(3, 4), 2, directory=tmp_path)
+        before = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
+        with pytest.raises(
+            ValueError, match=r"^The sample of step 1 in the state is of another model: it differs in 'b"
+        ):
+            posterior.load_state_dict(filled(nn.Linear(3, 4, bias=False), 1).state_dict())
+        assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == before
+        assert len(posterior) == 2
+
     def test_a_folder_without_a_posterior_is_named(self, tmp_path) -> None:
-        message = f"directory must hold a posterior (posterior.json), but {tmp_path} does not."
+        message = f"{tmp_path} holds no posterior: it has no posterior.json."
         with pytest.raises(FileNotFoundError, match=re.escape(message)):
             ss.Posterior.load(tmp_path, nn.Linear(3, 4))
 

@@ -106,7 +106,7 @@ def test_the_papers_methods_run(method, rng):
     ],
 )
 def test_auto_method(shape, n_classes, method):
-    assert SpikeSlabClassifier()._resolve(shape, n_classes) == method
+    assert SpikeSlabClassifier()._choose_method(shape, n_classes) == method
 
 
 def test_errors(rng):

@@ -96,6 +96,17 @@ def test_a_loaded_model_can_be_saved_cloned_and_fitted_again(X, saved, tmp_path)
     assert again.get_support(indices=True).tolist() == [1]
 
 
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+@pytest.mark.parametrize("method", ["gibbs", "sgld"])
+def test_early_records_count_the_warmup_among_the_steps(X, tmp_path, method):
+    model = SpikeSlabRegressor(method, sgld=SGLDSettings(thin=5), **QUICK).fit(X, X["a"])
+    save_model(model, tmp_path)
+    record = json.loads((tmp_path / "model.json").read_text())
+    assert record.pop("kept") == 40
+    (tmp_path / "model.json").write_text(json.dumps(record | {"n_iter": 60}))
+    assert load_model(tmp_path).n_iter_ == 40
+
+
 def test_metadata(saved):
     assert read_metadata(saved) == {"target": "y"}
 

@@ -5,7 +5,7 @@ import pandas as pd
 import pytest
 from scipy import sparse
 from sklearn.base import clone
-from sklearn.exceptions import NotFittedError
+from sklearn.exceptions import ConvergenceWarning, NotFittedError
 from sklearn.feature_selection import SelectFromModel
 from sklearn.linear_model import LinearRegression
 from sklearn.model_selection import GridSearchCV
@@ -41,7 +41,7 @@ def test_recovers_the_model_on_the_users_scale(rng):
     assert model.score(X, y) > 0.9
     assert max(model.rhat_.values()) < 1.05
     assert min(model.ess_.values()) > 400
-    assert model.n_iter_ == 1500
+    assert model.n_iter_ == 1000
     lower, upper = model.coef_interval(0.9).T
     assert np.all(lower <= upper)
     assert np.all((lower[[2, 5]] < beta[[2, 5]]) & (beta[[2, 5]] < upper[[2, 5]]))
@@ -102,7 +102,7 @@ def test_summary_support_and_false_discovery_rate(rng):
     assert list(table.columns) == ["pip", "mean", "std", "lower", "upper", "rhat", "ess"]
     assert len(table) == X.shape[1]
     assert table["pip"].is_monotonic_decreasing
-    assert len(model.summary(threshold=0.5)) == model.get_support(0.5).sum()
+    assert len(model.summary(threshold=0.5)) == model.get_support(threshold=0.5).sum()
     chosen = model.get_support(fdr=0.2, indices=True)
     assert np.mean(1 - model.pip_[chosen]) <= 0.2
     order = np.argsort(-model.pip_)[: chosen.size + 1]
@@ -184,6 +184,37 @@ def test_the_papers_methods_run(method, rng):
         assert model.get_support(indices=True).tolist() == [2, 5]
 
 
+def test_settings_are_parameters_like_those_of_a_nested_estimator(rng):
+    model = _quick(method="sgld-sa", sgld=SGLDSettings(v0=0.02))
+    copy = clone(model)
+    assert copy.sgld == model.sgld
+    assert copy.sgld is not model.sgld
+    assert copy.set_params(sgld__v1=3.0).get_params()["sgld__v1"] == 3.0
+    assert (copy.sgld.v0, model.sgld.v1) == (0.02, 10.0)
+    assert SpikeSlabRegressor().set_params(sgld__v0=0.3).sgld == SGLDSettings(v0=0.3)
+    with pytest.raises(ValueError, match="v0 must be a number > 0, but got 0"):
+        model.set_params(sgld__v0=0)
+    X, y, _ = _data(rng, n=40, p=6)
+    search = GridSearchCV(clone(model).set_params(sgld__v0=0.1), {"sgld__temperature": [0.5, 1.0]}, cv=2)
+    assert set(search.fit(X, y).best_params_) == {"sgld__temperature"}
+
+
+def test_chains_run_one_after_the_other_unless_asked(monkeypatch):
+    assert SpikeSlabRegressor()._threads() == 1
+    assert SpikeSlabRegressor(n_jobs=3)._threads() == 3
+    monkeypatch.setattr("os.sched_getaffinity", lambda _: range(4), raising=False)
+    assert [SpikeSlabRegressor(n_jobs=n)._threads() for n in (-1, -2, -9)] == [4, 3, 1]
+
+
+@pytest.mark.parametrize("fit", ["fit", "partial_fit"])
+def test_a_warning_of_chains_that_disagree_points_at_the_users_line(fit, rng, monkeypatch):
+    X, y, _ = _data(rng)
+    monkeypatch.setattr("spikeslab.sklearn._base.RHAT_LIMIT", 0.5)
+    with pytest.warns(ConvergenceWarning, match=r"R-hat of \w+ is 1\.\d\d\): raise n_iter or warmup") as caught:
+        getattr(_quick(), fit)(X, y)
+    assert caught[0].filename == __file__
+
+
 def test_an_interrupted_fit_leaves_nothing(rng, monkeypatch):
     X, y, _ = _data(rng)
     model = _quick()
@@ -254,6 +285,10 @@ def test_other_errors(rng):
     with pytest.raises(TypeError) as error:
         SpikeSlabRegressor("sgld", sgld={"v0": 1}).fit(X, y)
     assert str(error.value) == "sgld must be an SGLDSettings or None, but got {'v0': 1}."
+    settings = SGLDSettings()
+    settings.v0 = -1.0
+    with pytest.raises(ValueError, match=r"v0 must be a number > 0"):
+        SpikeSlabRegressor("sgld", sgld=settings).fit(X, y)
     model = _quick().fit(X, y)
     for call, message in (
         (lambda: model.coef_interval(1.5), "level must be a number in (0, 1), but got 1.5."),

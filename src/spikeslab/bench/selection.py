@@ -198,7 +198,7 @@ def _sklearn_fits(x: Array, y: Array, seed: int) -> Candidates:
     from spikeslab.sklearn import SpikeSlabRegressor
 
     return {
-        OURS: lambda: SpikeSlabRegressor(random_state=seed).fit(x, y),
+        OURS: lambda: SpikeSlabRegressor(n_jobs=-1, random_state=seed).fit(x, y),
         LASSO: lambda: LassoCV().fit(x, y),
     }
 

@@ -6,7 +6,7 @@ import math
 from typing import Any
 
 from spikeslab.compression import Compressed
-from spikeslab.compression.layer_counts import DENSE
+from spikeslab.compression.sparse_file import DENSE
 from spikeslab.errors import pluralize
 from spikeslab.report.tables import Cell, Column, Table
 

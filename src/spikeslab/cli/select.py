@@ -142,7 +142,7 @@ def _estimator(
 
     cls = SpikeSlabRegressor if family == "gaussian" else SpikeSlabClassifier
     check_choice(f"--method for the family {family}", method, cls._methods)
-    return cls(method, n_iter=iterations, random_state=seed, verbose=int(verbose))
+    return cls(method, n_iter=iterations, n_jobs=-1, random_state=seed, verbose=int(verbose))
 
 
 def _print_data(console: Console, table: Table, target: Target, design: Design) -> None:

@@ -69,7 +69,7 @@ def sparsity(
 
 def _report(stored: StoredNetwork, latency: bool, onnx: bool) -> SparsityReport:
     from spikeslab.compression import ExportError, SparsityReport
-    from spikeslab.compression.variants import network_variants
+    from spikeslab.compression.latency import network_variants
 
     if stored.recipe is None:
         return SparsityReport.of_tensors(stored.tensors, stored.weights)

@@ -40,7 +40,7 @@ class StoredNetwork:
         """The module as the recipe makes it, the same with the tensors in it, and a batch for both."""
         from spikeslab.cli.recipe import RecipeError, RecipeFile
         from spikeslab.compression import finalize
-        from spikeslab.compression.sparse_file import fill
+        from spikeslab.compression.sparse_file import load_tensors_into
 
         assert self.recipe is not None
         try:
@@ -53,7 +53,7 @@ class StoredNetwork:
             raise error.changed(argument=argument, hint="name the original with {recipe}") from error
         with bad_input():
             dense = finalize(model)
-            fill(model, self.tensors, str(self.file))
+            load_tensors_into(model, self.tensors, str(self.file))
         return dense, model, example
 
 
@@ -79,7 +79,7 @@ def _read(model: Path) -> tuple[dict[str, Tensor], Path]:
     from safetensors.torch import load
 
     from spikeslab.compression import load_sparse
-    from spikeslab.compression.sparse_format import header
+    from spikeslab.compression.sparse_format import read_header
 
     file = model
     if model.is_dir():
@@ -89,7 +89,7 @@ def _read(model: Path) -> tuple[dict[str, Tensor], Path]:
             f"MODEL must be a folder with {DENSE} or {SPARSE} in it, or a safetensors file, but got {model}."
         )
     content = file.read_bytes()
-    if header(content) is not None:
+    if read_header(content) is not None:
         with bad_input():
             return load_sparse(file), file
     try:

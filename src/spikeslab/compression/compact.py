@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from spikeslab.compression.macs import count_positions
+from spikeslab.compression._layer_counts import count_positions
 from spikeslab.errors import SpikeSlabWarning
 from spikeslab.graph.layers import LAYERS
 from spikeslab.graph.surgery import remove_dead_channels

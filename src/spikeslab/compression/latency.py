@@ -1,8 +1,8 @@
-"""How long a forward pass takes: variants of a model against each other, in turn and in one process.
+"""Latency: the time of a forward pass, for variants of a model in turn and in one process.
 
-A machine's speed drifts by more than many variants differ, so each round measures every one of them, in an order that
-rotates. A turn begins with a pass that is not timed, while the threads of the variant before still wait for more. Every
-other pass is timed by itself and the median counts, which a pass that another process interrupts hardly moves.
+The speed of a machine drifts by more than many variants differ, so each round measures every one of them, in an order
+that rotates. A turn begins with a pass that is not timed, since the threads of the variant before may still be waiting.
+Every other pass is timed by itself. The median hardly changes if another process interrupts a pass.
 """
 
 from __future__ import annotations
@@ -17,29 +17,64 @@ from statistics import median
 import torch
 from torch import Tensor, nn
 
+from spikeslab.compression.compact import compact
+from spikeslab.compression.finalize import finalize
+from spikeslab.compression.onnx import OnnxNetwork
+from spikeslab.compression.sparse_file import COMPACTED, DENSE
 from spikeslab.errors import SpikeSlabWarning, check_count
+from spikeslab.graph.folding import fold_batch_norm
+from spikeslab.graph.layers import BATCH_NORMS
 from spikeslab.graph.tracing import ExampleInput, check_example_input
 from spikeslab.posterior.eval_mode import eval_mode
 
 ENOUGH = 0.5
-"""Share of a processor without which times say more about other programs than about the model."""
+"""Share of a processor below which times say more about other programs than about the model."""
 SHORTEST = 0.005
 """Seconds for which a variant runs at least in each round, in several passes if it is fast."""
+FOLDED, FINALISED = "BN folded", "finalised"
+ONNX = "{} in onnxruntime"
 
 
 @dataclass(frozen=True)
 class Latency:
-    """The median time of a forward pass.
+    """Median time of a forward pass.
 
     Attributes:
         variant: Name of the model.
         batch: Rows of the input.
-        seconds: For the whole batch.
+        seconds: Time for the whole batch.
     """
 
     variant: str
     batch: int
     seconds: float
+
+
+def network_variants(
+    dense: nn.Module, sparse: nn.Module, example_input: ExampleInput, *, onnx: bool = False
+) -> dict[str, nn.Module]:
+    """Return the forms of a network that are worth timing, by name; all but ``dense`` itself are copies.
+
+    The dense network with batch normalisation folded, if it has any, shows how much of the gain of the compacted one
+    comes from folding.
+
+    >>> list(network_variants(nn.Linear(4, 2), nn.Linear(4, 2), torch.zeros(1, 4)))
+    ['dense', 'finalised', 'compacted']
+
+    Args:
+        dense: The network before.
+        sparse: The network with zeros.
+        example_input: A batch, or a tuple of batches.
+        onnx: If True, add the dense and the compacted one in onnxruntime.
+    """
+    variants = {DENSE: dense}
+    if any(isinstance(module, BATCH_NORMS) for module in dense.modules()):
+        variants[FOLDED] = fold_batch_norm(dense, example_input)
+    plain = finalize(sparse)
+    variants |= {FINALISED: plain, COMPACTED: compact(plain, example_input).model}
+    if onnx:
+        variants |= {ONNX.format(name): OnnxNetwork(variants[name], example_input) for name in (DENSE, COMPACTED)}
+    return variants
 
 
 @torch.inference_mode()
@@ -55,24 +90,25 @@ def measure_latency(
         variants: Models by name, all for the same input.
         example_input: Rows, which are repeated or cut to the size of a batch.
         batches: Sizes of a batch.
-        rounds: How often each variant has its turn.
+        rounds: Number of turns of each variant.
     """
     check_count("rounds", rounds)
+    examples = check_example_input(example_input)
     found = []
     with ExitStack() as modes:
         for model in variants.values():
             modes.enter_context(eval_mode(model))
         for batch in batches:
-            rows = torch.arange(check_count("batches", batch)) % len(check_example_input(example_input)[0])
-            inputs = tuple(tensor[rows] for tensor in check_example_input(example_input))
+            rows = torch.arange(check_count("batches", batch)) % len(examples[0])
+            inputs = tuple(tensor[rows] for tensor in examples)
             begun = time.perf_counter(), time.process_time()
-            seconds = _in_turn(variants, inputs, rounds)
+            seconds = _time_in_turn(variants, inputs, rounds)
             _warn_if_starved(time.perf_counter() - begun[0], time.process_time() - begun[1], inputs[0])
             found += [Latency(name, batch, median(times)) for name, times in seconds.items()]
     return found
 
 
-def _in_turn(variants: Mapping[str, nn.Module], inputs: tuple[Tensor, ...], rounds: int) -> dict[str, list[float]]:
+def _time_in_turn(variants: Mapping[str, nn.Module], inputs: tuple[Tensor, ...], rounds: int) -> dict[str, list[float]]:
     passes = {}
     for name, model in variants.items():
         _time(model, inputs)  # the first pass also allocates memory
@@ -96,18 +132,18 @@ def _time(model: nn.Module, inputs: tuple[Tensor, ...]) -> float:
 
 
 def _warn_if_starved(wall: float, used: float, example: Tensor) -> None:
-    """Warn if this process, which does nothing but compute, did not have even one processor for most of the time."""
+    """Warn if this process, which only computes, had less than one processor for most of the time."""
     if example.is_cpu and used < ENOUGH * wall:
         warnings.warn(
-            f"Other programs had the processor for {1.0 - used / wall:.0%} of the time in which these were measured: "
-            "measure again when they are done.",
+            f"Other programs had the processor for {1.0 - used / wall:.0%} of the time of these measurements: measure "
+            "again when they are done.",
             SpikeSlabWarning,
             stacklevel=4,
         )
 
 
 def _wait(inputs: tuple[Tensor, ...]) -> None:
-    """Until the device has done what was asked of it: an accelerator goes on after the call returns."""
+    """Wait until the device is done: an accelerator goes on after the call returns."""
     if inputs[0].is_cuda:
         torch.cuda.synchronize(inputs[0].device)
     elif inputs[0].is_mps:

@@ -14,8 +14,7 @@ from safetensors.torch import save
 from torch import Tensor, nn
 
 from spikeslab.compression.compact import compact
-from spikeslab.compression.sparse_file import save_sparse
-from spikeslab.compression.stored import evaluate_stored, state_tensors, tensor_dict
+from spikeslab.compression.sparse_file import evaluate_stored, save_sparse, state_tensors, tensor_dict
 from spikeslab.compression.tasks import Evaluation, Task
 from spikeslab.diagnostics.run_reader import POSTERIOR
 from spikeslab.errors import NonFiniteError, SpikeSlabWarning, first_line

@@ -1,6 +1,6 @@
-"""What sparsity bought: non-zeros, multiply-adds, bytes on disk and measured time, each by itself.
+"""Report of sparsity: non-zeros, multiply-adds, bytes on disk and measured time.
 
-They are four different things. Zeros make a file smaller at once. They do not make a dense kernel faster, which
+These are four different things. Zeros make a file smaller at once. They do not make a dense kernel faster, which
 multiplies them like any other number; removed channels do.
 """
 
@@ -14,32 +14,27 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor, nn
 
+from spikeslab.compression._layer_counts import LayerCount, add_known, count_layers, count_positions
 from spikeslab.compression.finalize import finalize
-from spikeslab.compression.latency import Latency, measure_latency
-from spikeslab.compression.layer_counts import (
-    COMPACTED,
-    LayerCount,
-    compacted_sizes,
-    count_layers,
-    file_sizes,
-    unshared,
-)
-from spikeslab.compression.macs import count_positions
+from spikeslab.compression.latency import Latency, measure_latency, network_variants
 from spikeslab.compression.onnx import OnnxNetwork
-from spikeslab.compression.sparsity_words import file_table, known_sum, latency_table, layer_table, words
-from spikeslab.compression.variants import network_variants
+from spikeslab.compression.sparse_file import COMPACTED, DENSE, compacted_sizes, file_sizes, unshared
+from spikeslab.errors import pluralize
 from spikeslab.graph.tracing import ExampleInput
-from spikeslab.report.tables import Table
+from spikeslab.report.tables import Cell, Column, Table
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 STATISTICS = ("running_mean", "running_var", "num_batches_tracked")
+GAIN = 1.1
+"""Ratio from which a network counts as smaller or faster; the speed of a machine varies by less."""
+WHY = "zeros make no dense kernel faster, removed channels and folded normalisation do"
 
 
 @dataclass(frozen=True)
 class SparsityReport:
-    """What sparsity bought.
+    """Weights, multiply-adds, bytes and times of a sparse network.
 
     >>> model = nn.Sequential(nn.Linear(8, 4), nn.ReLU(), nn.Linear(4, 2))
     >>> _ = nn.init.zeros_(model[0].weight)
@@ -49,12 +44,12 @@ class SparsityReport:
 
     Attributes:
         layers: Parameters of two or more dimensions.
-        other_weights: How many parameters there are besides, such as biases.
-        other_nonzeros: How many of them are not zero.
-        files: Bytes on disk by format, those of the compacted network too where it was timed and has fewer channels.
-        latencies: Measured times; the first variant is what the others are compared with.
+        other_weights: Number of other parameters, such as biases.
+        other_nonzeros: Number of those that are not zero.
+        files: Bytes on disk by format, also of the compacted network if it was timed and has fewer channels.
+        latencies: Measured times; the others are compared with the first variant.
         variant_macs: Multiply-adds of one example, for each variant.
-        threads: Threads that torch measured with.
+        threads: Number of threads of torch during the measurement.
     """
 
     layers: tuple[LayerCount, ...]
@@ -77,18 +72,17 @@ class SparsityReport:
         batches: Sequence[int] = (1, 64),
         rounds: int = 11,
     ) -> SparsityReport:
-        """Count and measure.
+        """Count the weights of a model and measure its variants.
 
         Args:
             model: The sparse model.
             example_input: A batch, or a tuple of batches.
-            original: The dense model that it was made from, if that is not of the same shapes.
-            weights: Names of the sparse layers; every layer with a zero if not given.
-            variants: Models to time against each other by name, the dense one first; ``{}`` measures nothing. If not
-                given: ``original``, or else ``model``, the same with batch normalisation folded, and ``model``
-                finalised and compacted.
+            original: The dense model that it was made from, if its shapes are different.
+            weights: Names of the sparse layers; by default every layer with a zero.
+            variants: Models to time against each other by name, the dense one first; ``{}`` measures nothing. By
+                default those of :func:`~spikeslab.compression.latency.network_variants`.
             batches: Sizes of a batch.
-            rounds: How often each variant has its turn.
+            rounds: Number of turns of each variant.
         """
         plain = finalize(model)
         dense = plain if original is None else finalize(original)
@@ -97,27 +91,27 @@ class SparsityReport:
         parameters = dict(plain.named_parameters())
         return cls(
             layers=count_layers(parameters, weights, count_positions(plain, example_input)),
-            **_others(parameters),
-            files=file_sizes(plain.state_dict(), dense.state_dict())
-            | _without_channels(variants.get(COMPACTED), plain),
+            **_count_others(parameters),
+            files=file_sizes(plain.state_dict(), dense.state_dict()) | _compacted_files(variants.get(COMPACTED), plain),
             latencies=tuple(measure_latency(variants, example_input, batches, rounds)) if variants else (),
-            variant_macs={name: _macs(variant, example_input) for name, variant in variants.items()},
+            variant_macs={name: _count_macs(variant, example_input) for name, variant in variants.items()},
             threads=torch.get_num_threads(),
         )
 
     @classmethod
     def of_tensors(cls, tensors: Mapping[str, Tensor], weights: Sequence[str] | None = None) -> SparsityReport:
-        """What a state_dict says without its module: weights, non-zeros and bytes.
+        """Count weights, non-zeros and bytes of a state_dict without its module.
 
-        Floating tensors count as parameters, a shared one once, unless their name is that of a statistic of batch
-        normalisation.
+        Floating tensors count as parameters, shared ones once; statistics of batch normalisation do not.
         """
         parameters = {
             name: tensor
             for name, tensor in unshared(tensors).items()
             if tensor.is_floating_point() and name.rpartition(".")[2] not in STATISTICS
         }
-        return cls(layers=count_layers(parameters, weights), **_others(parameters), files=file_sizes(tensors, tensors))
+        return cls(
+            layers=count_layers(parameters, weights), **_count_others(parameters), files=file_sizes(tensors, tensors)
+        )
 
     @property
     def weights(self) -> int:
@@ -126,44 +120,61 @@ class SparsityReport:
 
     @property
     def nonzeros(self) -> int:
-        """Those that are not zero."""
+        """Parameters that are not zero."""
         return self.other_nonzeros + sum(layer.nonzeros for layer in self.layers)
 
     @property
     def macs(self) -> int | None:
         """Multiply-adds of one example, over the layers where they are known."""
-        return known_sum([layer.macs for layer in self.layers])
+        return add_known([layer.macs for layer in self.layers])
 
     @property
     def nonzero_macs(self) -> int | None:
         """Multiply-adds of one example if zeros are skipped."""
-        return known_sum([layer.nonzero_macs for layer in self.layers])
+        return add_known([layer.nonzero_macs for layer in self.layers])
 
     def speedup(self, latency: Latency) -> float:
-        """How many times faster a measured variant is than the first one, at the same size of a batch."""
+        """Return how many times faster a measured variant is than the first one at the same batch size."""
         first = next(item for item in self.latencies if item.batch == latency.batch)
         return first.seconds / latency.seconds
 
     def words(self) -> tuple[str, str]:
-        """Smaller or not, faster or not, in a sentence each."""
-        return words(self)
+        """Return a sentence on the size and one on the speed, since one does not follow from the other."""
+        return _describe_size(self), _describe_speed(self)
 
     def table(self) -> Table:
-        """The layers, the sparse ones together, and the whole network."""
-        return layer_table(self)
+        """Return a table of the layers, the sparse ones together, and the whole network."""
+        columns = [
+            Column("layer", "Layer"),
+            Column("shape", "Shape"),
+            Column("weights", "Weights", ","),
+            Column("nonzeros", "Non-zeros", ","),
+            Column("zeros", "Zeros (%)", ".2f"),
+            Column("empty", "Empty channels", ","),
+            Column("macs", "Multiply-adds", ","),
+            Column("nonzero_macs", "Without zeros", ","),
+        ]
+        other = (self.other_weights, self.other_nonzeros)
+        rows = [
+            *(_row(layer.name, [layer], shape="x".join(map(str, layer.shape))) for layer in self.layers),
+            _row("biases and normalisation", [], other),
+            _row("sparse layers", [layer for layer in self.layers if layer.sparse]),
+            _row("whole network", self.layers, other),
+        ]
+        return Table("Sparsity", columns, rows, self.words())
 
     def tables(self) -> list[Table]:
-        """The layers, the files and, where they were measured, the times."""
-        return [layer_table(self), file_table(self), *([latency_table(self)] if self.latencies else [])]
+        """Return tables of the layers, the files and, if measured, the times."""
+        return [self.table(), _file_table(self), *([_latency_table(self)] if self.latencies else [])]
 
     def figure(self) -> Figure:
-        """Bars: non-zeros by layer, bytes by format and, where they were measured, times by variant."""
-        from spikeslab.compression.sparsity_figure import sparsity_figure
+        """Draw non-zeros by layer, bytes by format and, if measured, times by variant."""
+        from spikeslab.compression._sparsity_figure import draw_sparsity
 
-        return sparsity_figure(self)
+        return draw_sparsity(self)
 
     def record(self) -> dict[str, Any]:
-        """Everything, in JSON's types."""
+        """Return all numbers in the types of JSON."""
         sparse = [layer for layer in self.layers if layer.sparse]
         return {
             "words": list(self.words()),
@@ -181,11 +192,11 @@ class SparsityReport:
         }
 
     def json(self) -> str:
-        """The record as text."""
+        """Return the record as text."""
         return json.dumps(self.record(), indent=1, ensure_ascii=False, allow_nan=False) + "\n"
 
 
-def _others(parameters: Mapping[str, Tensor]) -> dict[str, Any]:
+def _count_others(parameters: Mapping[str, Tensor]) -> dict[str, Any]:
     others = [tensor for tensor in parameters.values() if tensor.ndim < 2]
     return {
         "other_weights": sum(tensor.numel() for tensor in others),
@@ -193,15 +204,93 @@ def _others(parameters: Mapping[str, Tensor]) -> dict[str, Any]:
     }
 
 
-def _without_channels(compacted: nn.Module | None, plain: nn.Module) -> dict[str, int]:
-    """Bytes of the compacted network, where channels were removed."""
+def _compacted_files(compacted: nn.Module | None, plain: nn.Module) -> dict[str, int]:
+    """Return the bytes of the compacted network, if channels were removed."""
     if compacted is None:
         return {}
     size, less = (sum(p.numel() for p in model.parameters() if p.ndim > 1) for model in (plain, compacted))
     return compacted_sizes(compacted.state_dict()) if less < size else {}
 
 
-def _macs(model: nn.Module, example_input: ExampleInput) -> int | None:
+def _count_macs(model: nn.Module, example_input: ExampleInput) -> int | None:
     plain = finalize(model.source if isinstance(model, OnnxNetwork) else model)
     counts = count_layers(dict(plain.named_parameters()), positions=count_positions(plain, example_input))
-    return known_sum([layer.macs for layer in counts])
+    return add_known([layer.macs for layer in counts])
+
+
+def _describe_size(report: SparsityReport) -> str:
+    exact, half, byte = (report.files[DENSE] / report.files[f"sparse {values}"] for values in ("fp32", "fp16", "int8"))
+    return (
+        f"Smaller: {'yes' if exact >= GAIN else 'no'}, {exact:.1f} x on disk without loss "
+        f"({report.files['sparse fp32']:,} bytes instead of {report.files[DENSE]:,}), {half:.1f} x with fp16 values, "
+        f"{byte:.1f} x with int8{_describe_compacted(report)}."
+    )
+
+
+def _describe_compacted(report: SparsityReport) -> str:
+    """Return the end of a sentence on the bytes that removed channels save."""
+    name = f"{COMPACTED}, sparse fp32"
+    if name not in report.files:
+        return ""
+    plain, sparse = (report.files[DENSE] / report.files[key] for key in (COMPACTED, name))
+    return f"; without its dead channels {plain:.1f} x as an ordinary file, {sparse:.1f} x as a sparse one"
+
+
+def _describe_speed(report: SparsityReport) -> str:
+    if not report.latencies:
+        return f"Faster: not measured; {WHY}."
+    first, *others = dict.fromkeys(item.variant for item in report.latencies)
+    answers = []
+    for variant in others:
+        ratios = {item.batch: report.speedup(item) for item in report.latencies if item.variant == variant}
+        gains = [ratio >= GAIN for ratio in ratios.values()]
+        answer = "yes" if all(gains) else "in part" if any(gains) else "no"
+        sizes = " and ".join(f"{ratio:.2f} x at batch {batch}" for batch, ratio in ratios.items())
+        answers.append(f"{variant} {answer}, {sizes}")
+    return f"Faster than {first} on {pluralize(report.threads, 'thread')}: {'; '.join(answers)}; {WHY}."
+
+
+def _row(
+    name: str, layers: Sequence[LayerCount], other: tuple[int, int] = (0, 0), shape: str | None = None
+) -> dict[str, Cell]:
+    weights = other[0] + sum(layer.weights for layer in layers)
+    nonzeros = other[1] + sum(layer.nonzeros for layer in layers)
+    return {
+        "layer": name,
+        "shape": shape,
+        "weights": weights,
+        "nonzeros": nonzeros,
+        "zeros": 100 * (weights - nonzeros) / weights if weights else None,
+        "empty": sum(layer.empty_channels for layer in layers) if layers else None,
+        "macs": add_known([layer.macs for layer in layers]),
+        "nonzero_macs": add_known([layer.nonzero_macs for layer in layers]),
+    }
+
+
+def _file_table(report: SparsityReport) -> Table:
+    columns = [Column("format", "Format"), Column("bytes", "Bytes", ","), Column("ratio", "Times smaller", ".2f")]
+    rows: list[dict[str, Cell]] = [
+        {"format": name, "bytes": size, "ratio": report.files[DENSE] / size} for name, size in report.files.items()
+    ]
+    return Table("Bytes on disk", columns, rows)
+
+
+def _latency_table(report: SparsityReport) -> Table:
+    columns = [
+        Column("variant", "Variant"),
+        Column("batch", "Batch"),
+        Column("milliseconds", "Median (ms)", ".2f"),
+        Column("speedup", "Times faster", ".2f"),
+        Column("macs", "Multiply-adds of an example", ","),
+    ]
+    rows: list[dict[str, Cell]] = [
+        {
+            "variant": item.variant,
+            "batch": item.batch,
+            "milliseconds": 1000 * item.seconds,
+            "speedup": report.speedup(item),
+            "macs": report.variant_macs[item.variant],
+        }
+        for item in report.latencies
+    ]
+    return Table(f"Time of a forward pass on {pluralize(report.threads, 'thread')}", columns, rows)

@@ -21,12 +21,14 @@ from spikeslab.posterior.batch_norm import recalibrate
 from spikeslab.posterior.convergence import Convergence, assess_convergence
 from spikeslab.posterior.prediction import Average, Prediction, identity, probabilities, to_float, weighted_mean
 from spikeslab.posterior.samples import (
+    WEIGHTINGS,
     DiskSamples,
     MemorySamples,
     Samples,
     Tensors,
     mean_tensors,
     named_tensors,
+    sample_shapes,
     snapshot,
 )
 from spikeslab.priors.spike_slab import SpikeSlab
@@ -97,7 +99,7 @@ class Posterior:
         self.model = model = uncompiled(model)
         self.burn_in = check_count("burn_in", burn_in, minimum=0)
         self.thin = check_count("thin", thin)
-        self.weighting = check_choice("weights", weights, ("uniform", "epsilon"))
+        self.weighting = check_choice("weights", weights, WEIGHTINGS)
         if weights == "epsilon" and sampler is None:
             raise ValueError(NEEDS_SAMPLER)
         self.max_samples = None if max_samples is None else check_count("max_samples", max_samples)
@@ -289,6 +291,7 @@ class Posterior:
             model = self.sample(index)
             recalibrate(model, batches)
             self._samples.write(record.step, snapshot(model))
+        self._samples.write_index(self.index)
 
     def save(self, directory: str | os.PathLike[str]) -> None:
         """Write all samples to a new folder: a safetensors file for each, and an index in JSON."""
@@ -364,8 +367,20 @@ class Posterior:
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Continue from a state, whose samples replace the present ones."""
+        """Continue from a state, whose samples replace the present ones.
+
+        Raises:
+            ValueError: If the samples are of another model; nothing has changed then.
+        """
         records = [Record(**record) for record in state["records"]]
+        own = {name: tensor.shape for name, tensor in named_tensors(self.model)}
+        for record, sample in zip(records, state["samples"], strict=True):
+            found = sample_shapes(sample)
+            odd = [name for name in {**found, **own} if found.get(name) != own.get(name)]
+            if odd:
+                raise ValueError(
+                    f"The sample of step {record.step} in the state is of another model: it differs in {quote(odd)}."
+                )
         self._forward.forget()
         for record, sample in zip(records, state["samples"], strict=True):
             self._samples.adopt(record.step, sample)

@@ -2,25 +2,28 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
+import sys
 import warnings
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, TypeAlias
 
 import torch
-from safetensors import SafetensorError
+from safetensors import SafetensorError, safe_open
 from safetensors.torch import load_file, save
 from torch import Tensor, nn
 
-from spikeslab.errors import SpikeSlabWarning
-from spikeslab.files import write_atomically
+from spikeslab.errors import SpikeSlabWarning, first_line
+from spikeslab.files import digest, write_atomically
 
 Tensors: TypeAlias = dict[str, Tensor]
 
 INDEX = "posterior.json"
-VERSION = 1
+VERSION = 2
+WEIGHTINGS = ("uniform", "epsilon")
 
 
 def named_tensors(model: nn.Module) -> Iterator[tuple[str, Tensor]]:
@@ -32,6 +35,14 @@ def named_tensors(model: nn.Module) -> Iterator[tuple[str, Tensor]]:
 def snapshot(model: nn.Module) -> Tensors:
     """Return copies of all parameters and buffers on the CPU."""
     return {name: tensor.detach().to("cpu", copy=True).contiguous() for name, tensor in named_tensors(model)}
+
+
+def sample_shapes(sample: Tensors | Path) -> dict[str, torch.Size]:
+    """Return the shapes of a sample's tensors by name; of a file its header alone is read."""
+    if not isinstance(sample, Path):
+        return {name: tensor.shape for name, tensor in sample.items()}
+    with safe_open(sample, framework="pt") as file:
+        return {name: torch.Size(file.get_slice(name).get_shape()) for name in file.keys()}  # noqa: SIM118 - not a dict
 
 
 class Samples(ABC):
@@ -85,10 +96,17 @@ class MemorySamples(Samples):
 
 
 class DiskSamples(Samples):
-    """Samples in a folder; every file is written under another name first, so that none is ever half written."""
+    """Samples in a folder, each in a safetensors file, with an index that holds the SHA-256 of every file.
+
+    Files are written under another name first, so that none is ever half written. A file that has changed since is
+    refused; folders of version 1, without digests, are read as they are.
+    """
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
+        self._digests: dict[int, list[str]] = {}
+        self._index: dict[str, Any] | None = None
+        self._checked: dict[int, tuple[int, int, int]] = {}
 
     @classmethod
     def create(cls, directory: Path, exist_ok: bool = False) -> DiskSamples:
@@ -110,18 +128,41 @@ class DiskSamples(Samples):
 
     def write(self, key: int, tensors: Tensors) -> None:
         """Keep a sample, or replace it."""
-        write_atomically(self._path(key), save(tensors))
+        content = save(tensors)
+        digest = hashlib.sha256(content).hexdigest()
+        if key in self._digests and self._index is not None:
+            # A kill between the two files must leave a pair that fits: for a while the index allows both contents.
+            self._digests[key] = [*self._digests[key][-1:], digest]
+            self._write_index(self._index)
+        write_atomically(self._path(key), content)
+        self._digests[key] = [digest]
 
     def read(self, key: int) -> Tensors:
-        """Return a sample."""
+        """Return a sample.
+
+        Raises:
+            ValueError: If the file cannot be read or is not as it was written.
+        """
+        path = self._path(key)
         try:
-            return load_file(self._path(key))
+            self._check(key, path)
+            return load_file(path)
         except (SafetensorError, OSError) as error:
-            raise ValueError(f"{self._path(key)} must be a readable sample, but got: {error}.") from error
+            raise ValueError(f"Cannot read the sample {path}: {first_line(error)}.") from error
+
+    def _check(self, key: int, path: Path) -> None:
+        """Raise if a file is not as it was written; its digest is computed again only when the file has changed."""
+        stat = path.stat()
+        seen = stat.st_size, stat.st_mtime_ns, stat.st_ino
+        if key in self._digests and self._checked.get(key) != seen:
+            if digest(path) not in self._digests[key]:
+                raise ValueError(f"The sample {path} has changed since it was written: {INDEX} has another SHA-256.")
+            self._checked[key] = seen
 
     def remove(self, key: int) -> None:
         """Delete a sample."""
         self._path(key).unlink(missing_ok=True)
+        self._digests.pop(key, None)
 
     def export(self, key: int) -> Path:
         """Return the file."""
@@ -129,20 +170,86 @@ class DiskSamples(Samples):
 
     def write_index(self, index: Callable[[], dict[str, Any]]) -> None:
         """Write the description of the samples."""
-        write_atomically(self.directory / INDEX, json.dumps({"version": VERSION, **index()}, indent=1).encode())
+        self._write_index(index())
+
+    def _write_index(self, index: dict[str, Any]) -> None:
+        self._index = index
+        steps = {record["step"] for record in index["samples"]}
+        digests = {str(key): self._digests[key] for key in sorted(steps & self._digests.keys())}
+        content = {"version": VERSION, **index, "sha256": digests}
+        text = json.dumps({**content, "checksum": _checksum(content)}, indent=1)
+        write_atomically(self.directory / INDEX, text.encode())
 
     def read_index(self) -> dict[str, Any]:
-        """Read the description of the samples."""
+        """Read the description of the samples.
+
+        Raises:
+            FileNotFoundError: If there is none.
+            ValueError: If it is damaged or of another version.
+        """
         path = self.directory / INDEX
         if not path.is_file():
-            raise FileNotFoundError(f"directory must hold a posterior ({INDEX}), but {self.directory} does not.")
+            raise FileNotFoundError(f"{self.directory} holds no posterior: it has no {INDEX}.")
         try:
-            index: dict[str, Any] = json.loads(path.read_text())
-        except ValueError as error:
-            raise ValueError(f"{path} must be a readable index, but got: {error}.") from error
-        if index.get("version") != VERSION:
-            raise ValueError(f"{path} must be of version {VERSION}, but got {index.get('version')!r}.")
-        return index
+            index = json.loads(path.read_text(encoding="utf-8"))
+            version = index["version"]
+        except (ValueError, RecursionError, KeyError, TypeError, OSError) as error:
+            raise ValueError(f"Cannot read {path}: {first_line(error)}.") from error
+        if version not in (1, VERSION):
+            raise ValueError(f"{path} has version {version!r}, but this spikeslab reads 1 and {VERSION}.")
+        checksum = index.pop("checksum", None)
+        if version == VERSION and checksum != _checksum(index):
+            raise ValueError(f"{path} has changed since it was written: its checksum does not match.")
+        check_index(path, index)
+        digests = index.pop("sha256", {})
+        self._digests = {int(key): list(values) for key, values in digests.items()}
+        self._index = {name: value for name, value in index.items() if name != "version"}
+        return dict(self._index)
+
+
+def _checksum(index: Mapping[str, Any]) -> str:
+    return hashlib.sha256(json.dumps(index, sort_keys=True).encode()).hexdigest()
+
+
+def check_index(path: Path, index: Mapping[str, Any]) -> None:
+    """Raise if the description of the samples lacks a field or has an impossible value."""
+
+    def is_number(value: object, low: float, high: float) -> bool:
+        return isinstance(value, int | float) and not isinstance(value, bool) and low <= value <= high
+
+    def is_count(value: object) -> bool:
+        return isinstance(value, int) and not isinstance(value, bool) and value >= 0
+
+    largest = sys.float_info.max
+    try:
+        records = index["samples"]
+        steps = [record["step"] for record in records]
+        problems = {
+            "burn_in": not is_count(index["burn_in"]),
+            "thin": not is_count(index["thin"]) or not index["thin"],
+            "max_samples": index["max_samples"] is not None and not is_count(index["max_samples"]),
+            "steps": not is_count(index["steps"]),
+            "weights": index["weights"] not in WEIGHTINGS,
+            "regression": not isinstance(index["regression"], bool),
+            "shapes": not all(
+                isinstance(shape, list) and all(map(is_count, shape)) for shape in index["shapes"].values()
+            ),
+            "samples": not all(map(is_count, steps)) or len(set(steps)) < len(steps),
+            "weight of a sample": not all(
+                is_number(record["weight"], 0.0, largest) and record["weight"] for record in records
+            ),
+            "sigma of a sample": not all(
+                record.get("sigma") is None or is_number(record["sigma"], 0.0, largest) for record in records
+            ),
+            "delta of a sample": not all(
+                is_number(value, 0.0, 1.0) for record in records for value in (record.get("delta") or {}).values()
+            ),
+        }
+    except (KeyError, TypeError, AttributeError) as error:
+        raise ValueError(f"{path} is not the index of a posterior: {type(error).__name__} {error}.") from error
+    wrong = [name for name, bad in problems.items() if bad]
+    if wrong:
+        raise ValueError(f"{path} has impossible values of {', '.join(wrong)}.")
 
 
 def mean_tensors(samples: Iterable[tuple[Tensors, float]], last: Tensors) -> Tensors:

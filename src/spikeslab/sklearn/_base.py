@@ -1,4 +1,4 @@
-"""What the two estimators share: parameters, selection, intervals, tables and figures."""
+"""Shared part of the two estimators: parameters, selection, intervals, tables and figures."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import os
 import warnings
 from abc import abstractmethod
 from numbers import Integral
-from typing import TYPE_CHECKING, Any, ClassVar, ParamSpec, Self, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeVar, cast
 
 import numpy as np
 from sklearn.base import BaseEstimator
@@ -15,7 +15,7 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.feature_selection import SelectorMixin
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from spikeslab.errors import check_choice, check_count, check_number
+from spikeslab.errors import ArgumentTypeError, ArgumentValueError, Phrase, check_choice, check_count, check_number
 from spikeslab.functional.convergence import ess_bulk, rhat
 from spikeslab.report.progress import Progress
 from spikeslab.sklearn._chains import run_chains
@@ -39,12 +39,11 @@ if TYPE_CHECKING:
 
 RHAT_LIMIT = 1.1
 
-P = ParamSpec("P")
-T = TypeVar("T")
+F = TypeVar("F", bound="Callable[..., Any]")
 
 
 def select_variables(pip: NDArray[np.float64], threshold: float = 0.5, fdr: float | None = None) -> NDArray[np.bool_]:
-    """Those above a threshold, or the largest set whose expected share of false discoveries is small enough.
+    """Select the variables above a threshold, or at an expected false discovery rate.
 
     >>> select_variables(np.array([0.95, 0.2, 0.9]), fdr=0.1)
     array([ True, False,  True])
@@ -52,8 +51,8 @@ def select_variables(pip: NDArray[np.float64], threshold: float = 0.5, fdr: floa
     Args:
         pip: Posterior inclusion probability of each variable.
         threshold: Variables above it are selected.
-        fdr: If given, `threshold` is ignored: variables are taken, the most probable first, as long as the mean of
-            1 - `pip` over the set is at most this.
+        fdr: If given, `threshold` is ignored and the largest set is selected, most probable variables first, whose
+            expected share of false discoveries (the mean of 1 - `pip` over the set) is at most `fdr`.
     """
     if fdr is None:
         return pip > threshold
@@ -64,21 +63,27 @@ def select_variables(pip: NDArray[np.float64], threshold: float = 0.5, fdr: floa
     return mask
 
 
-def all_or_nothing(fit: Callable[P, T]) -> Callable[P, T]:
-    """Make a method that fits an estimator restore all its attributes if it fails or is interrupted."""
+def guard_fit(fit: F) -> F:
+    """Make a method that fits an estimator restore all attributes if it fails, and warn of chains that disagree.
+
+    The warning points at the line that called the method.
+    """
 
     @functools.wraps(fit)
-    def wrapped(*args: P.args, **kwargs: P.kwargs) -> T:
-        attributes = vars(args[0])
-        before = dict(attributes)
+    def wrapped(estimator: SpikeSlabBase, *args: Any, **kwargs: Any) -> Any:
+        before = dict(estimator.__dict__)
         try:
-            return fit(*args, **kwargs)
+            fit(estimator, *args, **kwargs)
         except BaseException:
-            attributes.clear()
-            attributes.update(before)
+            estimator.__dict__ = before
             raise
+        value, name = max((np.nan_to_num(value, posinf=np.inf), name) for name, value in estimator.rhat_.items())
+        if value > RHAT_LIMIT:
+            message = f"The chains have not converged (R-hat of {name} is {value:.2f}): raise n_iter or warmup."
+            warnings.warn(message, ConvergenceWarning, stacklevel=2)
+        return estimator
 
-    return wrapped
+    return cast("F", wrapped)
 
 
 class SpikeSlabBase(SelectorMixin, BaseEstimator):  # type: ignore[misc]
@@ -142,10 +147,10 @@ class SpikeSlabBase(SelectorMixin, BaseEstimator):  # type: ignore[misc]
         if self.slab_df is not None:
             check_number("slab_df", self.slab_df, "> 0")
         if self.n_jobs == 0 or not isinstance(self.n_jobs, Integral | None):
-            raise ValueError(f"n_jobs must be None or an integer other than 0, but got {self.n_jobs!r}.")
+            raise ArgumentValueError("n_jobs", "must be None or an integer other than 0", self.n_jobs)
         prior = self.inclusion_prior
         if not (isinstance(prior, tuple | list) and len(prior) == 2):
-            raise ValueError(f"inclusion_prior must be a pair (a, b) of a Beta law, but got {prior!r}.")
+            raise ArgumentValueError("inclusion_prior", "must be a pair (a, b) of a Beta law", prior)
         check_number("inclusion_prior[0]", prior[0], "> 0")
         if prior[1] is not None:
             check_number("inclusion_prior[1]", prior[1], "> 0")
@@ -162,10 +167,16 @@ class SpikeSlabBase(SelectorMixin, BaseEstimator):  # type: ignore[misc]
             noise_scale,
         )
 
+    def set_params(self, **params: Any) -> Self:
+        """Set parameters by name; `sgld__v0` and the like change single settings of `sgld`."""
+        if self.sgld is None and any(name.startswith("sgld__") for name in params):
+            self.sgld = SGLDSettings()
+        super().set_params(**params)
+        return self
+
     def _steps(self, warmup: int, kept: int) -> tuple[int, int]:
-        """Return (warm-up, all) steps per chain from the defaults of a method."""
-        warmup = warmup if self.warmup is None else self.warmup
-        return warmup, warmup + (kept if self.n_iter is None else self.n_iter)
+        """Return (warm-up, kept) steps per chain from the defaults of a method."""
+        return warmup if self.warmup is None else self.warmup, kept if self.n_iter is None else self.n_iter
 
     def _check_rows(self, X: Any) -> Any:
         check_is_fitted(self)
@@ -178,26 +189,27 @@ class SpikeSlabBase(SelectorMixin, BaseEstimator):  # type: ignore[misc]
         return tags
 
     def _threads(self) -> int:
+        jobs = 1 if self.n_jobs is None else self.n_jobs
         cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-        if self.n_jobs is None:
-            return cores
-        return self.n_jobs if self.n_jobs > 0 else max(1, cores + 1 + self.n_jobs)
+        return jobs if jobs > 0 else max(1, cores + 1 + jobs)
 
     def _sgld_chains(
         self, X: Any, y: Floats, n_classes: int, method: str, rngs: Sequence[Generator]
     ) -> tuple[list[ChainDraws], Scaling, int]:
-        """Run the paper's method on standardised X and return (draws, scaling, steps)."""
+        """Run one of the paper's methods on standardised X and return (draws, scaling, kept steps)."""
         settings = SGLDSettings() if self.sgld is None else self.sgld
         if not isinstance(settings, SGLDSettings):
-            raise TypeError(f"sgld must be an SGLDSettings or None, but got {settings!r}.")
+            raise ArgumentTypeError("sgld", "must be an SGLDSettings or None", settings)
+        settings.check()
         columns, scaling = standardise(X)
         if not scaling.kept.size:
-            raise ValueError(f"X must have a column that varies, but got {X.shape[1]} constant ones.")
+            raise ArgumentValueError("X", "must have a column that varies", Phrase(f"got {X.shape[1]} constant ones"))
         kind = np.dtype(np.float32 if X.dtype == np.float32 else np.float64)
         rows: NDArray[np.floating] = np.ascontiguousarray(columns.T).astype(kind)
-        warmup, steps = self._steps(12_000, 48_000)
+        warmup, kept = self._steps(12_000, 48_000)
+        steps = warmup + kept
         chains = [SGLDChain(rows, y.astype(kind), n_classes, method, settings, warmup, steps, rng) for rng in rngs]
-        return self._sample(chains, steps), scaling, steps
+        return self._sample(chains, steps), scaling, kept
 
     def _sample(self, chains: Sequence[Chain], steps: int) -> list[ChainDraws]:
         if not self.verbose:
@@ -207,31 +219,24 @@ class SpikeSlabBase(SelectorMixin, BaseEstimator):  # type: ignore[misc]
             return run_chains(chains, steps, self._threads(), lambda done, total: progress.update(name, done))
 
     def _store(self, posterior: LinearPosterior, method: str, n_iter: int) -> None:
-        """Set every fitted attribute, at the very end of a fit."""
+        """Set the fitted attributes, at the very end of a fit."""
         self._posterior = posterior
+        self.pip_ = posterior.pip
         self.method_ = method
         self.n_iter_ = n_iter
-        self.pip_ = posterior.pip
         self.rhat_ = {name: rhat(draws) for name, draws in posterior.scalars.items()}
         self.ess_ = {name: ess_bulk(draws) for name, draws in posterior.scalars.items()}
-        worst = max(self.rhat_, key=lambda name: np.nan_to_num(self.rhat_[name]), default="")
-        if worst and self.rhat_[worst] > RHAT_LIMIT:
-            warnings.warn(
-                f"R-hat of {worst} is {self.rhat_[worst]:.2f}: not converged, raise n_iter or warmup.",
-                ConvergenceWarning,
-                stacklevel=3,
-            )
 
     def get_support(
-        self, threshold: float = 0.5, *, indices: bool = False, fdr: float | None = None
+        self, indices: bool = False, *, threshold: float = 0.5, fdr: float | None = None
     ) -> NDArray[np.bool_] | NDArray[np.int64]:
         """Select variables by their posterior inclusion probability.
 
         Args:
-            threshold: select the variables with `pip_` above this value.
-            indices: return indices instead of a mask.
-            fdr: if given, ignore `threshold` and select the largest set, best variables first, whose expected
-                share of false discoveries, the mean of 1 - `pip_` over the set, is at most `fdr`.
+            indices: If True, return indices instead of a mask.
+            threshold: Select the variables with `pip_` above this value.
+            fdr: If given, ignore `threshold` and select the largest set, most probable variables first, whose expected
+                share of false discoveries (the mean of 1 - `pip_` over the set) is at most `fdr`.
 
         Returns:
             A mask of shape (n_features,), or the indices of the selected variables.

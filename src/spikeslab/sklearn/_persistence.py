@@ -76,7 +76,7 @@ def save_model(
         "estimator": type(estimator).__name__,
         "params": _params(estimator),
         "method": estimator.method_,
-        "n_iter": estimator.n_iter_,
+        "kept": estimator.n_iter_,
         "n_features": estimator.n_features_in_,
         "feature_names": _names(estimator),
         "classes": _classes(estimator),
@@ -209,7 +209,7 @@ def _estimator(record: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]) ->
     estimator._posterior = posterior
     estimator.pip_ = posterior.pip
     estimator.method_ = str(record["method"])
-    estimator.n_iter_ = int(record["n_iter"])
+    estimator.n_iter_ = int(record["kept"] if "kept" in record else _kept_steps(record, posterior))
     estimator.n_features_in_ = int(record["n_features"])
     estimator.rhat_, estimator.ess_ = _numbers(record["rhat"]), _numbers(record["ess"])
     if record["feature_names"] is not None:
@@ -229,6 +229,14 @@ def _estimator(record: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]) ->
     estimator.intercept_ = arrays["intercept_"]
     _check(estimator.intercept_.shape == posterior.mean.shape[:1])
     return estimator
+
+
+def _kept_steps(record: Mapping[str, Any], posterior: LinearPosterior) -> int:
+    """Return the steps kept per chain from the record of an early version, which has the number with the warm-up."""
+    if record["method"].startswith("sgld"):
+        warmup = record["params"]["warmup"]
+        return int(record["n_iter"]) - (12_000 if warmup is None else int(warmup))
+    return int(next(iter(posterior.scalars.values())).shape[1])
 
 
 def _posterior(arrays: Mapping[str, NDArray[Any]], n_features: int) -> LinearPosterior:

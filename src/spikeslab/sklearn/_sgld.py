@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 from scipy import sparse
 from scipy.special import log_expit, log_softmax
+from sklearn.base import BaseEstimator
 
-from spikeslab.errors import check_choice, check_count, check_number
+from spikeslab.errors import ArgumentValueError, check_choice, check_count, check_number
 from spikeslab.sklearn._chains import Chain, ChainDraws
 from spikeslab.sklearn._sgld_kernel import (
     BINARY,
@@ -37,8 +38,8 @@ WORSE = 4.0  # times the loss of a model without variables: the chain has diverg
 MAX_KEPT = 20_000_000  # numbers kept per chain; thinning grows beyond
 
 
-@dataclass(frozen=True)
-class SGLDSettings:
+@dataclass(repr=False)
+class SGLDSettings(BaseEstimator):  # type: ignore[misc]
     """Settings of SGLD-SA, SGLD-EM and SGLD in the paper's units.
 
     The defaults are those of the paper's simulations, which vary `v0` and `sigma`.
@@ -82,6 +83,16 @@ class SGLDSettings:
     thin: int = 100
 
     def __post_init__(self) -> None:
+        self.check()
+
+    def set_params(self, **params: Any) -> Self:
+        """Set settings by name, and check all of them."""
+        super().set_params(**params)
+        self.check()
+        return self
+
+    def check(self) -> None:
+        """Raise an error if a setting has a value that is not allowed."""
         for name in ("v0", "v1", "sigma", "a", "nu", "lam"):
             check_number(name, getattr(self, name), "> 0")
         for name in ("temperature", "kappa", "init_scale"):
@@ -95,7 +106,7 @@ class SGLDSettings:
         for name in ("step", "omega"):
             numbers = getattr(self, name)
             if not (isinstance(numbers, tuple | list) and len(numbers) == 3):
-                raise ValueError(f"{name} must be three numbers (A, B, alpha), but got {numbers!r}.")
+                raise ArgumentValueError(name, "must be three numbers (A, B, alpha)", numbers)
             for index, allowed in enumerate(("> 0", ">= 0", ">= 0")):
                 check_number(f"{name}[{index}]", numbers[index], allowed)
 

@@ -10,8 +10,8 @@ from sklearn.base import ClassifierMixin
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import validate_data
 
-from spikeslab.errors import check_count
-from spikeslab.sklearn._base import SpikeSlabBase, all_or_nothing
+from spikeslab.errors import ArgumentValueError, Phrase, check_count, pluralize
+from spikeslab.sklearn._base import SpikeSlabBase, guard_fit
 from spikeslab.sklearn._chains import spawn
 from spikeslab.sklearn._gibbs_logistic import LogisticChain
 from spikeslab.sklearn._gibbs_multinomial import MultinomialChain
@@ -29,11 +29,17 @@ if TYPE_CHECKING:
     from spikeslab.sklearn._quadratic import Expansion
 
     Floats = NDArray[np.float64]
+    Stream = tuple[Scaling, Floats, Expansion]
 
 GIBBS_LIMIT = 5_000_000  # n_samples * (n_features + 300) * vectors; a sweep then takes a few milliseconds
 QUADRATIC_ROWS = 5000  # below, the expansion is not chosen by default
 SETTLE_ROUNDS = 8  # the most passes over the rows that move the point of expansion
 QUADRATIC_LIMIT = 8192  # coefficients; their curvature matrix then takes up to 537 MB
+
+
+def _vectors(classes: NDArray[Any]) -> int:
+    """Return the number of coefficient vectors: one for two classes, otherwise one for each class."""
+    return 1 if classes.size == 2 else int(classes.size)
 
 
 class SpikeSlabClassifier(ClassifierMixin, SpikeSlabBase):  # type: ignore[misc]
@@ -70,7 +76,7 @@ class SpikeSlabClassifier(ClassifierMixin, SpikeSlabBase):  # type: ignore[misc]
         slab_scale: prior scale of the slab's standard deviation, in log odds per sd(x); None is 1.
         slab_df: prior degrees of freedom of the slab's variance; None is 3. A large value fixes the slab.
         sgld: settings of the stochastic-gradient methods; None is the paper's.
-        n_jobs: number of threads; None is one per core.
+        n_jobs: Number of chains to run at the same time, in threads; None is 1 and -1 one per core.
         random_state: seed, RandomState or Generator.
         verbose: 1 shows the progress.
 
@@ -84,7 +90,7 @@ class SpikeSlabClassifier(ClassifierMixin, SpikeSlabBase):  # type: ignore[misc]
         intercept_: posterior means of the intercepts, shape (1,) or (n_classes,).
         rhat_: rank-normalised split R-hat of the monitored scalars, by name.
         ess_: their bulk effective sample sizes.
-        n_iter_: steps per chain, warm-up included.
+        n_iter_: Steps kept per chain after the warm-up, as `n_iter`.
         method_: the method that was used.
         n_features_in_: number of features.
         feature_names_in_: names of the features, if X had names.
@@ -105,9 +111,9 @@ class SpikeSlabClassifier(ClassifierMixin, SpikeSlabBase):  # type: ignore[misc]
     coef_: Floats
     coef_std_: Floats
     intercept_: Floats
-    _stream: tuple[Scaling, Floats, Expansion] | None
+    _stream: Stream | None
 
-    @all_or_nothing
+    @guard_fit
     def fit(self, X: Any, y: Any) -> Self:
         """Draw from the posterior of the coefficients.
 
@@ -123,27 +129,27 @@ class SpikeSlabClassifier(ClassifierMixin, SpikeSlabBase):  # type: ignore[misc]
         check_classification_targets(y)
         classes, labels = np.unique(y, return_inverse=True)
         if classes.size < 2:
-            raise ValueError(f"y must hold at least 2 classes, but got 1 class: {classes.tolist()[0]!r}.")
-        method = self._resolve(X.shape, classes.size)
+            value = Phrase(f"got 1 class: {classes.tolist()[0]!r}")
+            raise ArgumentValueError("y", "must hold at least 2 classes", value)
+        method = self._choose_method(X.shape, classes.size)
         rngs = spawn(self.random_state, self.n_chains)
         if method.startswith("sgld"):
-            y = labels.astype(np.float64)
-            draws, scaling, steps = self._sgld_chains(X, y, classes.size, method, rngs)
-            return self._finish(draws, scaling, classes, method, steps)
+            draws, scaling, kept = self._sgld_chains(X, labels.astype(np.float64), classes.size, method, rngs)
+            return self._finish(draws, scaling, classes, method, kept)
         if method == "minibatch":
-            return self._fit_minibatch(X, labels, classes)
+            self._fit_quadratic(X.tocsr() if is_sparse(X) else X, labels, classes)
+            return self
         columns, scaling = standardise(X)
-        warmup, steps = self._steps(*self._default_sweeps(columns.size, classes.size))
+        warmup, kept = self._steps(*self._default_steps(columns.size * _vectors(classes)))
+        prior = self._prior(scaling.kept.size * _vectors(classes))
         chains: Sequence[Chain]
         if classes.size == 2:
-            prior = self._prior(scaling.kept.size)
             chains = [LogisticChain(columns, labels.astype(np.float64), prior, warmup, rng) for rng in rngs]
         else:
-            prior = self._prior(scaling.kept.size * classes.size)
             chains = [MultinomialChain(columns, labels, classes.size, prior, warmup, rng) for rng in rngs]
-        return self._finish(self._sample(chains, steps), scaling, classes, method, steps)
+        return self._finish(self._sample(chains, warmup + kept), scaling, classes, method, kept)
 
-    def _resolve(self, shape: tuple[int, int], n_classes: int) -> str:
+    def _choose_method(self, shape: tuple[int, int], n_classes: int) -> str:
         if self.method != "auto":
             return self.method
         vectors = 1 if n_classes == 2 else n_classes
@@ -152,33 +158,40 @@ class SpikeSlabClassifier(ClassifierMixin, SpikeSlabBase):  # type: ignore[misc]
         return "minibatch" if slow and p * vectors <= QUADRATIC_LIMIT else "gibbs"
 
     @staticmethod
-    def _default_sweeps(entries: int, n_classes: int) -> tuple[int, int]:
-        vectors = 1 if n_classes == 2 else n_classes
-        kept = int(np.clip(300_000_000 / max(entries * vectors, 1), 500, 2000))
+    def _default_steps(size: int) -> tuple[int, int]:
+        kept = int(np.clip(300_000_000 / max(size, 1), 500, 2000))
         return max(300, kept // 2), kept
 
-    def _fit_minibatch(self, X: Any, labels: NDArray[np.int64], classes: NDArray[Any]) -> Self:
-        X = X.tocsr() if is_sparse(X) else X
-        scaling = column_scaling(X)
-        vectors = 1 if classes.size == 2 else classes.size
-        self._check_quadratic(X.shape[1], vectors)
+    def _fit_quadratic(
+        self,
+        X: Any,
+        labels: NDArray[np.int64],
+        classes: NDArray[Any],
+        stream: Stream | None = None,
+        num_data: int | None = None,
+    ) -> Stream:
+        """Sample the posterior under the quadratic expansion of these rows and those of `stream`; return both."""
+        vectors, p = _vectors(classes), X.shape[1]
+        if p * vectors > QUADRATIC_LIMIT:
+            allowed = f"must have at most {QUADRATIC_LIMIT // vectors} features for mini-batches"
+            allowed += f" of {pluralize(vectors, 'coefficient vector')}"
+            raise ArgumentValueError("X", allowed, Phrase(f"got {p}"))
+        prior = self._prior(p * vectors)
         rng, *rngs = spawn(self.random_state, self.n_chains + 1)
-        prior = self._prior(X.shape[1] * vectors)
-        start = np.zeros((vectors, X.shape[1] + 1))
-        expansion = settle(lambda at: expand(X, labels, at, scaling), start, prior, rng, SETTLE_ROUNDS)
-        warmup, steps = self._steps(500, 1000)
-        draws = QuadraticPosterior(expansion, prior).draw(self._sample, rngs, warmup, steps)
-        return self._finish(draws, scaling, classes, "minibatch", steps)
+        scaling, theta, past = stream or (column_scaling(X), np.zeros((vectors, p + 1)), None)
 
-    @staticmethod
-    def _check_quadratic(n_features: int, vectors: int) -> None:
-        if n_features * vectors > QUADRATIC_LIMIT:
-            raise ValueError(
-                f"X must have at most {QUADRATIC_LIMIT // vectors} features for mini-batches of "
-                f"{vectors} coefficient vector(s), but got {n_features}."
-            )
+        def total(at: Floats) -> Expansion:
+            batch = expand(X, labels, at, scaling)
+            return batch if past is None else past + batch
 
-    @all_or_nothing
+        expansion = settle(total, theta, prior, rng, rounds=SETTLE_ROUNDS if past is None else 2)
+        warmup, kept = self._steps(500, 1000)
+        scaled = expansion if num_data is None else expansion.rescaled(num_data)
+        draws = QuadraticPosterior(scaled, prior).draw(self._sample, rngs, warmup, warmup + kept)
+        self._finish(draws, scaling, classes, "minibatch", kept)
+        return scaling, mean_of(draws), expansion
+
+    @guard_fit
     def partial_fit(self, X: Any, y: Any, classes: Any = None, num_data: int | None = None) -> Self:
         """Take in more rows.
 
@@ -201,51 +214,32 @@ class SpikeSlabClassifier(ClassifierMixin, SpikeSlabBase):  # type: ignore[misc]
             check_count("num_data", num_data)
         stream = getattr(self, "_stream", None)
         X, y = validate_data(self, X, y, reset=stream is None, accept_sparse="csr", dtype=(np.float64, np.float32))
-        known = self._known_classes(y, classes)
-        vectors = 1 if known.size == 2 else known.size
-        self._check_quadratic(X.shape[1], vectors)
-        prior = self._prior(X.shape[1] * vectors)
-        rng, *rngs = spawn(self.random_state, self.n_chains + 1)
-        labels = np.searchsorted(known, y)
-        if stream is None:
-            scaling, theta, past = column_scaling(X), np.zeros((vectors, X.shape[1] + 1)), None
-        else:
-            scaling, theta, past = stream
-
-        def total(at: Floats) -> Expansion:
-            batch = expand(X, labels, at, scaling)
-            return batch if past is None else past + batch
-
-        expansion = settle(total, theta, prior, rng, rounds=SETTLE_ROUNDS if past is None else 2)
-        warmup, steps = self._steps(500, 1000)
-        scaled = expansion if num_data is None else expansion.rescaled(num_data)
-        draws = QuadraticPosterior(scaled, prior).draw(self._sample, rngs, warmup, steps)
-        self._finish(draws, scaling, known, "minibatch", steps)
-        self._stream = (scaling, mean_of(draws), expansion)
+        known = self._check_classes(y, classes)
+        self._stream = self._fit_quadratic(X, np.searchsorted(known, y), known, stream, num_data)
         return self
 
-    def _known_classes(self, y: NDArray[Any], classes: Any) -> NDArray[Any]:
+    def _check_classes(self, y: NDArray[Any], classes: Any) -> NDArray[Any]:
         """Return all classes of a stream after checking that they are given, unchanged and complete."""
         check_classification_targets(y)
         started = getattr(self, "_stream", None) is not None
         if classes is None:
             classes = getattr(self, "classes_", None)
         if classes is None:
-            raise ValueError("classes must be given at the first call of partial_fit, but got None.")
+            raise ArgumentValueError("classes", "must be given at the first call of partial_fit")
         known = np.asarray(self.classes_ if started else np.unique(classes))
         if not np.array_equal(np.unique(classes), known):
-            raise ValueError(f"classes must be the same at every call, {known.tolist()}, but got {list(classes)}.")
+            raise ArgumentValueError("classes", f"must be the same at every call, {known.tolist()}", list(classes))
         unknown = np.setdiff1d(y, known)
         if unknown.size:
-            raise ValueError(f"y must hold only the given classes {known.tolist()}, but got {unknown.tolist()}.")
+            raise ArgumentValueError("y", f"must hold only the given classes {known.tolist()}", unknown.tolist())
         return known
 
     def _finish(
-        self, chains: Sequence[ChainDraws], scaling: Scaling, classes: NDArray[Any], method: str, steps: int
+        self, chains: Sequence[ChainDraws], scaling: Scaling, classes: NDArray[Any], method: str, kept: int
     ) -> Self:
         centred = np.concatenate([chain.intercept for chain in chains])
         posterior = pool(chains, scaling, centred)
-        self._store(posterior, method, steps)
+        self._store(posterior, method, kept)
         self._stream = None
         self.classes_ = classes
         self.coef_ = posterior.mean

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
@@ -10,20 +11,20 @@ from scipy.special import ndtri
 from sklearn.base import RegressorMixin
 from sklearn.utils.validation import validate_data
 
-from spikeslab.errors import check_count, check_number
-from spikeslab.sklearn._base import SpikeSlabBase, all_or_nothing
+from spikeslab.errors import ArgumentValueError, Phrase, check_count, check_number
+from spikeslab.sklearn._base import SpikeSlabBase, guard_fit
 from spikeslab.sklearn._chains import spawn
 from spikeslab.sklearn._gibbs_linear import ColumnChain, GramChain
 from spikeslab.sklearn._moments import Moments, standardise
 from spikeslab.sklearn._posterior import pool
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from numpy.random import Generator
     from numpy.typing import NDArray
 
-    from spikeslab.sklearn._chains import ChainDraws
+    from spikeslab.sklearn._chains import Chain, ChainDraws
     from spikeslab.sklearn._moments import Scaling
 
     Floats = NDArray[np.float64]
@@ -56,7 +57,7 @@ class SpikeSlabRegressor(RegressorMixin, SpikeSlabBase):  # type: ignore[misc]
         slab_scale: prior scale of the slab's standard deviation, in units of sd(y) per sd(x); None is 0.4.
         slab_df: prior degrees of freedom of the slab's variance; None is 3. A large value fixes the slab.
         sgld: settings of the stochastic-gradient methods; None is the paper's.
-        n_jobs: number of threads; None is one per core.
+        n_jobs: Number of chains to run at the same time, in threads; None is 1 and -1 one per core.
         random_state: seed, RandomState or Generator.
         verbose: 1 shows the progress.
 
@@ -68,7 +69,7 @@ class SpikeSlabRegressor(RegressorMixin, SpikeSlabBase):  # type: ignore[misc]
         sigma_: posterior mean of the standard deviation of the noise.
         rhat_: rank-normalised split R-hat of the monitored scalars, by name.
         ess_: their bulk effective sample sizes.
-        n_iter_: steps per chain, warm-up included.
+        n_iter_: Steps kept per chain after the warm-up, as `n_iter`.
         method_: the method that was used.
         n_features_in_: number of features.
         feature_names_in_: names of the features, if X had names.
@@ -91,7 +92,7 @@ class SpikeSlabRegressor(RegressorMixin, SpikeSlabBase):  # type: ignore[misc]
     sigma_: float
     _moments: Moments | None
 
-    @all_or_nothing
+    @guard_fit
     def fit(self, X: Any, y: Any) -> Self:
         """Draw from the posterior of the coefficients.
 
@@ -107,13 +108,13 @@ class SpikeSlabRegressor(RegressorMixin, SpikeSlabBase):  # type: ignore[misc]
         method = "gibbs" if self.method == "auto" else self.method
         if method != "gibbs":
             *rngs, rng = spawn(self.random_state, self.n_chains + 1)
-            draws, scaling, steps = self._sgld_chains(X, y - y.mean(), 0, method, rngs)
-            return self._finish(draws, replace(scaling, y_mean=float(y.mean())), y.shape[0], method, steps, rng)
+            draws, scaling, kept = self._sgld_chains(X, y - y.mean(), 0, method, rngs)
+            return self._finish(draws, replace(scaling, y_mean=float(y.mean())), y.shape[0], method, kept, rng)
         if X.shape[1] <= GRAM_LIMIT:
             return self._fit_moments(Moments.of(X, y))
         return self._fit_columns(X, y)
 
-    @all_or_nothing
+    @guard_fit
     def partial_fit(self, X: Any, y: Any, classes: None = None, num_data: int | None = None) -> Self:
         """Take in more rows.
 
@@ -132,12 +133,10 @@ class SpikeSlabRegressor(RegressorMixin, SpikeSlabBase):  # type: ignore[misc]
         """
         self._check_params()
         past = getattr(self, "_moments", None)
-        first = past is None
-        X, y = self._validate(X, y, reset=first, min_samples=1)
+        X, y = self._validate(X, y, reset=past is None, min_samples=1)
         if X.shape[1] > GRAM_LIMIT:
-            raise ValueError(
-                f"X must have at most {GRAM_LIMIT} features for partial_fit, but got {X.shape[1]}; use fit."
-            )
+            allowed = f"must have at most {GRAM_LIMIT} features for partial_fit"
+            raise ArgumentValueError("X", allowed, Phrase(f"got {X.shape[1]}"), "use fit")
         if num_data is not None:
             check_count("num_data", num_data)
         moments = Moments.of(X, y) if past is None else past.merge(Moments.of(X, y))
@@ -160,37 +159,30 @@ class SpikeSlabRegressor(RegressorMixin, SpikeSlabBase):  # type: ignore[misc]
 
     def _fit_moments(self, moments: Moments) -> Self:
         data, scaling = moments.standardised()
-        prior = self._prior(scaling.kept.size, self._noise_scale)
-        warmup, steps = self._steps(500, 1000)
-        *rngs, rng = spawn(self.random_state, self.n_chains + 1)
-        chains = [GramChain(data, prior, warmup, r) for r in rngs]
-        return self._finish(self._sample(chains, steps), scaling, moments.n, "gibbs", steps, rng)
+        return self._fit_gibbs(partial(GramChain, data), scaling, moments.n)
 
     def _fit_columns(self, X: Any, y: Floats) -> Self:
         columns, scaling = standardise(X)
         scaling = scaling.with_response(float(y.mean()), float(y.var()))
-        prior = self._prior(scaling.kept.size, self._noise_scale)
-        warmup, steps = self._steps(500, 1000)
-        *rngs, rng = spawn(self.random_state, self.n_chains + 1)
         z = (y - scaling.y_mean) / scaling.y_scale
-        chains = [ColumnChain(columns, z, prior, warmup, r) for r in rngs]
-        return self._finish(self._sample(chains, steps), scaling, y.shape[0], "gibbs", steps, rng)
+        return self._fit_gibbs(partial(ColumnChain, columns, z), scaling, y.shape[0])
+
+    def _fit_gibbs(self, make_chain: Callable[..., Chain], scaling: Scaling, n: float) -> Self:
+        prior = self._prior(scaling.kept.size, self._noise_scale)
+        warmup, kept = self._steps(500, 1000)
+        *rngs, rng = spawn(self.random_state, self.n_chains + 1)
+        draws = self._sample([make_chain(prior, warmup, r) for r in rngs], warmup + kept)
+        return self._finish(draws, scaling, n, "gibbs", kept, rng)
 
     def _finish(
-        self,
-        chains: Sequence[ChainDraws],
-        scaling: Scaling,
-        n: float,
-        method: str,
-        steps: int,
-        rng: Generator,
+        self, chains: Sequence[ChainDraws], scaling: Scaling, n: float, method: str, kept: int, rng: Generator
     ) -> Self:
         for chain in chains:
             chain.scalars["sigma"] *= scaling.y_scale
         sigma = np.concatenate([chain.scalars["sigma"] for chain in chains])
         level = scaling.y_mean + sigma / np.sqrt(n) * rng.standard_normal(sigma.size)
         posterior = pool(chains, scaling, level[:, None])
-        self._store(posterior, method, steps)
+        self._store(posterior, method, kept)
         self._moments = None
         self.coef_ = posterior.mean[0]
         self.coef_std_ = posterior.std[0]

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from spikeslab.errors import pluralize
 from spikeslab.report.figures import render_png
 from spikeslab.report.page import Block, Code, Facts, Grid, Page, Picture, Section, Text
 from spikeslab.report.tables import Column, Table
@@ -208,11 +209,12 @@ def _data(selection: Selection, data: Data) -> list[Block]:
 def _settings(selection: Selection) -> dict[str, str]:
     estimator = selection.estimator
     chains, draws = next(iter(estimator._posterior.scalars.values())).shape
+    steps = pluralize(estimator.n_iter_, "step")
     chosen = ", chosen by auto" if estimator.method == "auto" else ""
     return {
         "Family": describe_family(selection.target).removeprefix("Family "),
         "Method": f"{estimator.method_}{chosen}",
-        "Chains": f"{chains}, of {estimator.n_iter_:,} steps, from which {draws:,} draws each are kept",
+        "Chains": f"{chains}, each with {steps} after the warm-up, of which {draws:,} are kept",
         "Selection": f"{selection.rule}",
         "Intervals": f"{100 * selection.level:g} %, equal tails",
         "Seed": f"{estimator.random_state}",

@@ -18,7 +18,7 @@ from spikeslab.cli.app import run as run_cli
 from spikeslab.compression import METHODS, Settings
 from spikeslab.compression.methods import Problem
 from spikeslab.compression.settings import Timeline
-from spikeslab.compression.stored import state_tensors
+from spikeslab.compression.sparse_file import state_tensors
 from spikeslab.errors import NonFiniteError
 from spikeslab.paper.cifar10 import data as cifar10_data
 from spikeslab.paper.cifar10 import resnet20

@@ -14,7 +14,7 @@ import torch
 from safetensors.torch import load_file, save
 from torch import Generator, Tensor, nn
 
-from spikeslab.compression.stored import state_tensors
+from spikeslab.compression.sparse_file import state_tensors
 from spikeslab.diagnostics import write_report
 from spikeslab.files import digest, write_atomically
 from spikeslab.paper.cifar10.networks import resnet20

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from spikeslab.compression.harness import WEIGHTS
-from spikeslab.compression.layer_counts import DENSE
+from spikeslab.compression.sparse_file import DENSE
 from spikeslab.compression.sparse_format import VALUES
 from spikeslab.paper.cifar10.runs import AVERAGE, HELD_OUT, SINGLE, TEST, format_value, result_settings
 from spikeslab.paper.cifar10.table3 import CITED, LOGS, method_title, paper_accuracy

@@ -1,4 +1,4 @@
-"""The bar charts of a report of sparsity."""
+"""Bar charts of a report of sparsity."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ if TYPE_CHECKING:
 COLOURS = (SKY, BLUE, ORANGE)
 PALE = "#DDDDDD"
 SHOWN = 40
-"""Layers that have room; of more, the largest are shown."""
+"""Number of layers shown, the largest if there are more."""
 
 
-def sparsity_figure(report: SparsityReport) -> Figure:
-    """Left: non-zeros of each layer. Right: bytes by format and, where they were measured, times by variant."""
+def draw_sparsity(report: SparsityReport) -> Figure:
+    """Draw non-zeros of each layer on the left; bytes by format and, if measured, times by variant on the right."""
     layers = min(len(report.layers), SHOWN)
     with style():
         variants = len({item.variant for item in report.latencies})
@@ -87,7 +87,7 @@ def _draw_times(figure: Figure, axes: Axes, report: SparsityReport) -> None:
 
 
 def _legend_below(figure: Figure, axes: Axes, inches: float) -> None:
-    """A legend under the axis, where no bar is."""
+    """Put a legend under the axis, where no bar is."""
     below = axes.transAxes + ScaledTranslation(0.0, -inches, figure.dpi_scale_trans)
     axes.legend(loc="upper left", bbox_to_anchor=(0.0, 0.0), bbox_transform=below, ncols=3, borderaxespad=0.0)
 

@@ -8,8 +8,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from spikeslab.compression.layer_counts import count_layers
-from spikeslab.compression.macs import count_positions
+from spikeslab.compression._layer_counts import count_layers, count_positions
 from spikeslab.graph.tracing import check_example_input
 from spikeslab.paper.cifar10.networks import resnet20
 from spikeslab.paper.images.networks import CNN

@@ -10,16 +10,16 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from spikeslab.compression.streams import (
+from spikeslab.compression.sparse_format import (
     LONG,
-    bits,
-    elements,
     expand,
-    from_bits,
-    from_planes,
-    planes,
+    from_rows,
+    join_planes,
+    pack_masks,
+    split_planes,
     squeeze,
-    tensor_of,
+    to_rows,
+    unpack_masks,
 )
 
 
@@ -40,7 +40,7 @@ def test_a_stream_of_another_length_is_refused(size: int) -> None:
 def test_masks_come_back(parts: list[list[bool]]) -> None:
     masks = [np.array(part, dtype=bool) for part in parts]
     expected = [bit for part in parts for bit in part]
-    assert from_bits(bits(masks), len(expected)).tolist() == expected
+    assert unpack_masks(pack_masks(masks), len(expected)).tolist() == expected
 
 
 @pytest.mark.parametrize(
@@ -49,8 +49,8 @@ def test_masks_come_back(parts: list[list[bool]]) -> None:
 @pytest.mark.parametrize("shape", [[], [0], [3], [2, 3, 4]])
 def test_planes_come_back(dtype: torch.dtype, shape: list[int]) -> None:
     tensor = torch.randn(shape).mul(3).to(dtype)
-    rows = elements(tensor)
-    again = tensor_of(from_planes(planes(rows), len(rows)), dtype, shape)
+    rows = to_rows(tensor)
+    again = from_rows(join_planes(split_planes(rows), len(rows)), dtype, shape)
     assert again.dtype == dtype
     assert torch.equal(again, tensor)
 
@@ -59,11 +59,11 @@ def test_a_random_mask_is_close_to_its_entropy() -> None:
     density, size = 1 / 12, 200_000
     mask = np.random.default_rng(0).random(size) < density
     entropy = -density * math.log2(density) - (1 - density) * math.log2(1 - density)
-    assert len(bits([mask])) < 1.06 * entropy * size / 8
+    assert len(pack_masks([mask])) < 1.06 * entropy * size / 8
 
 
 def test_exponents_shrink_by_half_and_mantissas_stay_as_they_are() -> None:
-    lengths = [len(plane) for plane in planes(elements(torch.randn(20_000)))]
+    lengths = [len(plane) for plane in split_planes(to_rows(torch.randn(20_000)))]
     assert lengths[0] == lengths[1] == 20_000
     assert lengths[3] < 10_000
 
