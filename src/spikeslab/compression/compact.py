@@ -1,6 +1,6 @@
 """Compaction: a network without its dead channels, which is smaller and faster and computes the same.
 
-:mod:`spikeslab.graph.surgery` removes the channels; here the result is checked and counted.
+:mod:`spikeslab.graph.surgery` removes the channels; here they are counted.
 """
 
 from __future__ import annotations
@@ -9,20 +9,13 @@ import warnings
 from dataclasses import dataclass
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from spikeslab.compression._layer_counts import count_positions
 from spikeslab.errors import SpikeSlabWarning
 from spikeslab.graph.layers import LAYERS
 from spikeslab.graph.surgery import remove_dead_channels
-from spikeslab.graph.tracing import (
-    ExampleInput,
-    UntraceableError,
-    agree,
-    compute_outputs,
-    copy_for_evaluation,
-    draw_probe,
-)
+from spikeslab.graph.tracing import ExampleInput, UntraceableError, compute_outputs, copy_for_evaluation
 from spikeslab.report.tables import Cell, Column, Table
 
 
@@ -135,12 +128,9 @@ def compact(model: nn.Module, example_input: ExampleInput, *, fold: bool = True)
     """
     original = copy_for_evaluation(model)
     compute_outputs(original, example_input)
-    probes = draw_probe(original, example_input)
-    expected = compute_outputs(original, probes)
     before = layer_sizes(original, example_input)
     try:
         smaller, notes = remove_dead_channels(original, example_input, fold)
-        _check(smaller, probes, expected)
     except UntraceableError as error:
         smaller, notes = copy_for_evaluation(model), [f"{error} It stays as it is."]
         warnings.warn(notes[0], SpikeSlabWarning, stacklevel=2)
@@ -154,16 +144,6 @@ def _sizes_after(before: dict[str, LayerSize], smaller: nn.Module, example_input
     gone = LayerSize(0, 0, 0, 0)
     # A layer that the graph looked into is no module any more, but as it was if its weight stays.
     return {name: found.get(name, size if f"{name}.weight" in weights else gone) for name, size in before.items()}
-
-
-def _check(network: nn.Module, example_input: ExampleInput, expected: list[Tensor]) -> None:
-    """Raise if ``forward`` depends on widths in a way that the trace does not show."""
-    try:
-        same = agree(expected, compute_outputs(network, example_input))
-    except ValueError:
-        same = False
-    if not same:
-        raise UntraceableError(f"{type(network).__name__} computes something else when its layers are narrower.")
 
 
 @torch.no_grad()

@@ -11,8 +11,6 @@ has a subclass of a convolution or linear layer, into which the graph looks.
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 import torch
 from torch import Tensor, fx, nn
 from torch.nn.modules.batchnorm import _BatchNorm
@@ -22,7 +20,15 @@ from spikeslab.graph.folding import changeable_layer, fold_traced
 from spikeslab.graph.layers import LAYERS, ChannelBias, get_bias, kernel_sums, pads_with_zeros, set_weights
 from spikeslab.graph.liveness import Liveness
 from spikeslab.graph.operations import IDENTITIES, operation_name
-from spikeslab.graph.tracing import ExampleInput, TracedModel, has_hooks, trace
+from spikeslab.graph.tracing import (
+    ExampleInput,
+    TracedModel,
+    UntraceableError,
+    agree,
+    compute_outputs,
+    has_hooks,
+    trace,
+)
 
 SUMS = ("add", "add_")
 RECTIFIERS = ("relu", "relu_")
@@ -41,7 +47,7 @@ def remove_dead_channels(
         fold: If True, fold batch normalisation first.
 
     Raises:
-        UntraceableError: If the network has no faithful graph.
+        UntraceableError: If the network has no faithful graph, or ``forward`` reads widths in a way that it hides.
     """
     traced = trace(network, example_input)
     unfolded = fold_traced(traced) if fold else {}
@@ -54,6 +60,12 @@ def remove_dead_channels(
         _cut_channelwise(part, live.stays(part.numbers))
     if rewritten or _has_misfit_views(traced, graph, live):
         network = fx.GraphModule(traced.model, traced.graph, class_name=type(traced.model).__name__).eval()
+    try:
+        same = agree(traced.outputs, compute_outputs(network, traced.inputs))
+    except ValueError:
+        same = False
+    if not same:
+        raise UntraceableError(f"{type(network).__name__} computes something else when its layers are narrower.")
     called = {str(node.target) for node in traced.graph.nodes if node.op == "call_module"}
     notes = [f"'{name}' stays: {reason}." for name, reason in unfolded.items() if name in called]
     return network, notes + graph.notes()
@@ -103,22 +115,6 @@ def _has_misfit_views(traced: TracedModel, graph: DependencyGraph, live: Livenes
     )
 
 
-class ConstantSum(NamedTuple):
-    """Sum of a branch that varies and one that is constant.
-
-    Attributes:
-        node: The sum.
-        rest: The branch that varies.
-        branch: The branch that is constant.
-        values: Its constants, one for each channel.
-    """
-
-    node: fx.Node
-    rest: fx.Node
-    branch: fx.Node
-    values: Tensor
-
-
 def _remove_constant_branches(traced: TracedModel) -> bool:
     """Remove from the graph all branches that add a constant; return True if there was one.
 
@@ -127,13 +123,13 @@ def _remove_constant_branches(traced: TracedModel) -> bool:
     if any(has_hooks(m) or (isinstance(m, LAYERS) and type(m) not in LAYERS) for m in traced.model.modules()):
         return False
     found = False
-    while (constant := _find_constant_sum(traced)) is not None:
-        _remove_branch(traced, constant)
+    while _remove_constant_branch(traced):
         found = True
     return found
 
 
-def _find_constant_sum(traced: TracedModel) -> ConstantSum | None:
+def _remove_constant_branch(traced: TracedModel) -> bool:
+    """Remove the first branch that adds a constant, and what only it reads; return True if there was one."""
     channels = DependencyGraph(traced).channels
     for node in traced.graph.nodes:
         if operation_name(node) not in SUMS or len(node.args) != 2 or node.kwargs or traced.overwritten.get(node):
@@ -144,59 +140,50 @@ def _find_constant_sum(traced: TracedModel) -> ConstantSum | None:
         if not _are_alike(traced, node, branches):
             continue
         for rest, branch in (branches, branches[::-1]):
-            values = channels[branch].constants
-            if not values.isnan().any() and channels[rest].constants.isnan().any():
-                return ConstantSum(node, rest, branch, values)
-    return None
+            constants = channels[branch].constants
+            if not constants.isnan().any() and channels[rest].constants.isnan().any():
+                _replace_sum(traced, node, rest, constants)
+                return True
+    return False
 
 
 def _are_alike(traced: TracedModel, node: fx.Node, branches: list[fx.Node]) -> bool:
     """Return True if the sum neither broadcasts nor promotes, for an input of any size."""
     # A size of one may be so for this example only, and a branch that does not depend on the input has no batch.
-    nodes = [node, *branches]
-    shape = traced.shapes[node]
+    shape, dependent = traced.shapes[node], set[fx.Node]()
+    for other in traced.graph.nodes:
+        if other.op == "placeholder" or not dependent.isdisjoint(other.all_input_nodes):
+            dependent.add(other)
     return (
-        all(traced.shapes[other] == shape and traced.types[other] == traced.types[node] for other in nodes)
+        all(traced.shapes[branch] == shape and traced.types[branch] == traced.types[node] for branch in branches)
         and traced.types[node][0].is_floating_point
         and all(size > 1 for size in shape[2:])
-        and all(_depends_on_input(branch) for branch in branches)
+        and dependent.issuperset(branches)
     )
 
 
-def _depends_on_input(node: fx.Node) -> bool:
-    seen, pending = {node}, [node]
-    while pending:
-        node = pending.pop()
-        if node.op == "placeholder":
-            return True
-        new = set(node.all_input_nodes) - seen
-        seen |= new
-        pending += new
-    return False
-
-
-def _remove_branch(traced: TracedModel, constant: ConstantSum) -> None:
-    node, rest, branch, values = constant
-    if not values.any() and not traced.overwritten and _rectifies(traced, _origin(traced, rest)):
+def _replace_sum(traced: TracedModel, node: fx.Node, rest: fx.Node, constants: Tensor) -> None:
+    if not constants.any() and not traced.overwritten and _rectifies(traced, _origin(traced, rest)):
         for user in list(node.users):
             if _rectifies(traced, user):
                 traced.replace(user, node)
-    traced.replace(node, _add_constant(traced, constant))
-    _erase_unread(traced, branch)
+    traced.replace(node, _add_constants(traced, node, rest, constants))
+    for other in reversed(traced.graph.nodes):
+        if not other.users and other.op not in ("placeholder", "output") and not traced.overwritten.get(other):
+            traced.graph.erase_node(other)
 
 
-def _add_constant(traced: TracedModel, constant: ConstantSum) -> fx.Node:
+def _add_constants(traced: TracedModel, node: fx.Node, rest: fx.Node, constants: Tensor) -> fx.Node:
     """Return the node that replaces the sum: a layer with another bias, a new channel bias, or x itself."""
-    node, rest, _, values = constant
     layer = changeable_layer(traced, rest)
     if layer is not None and len(rest.users) == 1:
-        set_weights(layer, layer.weight.detach(), get_bias(layer) + values.to(layer.weight.device))
+        set_weights(layer, layer.weight.detach(), get_bias(layer) + constants.to(layer.weight.device))
         return rest
-    if not values.any() and not traced.overwritten and all(user.op != "output" for user in node.users):
+    if not constants.any() and not traced.overwritten and all(user.op != "output" for user in node.users):
         return rest
     dtype, device = traced.types[node]
     trained = any(parameter.requires_grad for parameter in traced.model.parameters())
-    bias = ChannelBias(values.to(device, dtype), len(traced.shapes[node]), trained)
+    bias = ChannelBias(constants.to(device, dtype), len(traced.shapes[node]), trained)
     return traced.insert(node, f"{node.name}_shift", bias, rest)
 
 
@@ -209,15 +196,3 @@ def _origin(traced: TracedModel, node: fx.Node) -> fx.Node:
 
 def _rectifies(traced: TracedModel, node: fx.Node) -> bool:
     return type(traced.module(node)) is nn.ReLU or operation_name(node) in RECTIFIERS
-
-
-def _erase_unread(traced: TracedModel, node: fx.Node) -> None:
-    """Erase a node that nothing reads, and the nodes that only it read, but none that writes in place."""
-    pending, erased = [node], set()
-    while pending:
-        node = pending.pop()
-        if node in erased or node.users or node.op == "placeholder" or traced.overwritten.get(node):
-            continue
-        pending += node.all_input_nodes
-        traced.graph.erase_node(node)
-        erased.add(node)

@@ -39,6 +39,8 @@ class TracedModel:
         overwritten: For every operation in place, the earlier nodes that hold its result from then on and are still
             read; there may be none.
         fixed_views: Nodes that replace a ``view`` with a fixed size, which does not fit a narrower network.
+        inputs: Random numbers in the shape of the example, if the network takes them, or else the example.
+        outputs: Tensors that the network returns for them.
     """
 
     model: nn.Module
@@ -47,6 +49,8 @@ class TracedModel:
     types: dict[fx.Node, tuple[torch.dtype, torch.device]] = field(default_factory=dict)
     overwritten: dict[fx.Node, list[fx.Node]] = field(default_factory=dict)
     fixed_views: list[fx.Node] = field(default_factory=list)
+    inputs: tuple[Tensor, ...] = ()
+    outputs: list[Tensor] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         calls = Counter(id(self.module(node)) for node in self.graph.nodes if node.op == "call_module")
@@ -175,18 +179,17 @@ def _rounding(values: Tensor) -> float:
     return min(1e4 * torch.finfo(values.dtype).eps, 0.25) * largest
 
 
-def draw_probe(model: nn.Module, example_input: ExampleInput) -> tuple[Tensor, ...]:
-    """Replace the floats of an example by random numbers if the network takes them: zeros would hide differences."""
+def _run_on_noise(model: nn.Module, example_input: ExampleInput) -> tuple[tuple[Tensor, ...], list[Tensor]]:
+    """Return inputs and outputs with noise for the floats of an example, if the network takes it: zeros hide much."""
     inputs, generator = check_example_input(example_input), torch.Generator().manual_seed(0)
     drawn = tuple(
         torch.randn(entry.shape, generator=generator).to(entry) if entry.is_floating_point() else entry
         for entry in inputs
     )
     try:
-        compute_outputs(model, drawn)
+        return drawn, compute_outputs(model, drawn)
     except ValueError:
-        return inputs
-    return drawn
+        return inputs, compute_outputs(model, inputs)
 
 
 def trace(model: nn.Module, example_input: ExampleInput | None = None) -> TracedModel:
@@ -201,8 +204,7 @@ def trace(model: nn.Module, example_input: ExampleInput | None = None) -> Traced
         ValueError: If the network fails on the example.
         UntraceableError: If the network cannot be traced, or computes something else than its trace.
     """
-    inputs = () if example_input is None else draw_probe(model, example_input)
-    expected = compute_outputs(model, inputs) if inputs else []
+    inputs, outputs = ((), []) if example_input is None else _run_on_noise(model, example_input)
     name = type(model).__name__
     try:
         graph = _Tracer().trace(model)
@@ -213,11 +215,11 @@ def trace(model: nn.Module, example_input: ExampleInput | None = None) -> Traced
             result = recorder.run(*(entry.clone() for entry in inputs)) if inputs else []
     except Exception as error:  # tracing runs the user's code on symbols, where anything may be raised
         raise UntraceableError(f"{name} cannot be traced by torch.fx: {first_line(error)}.") from error
-    if not agree(expected, _tensors_in(result)):
+    if not agree(outputs, _tensors_in(result)):
         raise UntraceableError(f"{name} computes something else than its trace, as after an assignment in place.")
     shapes = {node: tuple(tensor.shape) for node, tensor in recorder.tensors.items()}
     types = {node: (tensor.dtype, tensor.device) for node, tensor in recorder.tensors.items()}
-    traced = TracedModel(model, graph, shapes, types, recorder.overwritten)
+    traced = TracedModel(model, graph, shapes, types, recorder.overwritten, inputs=inputs, outputs=outputs)
     _write_views_as_flatten(traced)
     return traced
 

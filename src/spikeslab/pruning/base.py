@@ -7,12 +7,13 @@ from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from spikeslab.errors import ArgumentValueError, Phrase, check_choice, check_number, pluralize
 from spikeslab.functional import groups
 from spikeslab.functional.thresholds import smallest_overall, smallest_per_tensor
 from spikeslab.pruning import allocation
+from spikeslab.pruning.sparsity import Sparsity, measure_sparsity
 from spikeslab.samplers.base import Sampler
 from spikeslab.schedules import Schedule, ScheduleLike, constant
 
@@ -27,17 +28,30 @@ class BasePruner:
         weights: Weights that may become zero.
         mode: ``"projected"`` (units may return) or ``"masked"``.
         sampler: If given, its steps are counted instead of the calls.
+        network: If given, :meth:`sparsity` also counts over all of its parameters.
         sliced: If True, the units are slices.
     """
 
-    def __init__(self, weights: dict[str, Tensor], mode: str, sampler: Sampler | None, *, sliced: bool = False) -> None:
+    def __init__(
+        self,
+        weights: dict[str, Tensor],
+        mode: str,
+        sampler: Sampler | None,
+        network: nn.Module | None = None,
+        sliced: bool = False,
+    ) -> None:
         self.weights = weights
+        self._network = network
         self.mode = check_choice("mode", mode, MODES)
         self.steps = 0
         self._sampler = sampler
         self._sliced = sliced
         self._pruned: list[Tensor] = []
         self._counts: list[int] | None = None
+
+    def sparsity(self) -> Sparsity:
+        """Count the weights that are zero now."""
+        return measure_sparsity(self.weights, self._network)
 
     def freeze(self) -> None:
         """Switch to masked mode: from now on the weights that are zero stay zero.
@@ -120,10 +134,8 @@ class ScheduledPruner(BasePruner):
         sparsity: Share of zeros in [0, 1): a number or a schedule of the step.
         scope: How the zeros are shared out, one of ``SCOPES``.
         floor: Number or share of the units that every layer keeps at least.
-        mode: ``"projected"`` or ``"masked"``.
-        sampler: If given, its steps are counted instead of the calls.
-        sliced: If True, whole slices ``weight[o]`` become zero.
         total: Number that the sparsity is a share of; by default all units of the weights.
+        **base: Arguments of :class:`BasePruner`.
 
     Attributes:
         unit: Name of a unit in errors.
@@ -138,12 +150,10 @@ class ScheduledPruner(BasePruner):
         *,
         scope: str,
         floor: float,
-        mode: str,
-        sampler: Sampler | None,
-        sliced: bool = False,
         total: int | None = None,
+        **base: Any,
     ) -> None:
-        super().__init__(weights, mode, sampler, sliced=sliced)
+        super().__init__(weights, **base)
         self.scope = check_choice("scope", scope, SCOPES)
         self.schedule = sparsity if callable(sparsity) else constant(check_number("sparsity", sparsity, "[0, 1)"))
         self._sizes = [math.prod(shape) for shape in self._shapes()]

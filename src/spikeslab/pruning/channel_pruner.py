@@ -11,7 +11,6 @@ from spikeslab.errors import ArgumentValueError, Phrase, check_choice, check_cou
 from spikeslab.functional import groups
 from spikeslab.graph.free_channels import free_channel_layers, is_normalised_by
 from spikeslab.pruning.base import ScheduledPruner, zero_units_
-from spikeslab.pruning.sparsity import Sparsity, measure_sparsity
 from spikeslab.samplers.base import Sampler
 from spikeslab.schedules import ScheduleLike
 
@@ -61,7 +60,6 @@ class ChannelPruner(ScheduledPruner):
     ) -> None:
         self._layers = channel_layers(model, followers)
         self._by_gate = check_choice("by", by, ("gate", "filter")) == "gate"
-        self._model = model
         super().__init__(
             {name: layer.weight for name, layer in self._layers.items()},
             sparsity,
@@ -69,6 +67,7 @@ class ChannelPruner(ScheduledPruner):
             floor=min_channels if isinstance(min_channels, float) else check_count("min_channels", min_channels),
             mode=mode,
             sampler=sampler,
+            network=model,
             sliced=True,
         )
 
@@ -85,10 +84,6 @@ class ChannelPruner(ScheduledPruner):
     def count_live_channels(self) -> dict[str, int]:
         """Return the number of channels of each layer that are not dead."""
         return {name: int(m.count_nonzero()) for name, m in zip(self.weights, self._magnitudes(), strict=True)}
-
-    def sparsity(self) -> Sparsity:
-        """Count the weights that are zero now."""
-        return measure_sparsity(self.weights, self._model)
 
 
 class ChannelLayer(NamedTuple):

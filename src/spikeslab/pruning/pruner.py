@@ -8,7 +8,6 @@ from torch import nn
 
 from spikeslab.errors import ArgumentValueError, Phrase
 from spikeslab.pruning.base import ScheduledPruner
-from spikeslab.pruning.sparsity import Sparsity, measure_sparsity
 from spikeslab.samplers.base import Sampler
 from spikeslab.schedules import ScheduleLike
 from spikeslab.weights import Weights, named_weights
@@ -54,9 +53,6 @@ class Pruner(ScheduledPruner):
             if any(id(weight) not in inside for weight in named.values()):
                 raise ArgumentValueError("weights", "must be parameters of the network", Phrase("some are not"))
             total = sum(parameter.numel() for parameter in network.parameters())
-        super().__init__(named, sparsity, scope=scope, floor=floor, mode=mode, sampler=sampler, total=total)
-        self._network = network
-
-    def sparsity(self) -> Sparsity:
-        """Count the weights that are zero now."""
-        return measure_sparsity(self.weights, self._network)
+        super().__init__(
+            named, sparsity, scope=scope, floor=floor, mode=mode, sampler=sampler, network=network, total=total
+        )

@@ -8,7 +8,6 @@ from spikeslab.errors import ArgumentValueError, Phrase, check_count, check_numb
 from spikeslab.priors.group_spike_slab import GroupSpikeSlab
 from spikeslab.priors.spike_slab import SpikeSlab
 from spikeslab.pruning.base import BasePruner
-from spikeslab.pruning.sparsity import Sparsity, measure_sparsity
 from spikeslab.samplers.base import Sampler
 
 
@@ -59,7 +58,3 @@ class RhoPruner(BasePruner):
             mask[flat.argmax()] = False
             masks.append(mask.view(score.shape))
         self._zero(masks)
-
-    def sparsity(self) -> Sparsity:
-        """Count the weights that are zero now."""
-        return measure_sparsity(self.weights)
