@@ -58,14 +58,14 @@ def test_any_batch_gives_the_outputs_of_torch(batch: int, network: nn.Module, co
 def test_a_file_that_computes_something_else_is_not_written(
     network: nn.Module, content: bytes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(module, "_exported", lambda *arguments: content)
+    monkeypatch.setattr(torch.onnx, "export", lambda model, inputs, made, **_: made.write_bytes(content))
     example = torch.randn(2, 2, 4, 4)
     file = tmp_path / "model.onnx"
     export_onnx(network, example, file)
     before = file.read_bytes()
     other = Block()
     message = (
-        r"^the ONNX file must compute what the model computes, but its outputs differ by \S+, and no more than \S+ is"
+        r"^The ONNX file does not compute what the model computes: its outputs differ by \S+, and no more than \S+ is"
     )
     with pytest.raises(ExportError, match=message):
         export_onnx(other, example, file)
@@ -86,7 +86,7 @@ def test_what_torch_cannot_export_is_one_sentence(tmp_path: Path) -> None:
         def forward(self, x: Tensor) -> Tensor:
             return x if float(x.sum()) > 0 else -x
 
-    with pytest.raises(ExportError, match=r"^model must be one that torch can export, but got \w+: .*\.$"):
+    with pytest.raises(ExportError, match=r"^torch cannot export the model: \w+: .*\.$"):
         export_onnx(Branching(), torch.randn(2, 3), tmp_path / "model.onnx")
     assert list(tmp_path.iterdir()) == []
 
@@ -110,7 +110,7 @@ class Named(nn.Module):
     ("model", "shape", "message"),
     [
         (Named(), (2, 3), r"^model must return a tensor or a tuple of tensors, but got a dict\.$"),
-        (nn.Linear(4, 2), (2, 3), r"^example_input must be a batch that the model takes, but got RuntimeError: .*\.$"),
+        (nn.Linear(4, 2), (2, 3), r"^The model does not take example_input: RuntimeError: .*\.$"),
     ],
 )  # fmt: skip
 def test_what_cannot_be_run_is_said_in_a_sentence_and_no_more(

@@ -1,4 +1,4 @@
-"""A plain copy of a model: what training left behind is gone, the zeros are exact, the outputs are the same."""
+"""Finalising: a plain copy of a model, without masks, parametrizations, wrappers and hooks of training."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from torch.nn.utils import parametrize, prune, remove_spectral_norm, remove_weig
 from torch.nn.utils.spectral_norm import SpectralNorm
 from torch.nn.utils.weight_norm import WeightNorm
 
+from spikeslab.errors import ArgumentTypeError, Phrase
 from spikeslab.weights import unwrapped
 
 HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
@@ -20,13 +21,12 @@ BAKED = (prune.BasePruningMethod, SpectralNorm, WeightNorm)
 
 
 def finalize(model: nn.Module) -> nn.Module:
-    """A plain dense copy in evaluation mode, with exact zeros.
+    """Return a plain dense copy in evaluation mode, with exact zeros.
 
     The masks of ``torch.nn.utils.prune``, all parametrizations and the older weight and spectral norms become part of
-    the weights, under the ordinary names. -0.0, which a mask leaves where it covers a negative weight, becomes 0.0.
-    The wrappers of ``torch.compile`` and of data parallelism are taken off. Hooks are dropped: one that changes what
-    the model computes is not in the copy. The model itself stays as it is. ``Pruner`` and ``RhoPruner`` leave nothing
-    but zeros on a model.
+    the weights, under the ordinary names. -0.0, which a mask leaves for a negative weight, becomes 0.0. The wrappers of
+    ``torch.compile`` and of data parallelism are removed. Hooks are dropped, also those that change outputs. The model
+    itself stays as it is.
 
     Raises:
         TypeError: If ``model`` is not a module.
@@ -36,9 +36,9 @@ def finalize(model: nn.Module) -> nn.Module:
     (['bias', 'weight_mask', 'weight_orig'], ['bias', 'weight'])
     """
     if not isinstance(model, nn.Module):
-        raise TypeError(f"model must be a torch.nn.Module, but got {type(model).__name__}.")
+        raise ArgumentTypeError("model", "must be a torch.nn.Module", Phrase(f"got {type(model).__name__}"))
     model = unwrapped(model)
-    plain = copy.deepcopy(model, dict(_replacements(model))).eval()
+    plain = copy.deepcopy(model, dict(_find_replacements(model))).eval()
     with torch.no_grad():
         for module in list(plain.modules()):
             _bake_hooks(module)
@@ -50,8 +50,8 @@ def finalize(model: nn.Module) -> nn.Module:
     return plain
 
 
-def _replacements(model: nn.Module) -> Iterator[tuple[int, Any]]:
-    """What stands in the copy in the place of things that should not be copied, or cannot be, by their id."""
+def _find_replacements(model: nn.Module) -> Iterator[tuple[int, Any]]:
+    """Return, by id, replacements in the copy for objects that must not or cannot be copied."""
     for module in model.modules():
         for name in HOOKS:
             hooks = module.__dict__[name]
@@ -72,7 +72,8 @@ def _bake_hooks(module: nn.Module) -> None:
 
 
 def _bake_parametrizations(module: nn.Module) -> None:
-    """Not with ``remove_parametrizations``, which changes a class that the copy shares with the model."""
+    """Replace parametrizations by their values."""
+    # remove_parametrizations would change a class that the copy shares with the model.
     if not parametrize.is_parametrized(module):
         return
     plain = parametrize.type_before_parametrizations(module)

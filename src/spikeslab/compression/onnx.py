@@ -1,4 +1,4 @@
-"""ONNX files of a model, checked in onnxruntime against torch."""
+"""ONNX export of a model, checked in onnxruntime against torch."""
 
 from __future__ import annotations
 
@@ -16,19 +16,20 @@ import torch
 from torch import Tensor, nn
 
 from spikeslab.compression.finalize import finalize
+from spikeslab.errors import first_line
 from spikeslab.files import write_atomically
 from spikeslab.graph.tracing import ExampleInput, check_example_input
 
 NEEDS = ("onnx", "onnxscript", "onnxruntime")
 INSTALL = "pip install 'spikeslab[onnx]'"
 PRODUCER, HEAD = b"pytorch", 32
-"""What tells files of the exporter from others, within their first bytes."""
+"""Name of the exporter, within the first bytes of its files."""
 BATCHES = (1, 3)
 """Sizes of the random batches that a file is checked with; the exporter has seen neither."""
 
 
 class ExportError(RuntimeError):
-    """A model that could not be exported, or whose file computes something else; a sentence says which."""
+    """A model cannot be exported, or its file computes something else."""
 
 
 def export_onnx(
@@ -39,18 +40,17 @@ def export_onnx(
     rtol: float = 1e-4,
     atol: float = 1e-5,
 ) -> Path:
-    """Write a model to an ONNX file that onnxruntime, and much else, can run without Python.
+    """Write a model to an ONNX file, which onnxruntime and other engines can run without Python.
 
-    The file holds ``finalize(model)`` with a batch of any size. Before it is kept, onnxruntime runs it on random
-    batches, and its outputs must be those of torch. It is as large as the dense model, and as fast: onnxruntime
-    multiplies zeros too.
+    The file holds ``finalize(model)`` for a batch of any size. It is written only if onnxruntime and torch agree on
+    random batches. It is as large and as fast as the dense model, since onnxruntime multiplies zeros too.
 
     Args:
         model: A model that returns a tensor or a tuple of tensors.
         example_input: A batch, or a tuple of batches, one for each argument.
         file: File to write; an earlier ONNX file of torch is replaced, no other is.
-        rtol: Largest difference allowed, relative to the largest output.
-        atol: The same in absolute terms; a difference up to the sum of both is allowed.
+        rtol: Relative tolerance, as a share of the largest output.
+        atol: Absolute tolerance, added to the relative one.
 
     Returns:
         The path of the file.
@@ -64,13 +64,11 @@ def export_onnx(
     path = Path(file)
     if path.exists() and not _is_onnx(path):
         raise FileExistsError(f"file must be a new file or an ONNX file of torch, but {path} is something else.")
-    plain, inputs = _on_cpu(model, example_input)
-    _check_outputs(plain, inputs)
-    content = _exported(plain, inputs)
+    plain, inputs, content = _export(model, example_input)
     difference, allowed = _compare(content, plain, inputs, rtol, atol)
     if not difference <= allowed:
         raise ExportError(
-            f"the ONNX file must compute what the model computes, but its outputs differ by {difference:.2g}, and no "
+            f"The ONNX file does not compute what the model computes: its outputs differ by {difference:.2g}, and no "
             f"more than {allowed:.2g} is allowed."
         )
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -79,7 +77,7 @@ def export_onnx(
 
 
 class OnnxNetwork(nn.Module):
-    """A network as onnxruntime computes it, with as many threads as torch has when it is made.
+    """Network that onnxruntime computes, with as many threads as torch has when it is created.
 
     Args:
         model: A model that returns a tensor.
@@ -97,19 +95,15 @@ class OnnxNetwork(nn.Module):
         super().__init__()
         _check_installed("OnnxNetwork")
         self.source = model
-        plain, inputs = _on_cpu(model, example_input)
-        _check_outputs(plain, inputs)
-        self._session = _session(_exported(plain, inputs))
-        self._names = [entry.name for entry in self._session.get_inputs()]
+        self._session = _start_session(_export(model, example_input)[2])
 
     def forward(self, *inputs: Tensor) -> Tensor:
-        """The first output, where the inputs are; it is computed on the CPU."""
-        given = {name: tensor.cpu().numpy() for name, tensor in zip(self._names, inputs, strict=True)}
-        return torch.from_numpy(self._session.run(None, given)[0]).to(inputs[0].device)
+        """Compute the first output on the CPU and move it to the device of the inputs."""
+        return _run(self._session, tuple(tensor.cpu() for tensor in inputs))[0].to(inputs[0].device)
 
 
 def missing_packages() -> list[str]:
-    """What is needed for ONNX and not installed."""
+    """Return the packages that ONNX needs and that are not installed."""
     return [name for name in NEEDS if find_spec(name) is None]
 
 
@@ -118,26 +112,38 @@ def _check_installed(what: str) -> None:
         raise ImportError(f"{what} needs {', '.join(missing)}: {INSTALL}.")
 
 
-def _on_cpu(model: nn.Module, example_input: ExampleInput) -> tuple[nn.Module, tuple[Tensor, ...]]:
-    """The plain model and a batch for it, where onnxruntime will compute."""
-    return finalize(model).cpu(), tuple(tensor.cpu() for tensor in check_example_input(example_input))
-
-
-@torch.no_grad()
-def _check_outputs(model: nn.Module, inputs: tuple[Tensor, ...]) -> None:
-    """Raise if the model does not take the example, of which the exporter would say it in dozens of lines."""
-    try:
-        result = model(*inputs)
+def _export(model: nn.Module, example_input: ExampleInput) -> tuple[nn.Module, tuple[Tensor, ...], bytes]:
+    """Return the plain model, a batch for it and the content of the file, all for the CPU."""
+    plain, inputs = finalize(model).cpu(), tuple(tensor.cpu() for tensor in check_example_input(example_input))
+    try:  # The exporter would take dozens of lines to say that the model does not take the example.
+        with torch.no_grad():
+            result = plain(*inputs)
     except Exception as error:
-        reason = (str(error).strip().splitlines() or ["no reason given"])[0].rstrip(".")
         raise ExportError(
-            f"example_input must be a batch that the model takes, but got {type(error).__name__}: {reason}."
+            f"The model does not take example_input: {type(error).__name__}: {first_line(error)}."
         ) from error
     if not all(isinstance(item, Tensor) for item in (result if isinstance(result, (tuple, list)) else [result])):
         raise ExportError(f"model must return a tensor or a tuple of tensors, but got a {type(result).__name__}.")
+    # A batch of two, since the exporter takes a batch of one for a constant.
+    rows, batch = torch.arange(2) % len(inputs[0]), torch.export.Dim("batch")
+    with tempfile.TemporaryDirectory() as folder, _silence_exporter():
+        made = Path(folder) / "model.onnx"
+        try:
+            torch.onnx.export(
+                plain,
+                tuple(tensor[rows] for tensor in inputs),
+                made,
+                dynamo=True,
+                dynamic_shapes=tuple({0: batch} for _ in inputs),
+                external_data=False,
+                verbose=False,
+            )
+        except Exception as error:  # the exporter raises what it meets
+            raise ExportError(f"torch cannot export the model: {type(error).__name__}: {first_line(error)}.") from error
+        return plain, inputs, made.read_bytes()
 
 
-def _session(content: bytes) -> Any:
+def _start_session(content: bytes) -> Any:
     import onnxruntime
 
     options = onnxruntime.SessionOptions()
@@ -147,37 +153,19 @@ def _session(content: bytes) -> Any:
     return onnxruntime.InferenceSession(content, options, providers=["CPUExecutionProvider"])
 
 
+def _run(session: Any, inputs: tuple[Tensor, ...]) -> list[Tensor]:
+    names = [entry.name for entry in session.get_inputs()]
+    given = {name: tensor.numpy() for name, tensor in zip(names, inputs, strict=True)}
+    return [torch.from_numpy(output) for output in session.run(None, given)]
+
+
 def _is_onnx(path: Path) -> bool:
     return path.is_file() and PRODUCER in path.read_bytes()[:HEAD]
 
 
-def _exported(model: nn.Module, inputs: tuple[Tensor, ...]) -> bytes:
-    """The content of the file. A batch of two, since the exporter takes a batch of one for a constant."""
-    rows = torch.arange(2) % len(inputs[0])
-    batch = torch.export.Dim("batch")
-    with tempfile.TemporaryDirectory() as folder, _quiet():
-        made = Path(folder) / "model.onnx"
-        try:
-            torch.onnx.export(
-                model,
-                tuple(tensor[rows] for tensor in inputs),
-                made,
-                dynamo=True,
-                dynamic_shapes=tuple({0: batch} for _ in inputs),
-                external_data=False,
-                verbose=False,
-            )
-        except Exception as error:  # the exporter raises what it meets
-            reason = (str(error).strip().splitlines() or ["no reason given"])[0].rstrip(".")
-            raise ExportError(
-                f"model must be one that torch can export, but got {type(error).__name__}: {reason}."
-            ) from error
-        return made.read_bytes()
-
-
 @contextmanager
-def _quiet() -> Iterator[None]:
-    """Without what the exporter says of packages that it could use, and of torch's own deprecations."""
+def _silence_exporter() -> Iterator[None]:
+    """Silence what the exporter says of packages that it could use, and of torch's own deprecations."""
     logger = logging.getLogger("torch.onnx._internal.exporter._registration")
     before = logger.disabled
     logger.disabled = True
@@ -194,24 +182,22 @@ def _quiet() -> Iterator[None]:
 def _compare(
     content: bytes, model: nn.Module, inputs: tuple[Tensor, ...], rtol: float, atol: float
 ) -> tuple[float, float]:
-    """The largest difference of the outputs, and the largest that is allowed, on random batches."""
-    session = _session(content)
-    names = [entry.name for entry in session.get_inputs()]
+    """Return the largest difference of the outputs on random batches, and the largest that is allowed."""
+    session = _start_session(content)
     difference, size = 0.0, 0.0
     for batch in BATCHES:
-        given = tuple(_random_rows(tensor, batch) for tensor in inputs)
+        given = tuple(_draw_rows(tensor, batch) for tensor in inputs)
         result = model(*given)
         expected = [result] if isinstance(result, Tensor) else list(result)
-        found = session.run(None, {name: tensor.numpy() for name, tensor in zip(names, given, strict=True)})
-        for one, other in zip(expected, found, strict=True):
-            gap = (one.double() - torch.from_numpy(other).double()).abs()
+        for one, other in zip(expected, _run(session, given), strict=True):
+            gap = (one.double() - other.double()).abs()
             difference = max(difference, float(gap.max()) if gap.isfinite().all() else float("inf"))
             size = max(size, float(one.abs().max()))
     return difference, atol + rtol * size
 
 
-def _random_rows(tensor: Tensor, batch: int) -> Tensor:
-    """Floats of the example's scale; anything else, such as indices, in the example's own rows."""
+def _draw_rows(tensor: Tensor, batch: int) -> Tensor:
+    """Return noise of the example's scale; for anything else than floats, such as indices, its own rows."""
     rows = tensor.detach().cpu()[torch.arange(batch) % len(tensor)]
     if not rows.is_floating_point():
         return rows
