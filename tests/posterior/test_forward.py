@@ -247,3 +247,24 @@ def test_the_split_of_the_variance_does_not_depend_on_how_many_run_at_once(monke
     torch.testing.assert_close(found.mean.double(), values.mean(0), rtol=1e-5, atol=1e-6)
     torch.testing.assert_close(found.epistemic.double(), values.var(0, correction=0), rtol=1e-5, atol=1e-6)
     torch.testing.assert_close(found.aleatoric.double(), noise.mean(0), rtol=1e-5, atol=1e-6)
+
+
+class Sequence(nn.Module):
+    """A recurrent network whose first dimension is time, which must not be split."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.lstm = nn.LSTM(3, 4)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.lstm(x)[0]
+
+
+@pytest.mark.parametrize(("model", "split"), [(MLP(3, outputs=2), 94), (Sequence(), None)], ids=["rows", "time"])
+def test_large_inputs_are_split_where_rows_are_independent(model, split, monkeypatch):
+    monkeypatch.setattr(batched, "BUDGET", 60 * 4 * (50 + 50 + 2 + 2))
+    posterior = collected(model, link=torch.sigmoid)
+    x = torch.randn(280, 1, 3) if split is None else torch.randn(280, 3)
+    assert posterior._forward.batched.split_size((x,)) == split
+    each = [posterior.sample(index).eval()(x).sigmoid() for index in range(len(posterior))]
+    torch.testing.assert_close(posterior.predict(x), torch.stack(each).mean(0).detach())

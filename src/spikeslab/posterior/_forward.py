@@ -23,6 +23,8 @@ BUDGET = 1 << 23
 """Bytes of weights and activations in one pass."""
 KEPT = 1 << 26
 """Bytes of stacked samples kept between predictions."""
+PROBE = 32
+"""Rows on which a model is tried before its inputs are split."""
 
 
 class Slot(NamedTuple):
@@ -83,6 +85,7 @@ class BatchedForward:
         self.model = model
         self.possible = True
         self._counts: dict[tuple[Any, ...], int] = {}
+        self._splits: dict[tuple[Any, ...], int | None] = {}
         self._stacks: dict[tuple[int, ...], Stack] = {}
 
     def forget(self) -> None:
@@ -99,9 +102,35 @@ class BatchedForward:
         key = (BUDGET, *((item.shape, item.dtype) for item in inputs))
         if key not in self._counts:
             weights = sum(tensor.nbytes for _, tensor in named_tensors(self.model))
-            self._counts = {key: max(1, BUDGET // max(1, weights + self._activation_bytes(inputs)))}
+            self._counts = {key: max(1, BUDGET // max(1, weights + self._measure(inputs)[0]))}
         passes = -(-samples // self._counts[key])
         return -(-samples // passes)
+
+    def split_size(self, inputs: tuple[Any, ...]) -> int | None:
+        """Return how many rows of a large input to run at once, or ``None`` to run all.
+
+        A few MB of activations are faster than many. A model is split only if two halves of some rows give what these
+        rows give together.
+        """
+        if len(inputs) != 1 or not isinstance(inputs[0], Tensor) or not inputs[0].ndim or len(inputs[0]) <= PROBE:
+            return None
+        (x,) = inputs
+        key = (BUDGET, x.shape, x.dtype)
+        if key not in self._splits:
+            self._splits = {key: self._find_split(x)}
+        return self._splits[key]
+
+    def _find_split(self, x: Tensor) -> int | None:
+        try:
+            size, whole = self._measure((x[:PROBE],))
+            halves = torch.cat([self._measure((half,))[1] for half in x[:PROBE].split(PROBE // 2)])
+            if halves.shape != whole.shape or not torch.allclose(halves, whole, rtol=1e-3, atol=1e-5):
+                return None
+        except (RuntimeError, ValueError, TypeError, AttributeError, IndexError):
+            return None
+        fitting = max(PROBE, BUDGET * PROBE // max(1, size))
+        passes = -(-len(x) // fitting)
+        return None if passes == 1 else -(-len(x) // passes)
 
     def stack(self, keys: Sequence[int], read: Callable[[int], Tensors], modules: list[nn.Module]) -> Stack:
         """Stack samples along a new first dimension, in the device and dtype of the model's tensors.
@@ -151,8 +180,8 @@ class BatchedForward:
             self.model, {alias: sample[name].to(own.device, own.dtype) for alias, (name, own) in places}, inputs
         )
 
-    def _activation_bytes(self, inputs: tuple[Any, ...]) -> int:
-        """Return the bytes of all modules' outputs, an upper bound of the memory alive at any time."""
+    def _measure(self, inputs: tuple[Any, ...]) -> tuple[int, Tensor]:
+        """Return the bytes of all modules' outputs, an upper bound of the memory alive at any time, and the output."""
         total = 0
 
         def count(module: nn.Module, _: Any, outputs: Any) -> None:
@@ -163,11 +192,11 @@ class BatchedForward:
         try:
             # With copies of the buffers: a model may count its passes.
             tensors = {name: own.clone() for name, own in self.model.named_buffers()}
-            torch.func.functional_call(self.model, tensors, inputs)
+            output: Tensor = torch.func.functional_call(self.model, tensors, inputs)
         finally:
             for handle in handles:
                 handle.remove()
-        return total
+        return total, output
 
 
 def stacked_forward(model: nn.Module, modules: Iterable[nn.Module]) -> Callable[..., Tensor] | None:
@@ -236,8 +265,11 @@ class SampleForward:
             steps: Steps of the samples.
             read: Function from a step to the tensors of its sample.
             inputs: Arguments of the model.
-            batch_size: If given, tensors among them are split into batches of this size.
+            batch_size: Size of the batches into which tensors among them are split; ``None`` chooses it for one tensor.
         """
+        if batch_size is None:
+            with torch.no_grad(), uncompiled_eval_mode(self._model):
+                batch_size = self.batched.split_size(inputs)
         batches = list(_batches(inputs, batch_size))
         start = 0
         while start < len(steps):

@@ -200,7 +200,8 @@ class Posterior:
 
         Args:
             *inputs: Arguments of the model, batched along their first dimension.
-            batch_size: If given, tensors are split into batches of this size to bound memory.
+            batch_size: Size of the batches into which tensors are split. ``None`` chooses it if the input is one tensor
+                whose rows do not depend on each other, and runs all rows at once otherwise.
         """
         weights, done = self.weights, 0
         total: Tensor | None = None
