@@ -154,13 +154,13 @@ def test_sparse_file(tmp_path) -> None:
     assert hashlib.sha256(content).hexdigest() == "a06b4799a0e6cb91560a92170ebccbbbb968e06efe0796665809328ac77bca27"
 
 
-@pytest.mark.parametrize(("preset", "pinned"), [("paper", 40.77), ("sound", 6.0036)])
+@pytest.mark.parametrize(("preset", "pinned"), [("paper", 40.77), ("default", 6.0036)])
 def test_uci_cell(preset: str, pinned: float) -> None:
     generator = torch.Generator().manual_seed(0)
     x = torch.randn(60, 3, dtype=torch.float64, generator=generator)
     y = 20.0 + 3.0 * x[:, 0] + 0.1 * torch.randn(60, dtype=torch.float64, generator=generator)
     order = torch.stack([torch.randperm(60, generator=generator) for _ in range(2)])
     splits = uci.Splits.of(UCIData("yacht", x, y, order[:, 10:], order[:, :10]))
-    recipe = uci.recipe_of(preset, "yacht", "A-SGHMC-SA", 50, 4)
-    record = uci.scores(uci.sample_splits(splits, recipe, epochs=4, seed=0), splits.y_test)
+    settings = uci.preset_settings(preset, "yacht", "A-SGHMC-SA", 50, 4)
+    record = uci.score_splits(uci.sample_splits(splits, settings, epochs=4, seed=0), splits.y_test)
     assert sum(record["rmse"]) == pytest.approx(pinned, rel=DIGITS)

@@ -58,6 +58,6 @@ def test_linear_writes_tables_and_figures_and_refuses_other_settings(tmp_path, c
     assert set(record["rows"][0]["population_mse"]) == {"mean", "error"}
     assert run([*arguments, "--steps", "2000"]) == 2
     assert capsys.readouterr().err == (
-        f"Error: --out must be a new folder or that of a run to go on with, but {tmp_path / 'cells.jsonl'} was made "
-        "with --steps 1000 instead of --steps 2000.\n"
+        f"Error: Cannot continue: {tmp_path / 'cells.jsonl'} was made with --steps 1000 instead of --steps 2000. Use "
+        "those settings or another --out.\n"
     )

@@ -10,7 +10,7 @@ from two_modes import SECOND_MODE, energy, gradient
 import spikeslab as ss
 from spikeslab.paper.demo import DigitsCNN
 from spikeslab.paper.demo.data import load_digits
-from spikeslab.paper.linear.batches import minibatches
+from spikeslab.paper.demo.linear import minibatches
 from spikeslab.parallel.distributed import Ranks
 from spikeslab.parallel.replica_exchange import ReplicaExchange
 

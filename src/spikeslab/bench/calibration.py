@@ -31,7 +31,7 @@ from scipy.stats import chisquare, kstest
 from sklearn.exceptions import ConvergenceWarning
 
 from spikeslab.bench.timing import BenchPlan, Findings
-from spikeslab.paper.cells import Cell, CellFile, Record, run_cells
+from spikeslab.paper._grid import Cell, CellFile, Record, run_cells
 from spikeslab.report.figures import BLUE, GREY, SKY, VERMILION, WIDTH, remove_y_axis, style
 from spikeslab.report.tables import Column, Estimate, Table
 from spikeslab.sklearn import SpikeSlabRegressor
@@ -283,8 +283,7 @@ def run_coverage(plan: BenchPlan) -> Findings:
 
 def _run(file: CellFile, cells: list[Cell], work: Callable[[Cell], Record], plan: BenchPlan, ticks: int) -> None:
     """Run the missing cells on ``plan.threads`` processes; each cell is worth ``ticks`` of progress."""
-    plan.tick(ticks * sum(cell in file for cell in cells))
-    run_cells(file, cells, work, workers=plan.threads, on_done=lambda _: plan.tick(ticks))
+    run_cells(file, cells, work, workers=plan.threads, on_done=lambda count: plan.tick(ticks * count))
 
 
 def _bin_probabilities(records: list[Record]) -> list[dict[str, Any]]:

@@ -16,11 +16,21 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.optim import SGD, Adam, Optimizer
 
-from spikeslab.bench.timing import HOW, MISSING, UNFUSED, BenchPlan, Candidates, Findings, Times, measure
+from spikeslab.bench.timing import (
+    HOW,
+    MISSING,
+    UNFUSED,
+    BenchPlan,
+    Candidates,
+    Findings,
+    Times,
+    is_installed,
+    load,
+    measure,
+)
 from spikeslab.errors import SpikeSlabWarning
 from spikeslab.paper.cifar10.networks import resnet20
 from spikeslab.paper.images.networks import CNN
-from spikeslab.paper.packages import is_installed, load
 from spikeslab.priors import SA, SpikeSlab
 from spikeslab.report.tables import Cell, Column, Table
 from spikeslab.samplers import SGHMC, SGLD

@@ -14,9 +14,8 @@ from torch import Tensor, nn
 from torch.optim import SGD, Adam, Optimizer
 
 from spikeslab.bench.optimizers import LR, SGD_NAME, PlainSGLD, spike_slab
-from spikeslab.bench.timing import HOW, UNFUSED, BenchPlan, Findings, Times, measure, use_threads
+from spikeslab.bench.timing import HOW, UNFUSED, BenchPlan, Findings, Times, is_installed, measure, use_threads
 from spikeslab.errors import pluralize
-from spikeslab.paper.packages import is_installed
 from spikeslab.report.tables import Cell, Column, Table
 from spikeslab.samplers import SGHMC, SGLD
 

@@ -15,10 +15,9 @@ from torch import nn
 from torch.optim import SGD, Optimizer
 
 from spikeslab.bench.optimizers import PlainSGLD, posteriors_step
-from spikeslab.bench.timing import HOW, MISSING, BenchPlan, Candidates, Findings, Times, measure
+from spikeslab.bench.timing import HOW, MISSING, BenchPlan, Candidates, Findings, Times, is_installed, load, measure
 from spikeslab.likelihoods import GaussianLikelihood
 from spikeslab.paper.linear.data import simulate_linear
-from spikeslab.paper.packages import is_installed, load
 from spikeslab.presets import paper_linear
 from spikeslab.priors import SpikeSlab
 from spikeslab.report.tables import Cell, Column, Table

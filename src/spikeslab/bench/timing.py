@@ -8,10 +8,13 @@ rounds, in each of which every candidate has a turn, which is the cost met in pr
 from __future__ import annotations
 
 import time
+import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from importlib import import_module
+from importlib.util import find_spec
 from statistics import median
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import torch
 
@@ -124,3 +127,19 @@ def use_threads(threads: int) -> None:
     """Set the number of torch's threads where it differs."""
     if torch.get_num_threads() != threads:
         torch.set_num_threads(threads)
+
+
+def is_installed(package: str) -> bool:
+    """Return True if ``package`` can be imported.
+
+    >>> is_installed("torch"), is_installed("a_package_that_nobody_wrote")
+    (True, False)
+    """
+    return find_spec(package) is not None
+
+
+def load(package: str) -> Any:
+    """Import a peer's package without the warnings that it gives."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return import_module(package)

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from spikeslab.cli.errors import InputError
+from spikeslab.cli.errors import explain_os_errors
 from spikeslab.cli.options import check_option, check_results, check_seed
 from spikeslab.cli.output import print_result
 from spikeslab.report.progress import Progress
@@ -39,9 +39,6 @@ def demo(
     check_seed(seed)
     check_option("--steps", steps, minimum=1)
     console = Console(highlight=False)
-    with Progress(stages(steps)) as progress:
-        try:
-            result = run_demo(out, seed=seed, steps=steps, progress=progress.advance)
-        except OSError as error:
-            raise InputError(f"--out must be a folder that can be written to, but {out}: {error.strerror}.") from error
+    with explain_os_errors(out), Progress(stages(steps)) as progress:
+        result = run_demo(out, seed=seed, steps=steps, progress=progress.advance)
     print_result(console, result.tables, result.files)

@@ -185,16 +185,15 @@ def adversarial(
     - `spikeslab reproduce adversarial --data-dir data --out out/adversarial`
     - a quick look: `spikeslab reproduce adversarial --datasets mnist --images 200 --samples 5`
     """
+    from spikeslab.paper._grid import CELLS
     from spikeslab.paper.adversarial.figures import FIGURES, TABLES, write_adversarial
     from spikeslab.paper.adversarial.study import (
         ATTACKS,
-        CELLS,
         DATASETS,
         AdversarialStudy,
         check_runs,
         run_adversarial,
     )
-    from spikeslab.paper.cells import SettingsError
     from spikeslab.paper.images.presets import PRESETS
     from spikeslab.paper.images.runs import METHODS
 
@@ -220,10 +219,7 @@ def adversarial(
             f"--out must not hold these results yet, but {out} does: continue with --resume, or choose another folder."
         )
     stage = f"{len(study.attacks)} curves"
-    try:
-        with explain_os_errors(out), Progress({stage: len(study.cells)}, unit="pieces") as progress:
-            curves = run_adversarial(study, out, partial(progress.advance, stage))
-            tables, files = write_adversarial(study, curves, out)
-    except SettingsError as error:
-        raise InputError(f"--out must be a new folder or that of a run to go on with, but {error}.") from error
+    with explain_os_errors(out), Progress({stage: len(study.cells)}, unit="pieces") as progress:
+        curves = run_adversarial(study, out, partial(progress.advance, stage))
+        tables, files = write_adversarial(study, curves, out)
     print_result(plain_console(WIDE), tables, files)

@@ -2,33 +2,37 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, TypeVar
 
 import typer
-from rich.console import Console
 
 from spikeslab.cli.cifar10 import cifar10
-from spikeslab.cli.errors import Command, InputError
-from spikeslab.cli.images import adversarial, fashion, image_search, mnist
+from spikeslab.cli.errors import Command, InputError, explain_os_errors
+from spikeslab.cli.images import WIDE, adversarial, fashion, image_search, mnist
 from spikeslab.cli.options import CORES, bad_input, check_choices, check_option, check_results, check_seed
-from spikeslab.cli.output import print_result
+from spikeslab.cli.output import plain_console, print_result
 from spikeslab.errors import check_choice
 from spikeslab.report.progress import Progress
 
 if TYPE_CHECKING:
-    from spikeslab.paper.selection.study import Plan, Study
+    from spikeslab.paper._selection import SelectionPlan, SelectionStudy
+    from spikeslab.report.tables import Table
 
-NAMES = ("theorem1", "corollary1")
+T = TypeVar("T")
+
+THEORY_FILES = ("theorem1", "corollary1")
 UCI_DATASETS = ("boston", "yacht", "energy", "energy-heating", "wine", "concrete")
 UCI_METHODS = ("SGHMC", "A-SGHMC", "SGHMC-EM", "A-SGHMC-EM", "SGHMC-SA", "A-SGHMC-SA")
 DATA_VARIABLE = "SPIKESLAB_DATA"
 
+Out = Annotated[Path, typer.Option(help="Folder for the tables and figures.")]
 Seed = Annotated[int, typer.Option(help="Seed of the first data set; the others follow it.")]
-Seeds = Annotated[int, typer.Option(help="Data sets.")]
+Seeds = Annotated[int, typer.Option(help="Number of data sets.")]
 SGLDSeeds = Annotated[
-    int, typer.Option(help="The first so many of the data sets also for the twelve rows of the paper's methods.")
+    int, typer.Option(help="Number of data sets on which the paper's methods run, too: twelve rows of the table.")
 ]
 Steps = Annotated[int, typer.Option(help="Steps of each chain of the paper's methods.")]
 Workers = Annotated[int, typer.Option(help="Processes, each on one core.")]
@@ -36,9 +40,14 @@ Workers = Annotated[int, typer.Option(help="Processes, each on one core.")]
 app = typer.Typer(help="Reproduce the paper's tables and figures.", no_args_is_help=True)
 
 
-@app.callback(epilog="Example: `spikeslab reproduce linear --out out/linear`")
+@app.callback(
+    epilog="Examples: `spikeslab reproduce linear --out out/linear`, `spikeslab reproduce uci --datasets yacht`"
+)
 def _group() -> None:
-    """Reproduce the paper's tables and figures."""
+    """Reproduce the paper's tables and figures, one command for each experiment.
+
+    A study keeps finished work in --out: a run that was interrupted continues where it stopped.
+    """
 
 
 app.command(cls=Command)(mnist)
@@ -50,31 +59,40 @@ app.command(cls=Command)(cifar10)
 
 @app.command(cls=Command)
 def theory(
-    out: Annotated[Path, typer.Option(help="Folder for the tables and figures.")] = Path("out/theory"),
+    out: Out = Path("out/theory"),
     seed: Annotated[int, typer.Option(help="Seed of the chains.")] = 0,
     chains: Annotated[int, typer.Option(help="Independent chains of each experiment.")] = 40_000,
     steps: Annotated[int, typer.Option(help="Steps of the chains of Theorem 1.")] = 20_000,
 ) -> None:
     """Check Theorem 1 and Corollary 1 on a weight whose posterior and fixed point are known exactly.
 
-    The latent variables must reach their fixed point at the rate of omega, and the law of the weights must tend to its
-    target as the step size shrinks. Takes a few minutes.
+    The latent variables should reach their fixed point at the rate of omega, and the law of the weights should tend to
+    its target as the step size shrinks. Takes a few minutes.
 
-    Example: `spikeslab reproduce theory --chains 4000 --steps 5000` takes a quick look.
+    For example:
+
+    - all of it: `spikeslab reproduce theory`
+    - a quick look: `spikeslab reproduce theory --chains 4000 --steps 5000`
     """
-    from spikeslab.paper.theory.figure import corollary1_figure, theorem1_figure, theory_tables
-    from spikeslab.paper.theory.theory import OneWeight, corollary1, corollary1_steps, theorem1
+    from spikeslab.paper.theory.study import (
+        OneWeight,
+        corollary1,
+        corollary1_figure,
+        corollary1_steps,
+        theorem1,
+        theorem1_figure,
+        theory_tables,
+    )
     from spikeslab.report.figures import save
-    from spikeslab.report.tables import Provenance
+    from spikeslab.report.tables import Provenance, command_line
 
-    check_results(out, NAMES, NAMES)
+    check_results(out, THEORY_FILES, THEORY_FILES)
     check_seed(seed)
     check_option("--chains", chains, minimum=100)
     check_option("--steps", steps, minimum=100)
     chains -= chains % 10  # the error of a slope comes from ten batches of chains
     alphas = (0.6, 0.75, 0.9)
     stages = {f"Theorem 1, α = {alpha:g}": steps for alpha in alphas} | {"Corollary 1": corollary1_steps()}
-    console = Console(highlight=False)
     with Progress(stages) as progress:
         *theorem_stages, corollary_stage = stages
         runs = [
@@ -91,74 +109,74 @@ def theory(
         results = corollary1(OneWeight(), chains=chains, seed=seed, on_step=partial(progress.advance, corollary_stage))
     out.mkdir(parents=True, exist_ok=True)
     tables = theory_tables(runs, results)
-    run = Provenance(f"spikeslab reproduce theory --seed {seed} --chains {chains} --steps {steps}", seed)
-    files = [file for table, name in zip(tables, NAMES, strict=True) for file in table.write(out / name, run)]
+    run = Provenance(command_line("reproduce", "theory", seed=seed, chains=chains, steps=steps), seed)
+    files = [file for table, name in zip(tables, THEORY_FILES, strict=True) for file in table.write(out / name, run)]
     figures = theorem1_figure(runs), corollary1_figure(results)
-    files += [save(figure, out / f"{name}.png") for figure, name in zip(figures, NAMES, strict=True)]
-    print_result(console, tables, files)
+    files += [save(figure, out / f"{name}.png") for figure, name in zip(figures, THEORY_FILES, strict=True)]
+    print_result(plain_console(), tables, files)
 
 
 @app.command(cls=Command)
 def linear(
-    out: Annotated[Path, typer.Option(help="Folder for the tables and figures.")] = Path("out/linear"),
+    out: Out = Path("out/linear"),
     seed: Seed = 0,
     seeds: Seeds = 50,
     sgld_seeds: SGLDSeeds = 10,
     steps: Steps = 60_000,
     workers: Workers = CORES,
 ) -> None:
-    """Repeat the paper's linear regression (table 1, figure 1) on many data sets, beside other methods.
+    """Repeat the paper's linear regression (table 1, figure 1) on many data sets, with other methods.
 
     100 rows, 1000 variables of which three are real; SGLD-SA, SGLD-EM and SGLD at the paper's four settings, the
     default SpikeSlabRegressor, the lasso, best-subset selection (with `pip install abess`) and an oracle. Takes under
-    ten minutes on two cores. A run that was interrupted, or is repeated with more data sets, goes on where it stopped.
+    ten minutes on two cores. A run that is interrupted, or repeated with more data sets, continues where it stopped.
 
     For example:
 
     - the run of the paper: `spikeslab reproduce linear --seeds 1 --steps 500000`
     - a quick look: `spikeslab reproduce linear --seeds 3 --steps 2000`
     """
+    from spikeslab.paper._selection import SelectionPlan
     from spikeslab.paper.linear.study import LINEAR
-    from spikeslab.paper.selection.study import Plan
 
-    _run_study(LINEAR, out, Plan(seed, seeds, min(seeds, sgld_seeds), steps, workers))
+    _run_study(LINEAR, out, SelectionPlan(seed, seeds, min(seeds, sgld_seeds), steps, workers))
 
 
 @app.command(cls=Command)
 def logistic(
-    out: Annotated[Path, typer.Option(help="Folder for the tables and figures.")] = Path("out/logistic"),
+    out: Out = Path("out/logistic"),
     seed: Seed = 0,
     seeds: Seeds = 20,
     sgld_seeds: SGLDSeeds = 8,
     steps: Steps = 60_000,
     workers: Workers = CORES,
 ) -> None:
-    """Repeat the paper's logistic regression (appendix C) on many data sets, beside other methods.
+    """Repeat the paper's logistic regression (appendix C) on many data sets, with other methods.
 
     500 rows, 1000 variables of which three are real; SGLD-SA, SGLD-EM and SGLD at the paper's four settings, the
     default SpikeSlabClassifier, L1 logistic regression, best-subset selection (with `pip install abess`) and the true
-    probabilities. Takes under ten minutes on two cores. A run that was interrupted, or is repeated with more data sets,
-    goes on where it stopped.
+    probabilities. Takes under ten minutes on two cores. A run that is interrupted, or repeated with more data sets,
+    continues where it stopped.
 
     For example:
 
     - the run of the paper: `spikeslab reproduce logistic --seeds 1 --steps 500000`
     - a quick look: `spikeslab reproduce logistic --seeds 3 --steps 2000`
     """
+    from spikeslab.paper._selection import SelectionPlan
     from spikeslab.paper.logistic.study import LOGISTIC
-    from spikeslab.paper.selection.study import Plan
 
-    _run_study(LOGISTIC, out, Plan(seed, seeds, min(seeds, sgld_seeds), steps, workers))
+    _run_study(LOGISTIC, out, SelectionPlan(seed, seeds, min(seeds, sgld_seeds), steps, workers))
 
 
 @app.command(cls=Command)
 def uci(
-    out: Annotated[Path, typer.Option(help="Folder for the tables and figures.")] = Path("out/uci"),
-    datasets: Annotated[str, typer.Option(help="Data sets, with commas between them.")] = ",".join(UCI_DATASETS),
-    methods: Annotated[str, typer.Option(help="Methods, with commas between them.")] = ",".join(UCI_METHODS),
-    preset: Annotated[str, typer.Option(help="'sound', or 'paper' for the settings of the authors' code.")] = "sound",
-    splits: Annotated[str, typer.Option(help="'paper', or 'standard' for the 20 that other papers use.")] = "paper",
-    epochs: Annotated[int | None, typer.Option(help="Passes through the data; by default the preset's.")] = None,
+    out: Out = Path("out/uci"),
+    datasets: Annotated[str, typer.Option(help="Data sets, separated by commas.")] = ",".join(UCI_DATASETS),
+    methods: Annotated[str, typer.Option(help="Methods, separated by commas.")] = ",".join(UCI_METHODS),
+    preset: Annotated[str, typer.Option(help="'default' (ours), or 'paper' (the authors' code).")] = "default",
+    splits: Annotated[str, typer.Option(help="'paper', or 'standard' for the 20 of other papers.")] = "paper",
+    epochs: Annotated[int | None, typer.Option(help="Passes through the data; by default those of the preset.")] = None,
     seed: Annotated[int, typer.Option(help="Seed of the networks, the mini-batches and the noise.")] = 0,
     data_dir: Annotated[
         Path | None,
@@ -169,18 +187,17 @@ def uci(
     """Repeat the paper's regressions on UCI data (appendix D): six methods, five data sets, 20 splits.
 
     A network with one hidden layer of 50 units. The 20 splits of a method and data set run as stacked chains of one
-    process, so the whole table takes minutes. `energy` is the cooling load, as in the paper. A run that was interrupted
-    goes on where it stopped.
+    process, so the whole table takes minutes. `energy` is the cooling load, as in the paper. A run that is interrupted
+    continues where it stopped.
 
     For example:
 
     - the run of the paper: `spikeslab reproduce uci --preset paper --out out/uci-paper`
     - a quick look: `spikeslab reproduce uci --datasets yacht --methods SGHMC,A-SGHMC-SA --epochs 50`
     """
-    from spikeslab.paper.cells import SettingsError
-    from spikeslab.paper.uci.figure import FIGURES, TABLES, write_uci
+    from spikeslab.paper.uci.figures import FIGURES, TABLES, write_uci
     from spikeslab.paper.uci.sampling import METHODS, PRESETS
-    from spikeslab.paper.uci.study import TITLES, Plan, check_data, run_uci
+    from spikeslab.paper.uci.study import TITLES, UCIPlan, check_data, run_uci
 
     check_results(out, TABLES, FIGURES)
     check_seed(seed)
@@ -188,7 +205,7 @@ def uci(
     if epochs is not None:
         check_option("--epochs", epochs, minimum=2)
     with bad_input():
-        plan = Plan(
+        plan = UCIPlan(
             datasets=check_choices("--datasets", datasets, TITLES),
             methods=check_choices("--methods", methods, METHODS),
             preset=check_choice("--preset", preset, PRESETS),
@@ -202,41 +219,42 @@ def uci(
             check_data(plan)
         except FileNotFoundError as error:
             raise InputError(str(error)) from error
-    console = Console(highlight=False)
-    if not console.is_terminal:
-        console = Console(highlight=False, width=200)
     stage = f"{len(plan.datasets)} data sets, {len(plan.methods)} methods"
-    try:
-        with Progress({stage: len(plan.cells)}, unit="cells") as progress:
-            results = run_uci(plan, out, partial(progress.advance, stage))
-        tables, files = write_uci(results, out)
-    except SettingsError as error:
-        raise InputError(f"--out must be a new folder or that of a run to go on with, but {error}.") from error
-    except OSError as error:
-        raise InputError(f"--out must be a folder that can be written to, but {out}: {error.strerror}.") from error
-    print_result(console, tables, files)
+    _run(
+        out,
+        {stage: len(plan.cells)},
+        lambda progress: run_uci(plan, out, partial(progress.advance, stage)),
+        lambda results: write_uci(results, out),
+    )
 
 
-def _run_study(study: Study, out: Path, plan: Plan) -> None:
-    from spikeslab.paper.cells import SettingsError
-    from spikeslab.paper.selection.report import file_names, write_study
-    from spikeslab.paper.selection.study import run_study
+def _run_study(study: SelectionStudy, out: Path, plan: SelectionPlan) -> None:
+    from spikeslab.paper._selection import run_study
+    from spikeslab.paper._selection_figures import write_study
 
-    check_results(out, *file_names(study))
+    check_results(out, study.tables, study.figures)
     check_seed(plan.seed)
     check_option("--seeds", plan.seeds, minimum=1)
     check_option("--sgld-seeds", plan.sgld_seeds, minimum=1)
     check_option("--steps", plan.steps, minimum=1000)
     check_option("--workers", plan.workers, minimum=1)
-    console = Console(highlight=False)
-    if not console.is_terminal:
-        console = Console(highlight=False, width=200)  # a file can be as wide as the tables
-    try:
-        with Progress(plan.stages(study), unit="cells") as progress:
-            outcome = run_study(study, out, plan, progress.advance)
-        tables, files = write_study(outcome, out)
-    except SettingsError as error:
-        raise InputError(f"--out must be a new folder or that of a run to go on with, but {error}.") from error
-    except OSError as error:
-        raise InputError(f"--out must be a folder that can be written to, but {out}: {error.strerror}.") from error
-    print_result(console, tables, files)
+    _run(
+        out,
+        plan.stages(study),
+        lambda progress: run_study(study, out, plan, progress.advance),
+        lambda results: write_study(results, out),
+    )
+
+
+def _run(
+    out: Path,
+    stages: dict[str, int],
+    run: Callable[[Progress], T],
+    write: Callable[[T], tuple[list[Table], list[Path]]],
+) -> None:
+    """Run the cells of a study with progress bars, write its files and print its tables."""
+    with explain_os_errors(out):
+        with Progress(stages, unit="cells") as progress:
+            results = run(progress)
+        tables, files = write(results)
+    print_result(plain_console(WIDE), tables, files)

@@ -16,6 +16,7 @@ from safetensors.torch import load_file, save_file
 
 from spikeslab.attacks import fgsm, of_model, of_posterior
 from spikeslab.cli.app import run as cli
+from spikeslab.paper._grid import SettingsError
 from spikeslab.paper.adversarial import study as adversarial
 from spikeslab.paper.adversarial.study import (
     AdversarialStudy,
@@ -27,7 +28,6 @@ from spikeslab.paper.adversarial.study import (
     run_adversarial,
 )
 from spikeslab.paper.adversarial.tables import accuracy_table, curves_table, paper_curve
-from spikeslab.paper.cells import SettingsError
 from spikeslab.paper.images.data import LOADERS, Images
 from spikeslab.paper.images.presets import PRESETS, ImagePreset
 from spikeslab.paper.images.runs import METHODS, ImageRun, read_network, read_predictions, run_images
@@ -199,7 +199,7 @@ def test_what_is_done_is_read_and_other_settings_are_refused(study, tmp_path, mo
     digest = sha256((study.folder("mnist", "vanilla") / "network.safetensors").read_bytes()).hexdigest()[:12]
     assert worked == [f"mnist vanilla itself 20 {digest}"]
     assert done == [2, 1]
-    with pytest.raises(SettingsError, match=r"was made with --attack fgsm instead of --attack pgd$"):
+    with pytest.raises(SettingsError, match=r"was made with --attack fgsm instead of --attack pgd\."):
         run_adversarial(replace(small, attack="pgd"), tmp_path)
 
 
@@ -265,8 +265,8 @@ def test_the_command_writes_tables_and_figures_and_goes_on_when_asked(study, tmp
     capsys.readouterr()
     assert cli(arguments(study, out, "--resume")) == 2
     assert capsys.readouterr().err == (
-        f"Error: --out must be a new folder or that of a run to go on with, but {out / 'cells.jsonl'} was made with "
-        "--samples 2 instead of --samples all.\n"
+        f"Error: Cannot continue: {out / 'cells.jsonl'} was made with --samples 2 instead of --samples all. Use those "
+        "settings or another --out.\n"
     )
 
 

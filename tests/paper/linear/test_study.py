@@ -9,18 +9,18 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from spikeslab.paper.cells import Cell, SettingsError
+from spikeslab.paper import _selection as selection
+from spikeslab.paper._grid import Cell, SettingsError
+from spikeslab.paper._selection import SelectionPlan, make_tables, run_study
+from spikeslab.paper._selection_figures import write_study
+from spikeslab.paper._selection_fits import PictureData, record_latents, selection_scores
 from spikeslab.paper.linear import simulate_linear
 from spikeslab.paper.linear import study as linear_study
 from spikeslab.paper.linear.study import LINEAR, fit_linear
-from spikeslab.paper.selection import study
-from spikeslab.paper.selection.fits import latents_along, selection_scores
-from spikeslab.paper.selection.report import write_study
-from spikeslab.paper.selection.study import Plan, run_study, study_tables
 from spikeslab.presets import paper_linear
 from spikeslab.sklearn import SGLDSettings
 
-PLAN = Plan(seeds=2, sgld_seeds=1, steps=1000)
+PLAN = SelectionPlan(seeds=2, sgld_seeds=1, steps=1000)
 
 
 @pytest.fixture(autouse=True)
@@ -50,10 +50,10 @@ def test_all_of_it_once_and_nothing_twice(tmp_path: Path, monkeypatch: pytest.Mo
     def progress(stage: str, count: int) -> None:
         steps[stage] = steps.get(stage, 0) + count
 
-    outcome = run_study(LINEAR, tmp_path, PLAN, progress)
+    results = run_study(LINEAR, tmp_path, PLAN, progress)
     assert steps == PLAN.stages(LINEAR)
-    tables, files = write_study(outcome, tmp_path)
-    assert {path.name for path in files} == {path.name for path in tmp_path.iterdir()} - {study.PICTURES}
+    tables, files = write_study(results, tmp_path)
+    assert {path.name for path in files} == {path.name for path in tmp_path.iterdir()} - {selection.PICTURES}
 
     paper, methods, differences = tables
     assert [row["paper_mae"] for row in paper.rows[:4]] == [1.89, 1.72, 1.48, 1.54]
@@ -69,7 +69,7 @@ def test_all_of_it_once_and_nothing_twice(tmp_path: Path, monkeypatch: pytest.Mo
     assert by_key["SGLD 0.1 1"]["mse"].error is None
 
     seeds = (0, 1)
-    pairs = [outcome.cells[Cell(key, s)]["mse"] for key in ("default", "lasso") for s in seeds]
+    pairs = [results.cells[Cell(key, s)]["mse"] for key in ("default", "lasso") for s in seeds]
     gaps = [pairs[0] - pairs[2], pairs[1] - pairs[3]]
     assert differences.rows[0]["mse"].mean == pytest.approx(np.mean(gaps))
     assert differences.rows[0]["mse"].error == pytest.approx(np.std(gaps, ddof=1) / 2**0.5)
@@ -79,16 +79,16 @@ def test_all_of_it_once_and_nothing_twice(tmp_path: Path, monkeypatch: pytest.Mo
 
     again = replace(LINEAR, fit=refuse, picture=refuse)
     before = [table.markdown() for table in tables]
-    assert [table.markdown() for table in study_tables(run_study(again, tmp_path, PLAN))] == before
+    assert [table.markdown() for table in make_tables(run_study(again, tmp_path, PLAN))] == before
     with pytest.raises(SettingsError):
         run_study(again, tmp_path, replace(PLAN, steps=2000))
 
 
 def test_a_missing_package_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(study, "is_installed", lambda package: False)
+    monkeypatch.setattr(selection, "find_spec", lambda package: None)
     quick = tuple(m for m in LINEAR.methods if m.key in ("default", "abess") or m.setting == LINEAR.pictured)
-    outcome = run_study(replace(LINEAR, methods=quick), tmp_path, replace(PLAN, seeds=1))
-    methods = study_tables(outcome)[1]
+    results = run_study(replace(LINEAR, methods=quick), tmp_path, replace(PLAN, seeds=1))
+    methods = make_tables(results)[1]
     row = next(row for row in methods.rows if row["method"] == "abess")
     assert (row["mae"], row["count"]) == (None, 0)
     assert "abess has no numbers because abess is not installed: pip install abess." in methods.notes
@@ -99,13 +99,13 @@ def test_a_chain_that_diverges_is_counted(tmp_path: Path, monkeypatch: pytest.Mo
         raise FloatingPointError("The chain diverged before step 7.")
 
     monkeypatch.setattr(linear_study.SpikeSlabRegressor, "fit", diverge)
-    monkeypatch.setattr(linear_study, "compiled", lambda estimator, x, y: estimator)
+    monkeypatch.setattr(linear_study.fits, "_compiled", {(linear_study.SpikeSlabRegressor, "sgld")})
     record = fit_linear(Cell("SGLD 0.1 1", 0), steps=1000)
     assert record == {"failed": "The chain diverged before step 7."}
-    sgld = tuple(method for method in LINEAR.methods if method.key == "SGLD 0.1 1")
-    outcome = run_study(replace(LINEAR, methods=sgld, picture=lambda cell, steps: {}), tmp_path, replace(PLAN, seeds=1))
+    sgld = tuple(method for method in LINEAR.methods if method.key in ("default", "SGLD 0.1 1"))
+    results = run_study(replace(LINEAR, methods=sgld, picture=lambda cell, steps: {}), tmp_path, replace(PLAN, seeds=1))
     note = "SGLD (v0 = 0.1, σ = 1) diverged on 1 data sets, which are left out."
-    assert study._methods_table(outcome).notes[-1] == note
+    assert make_tables(results)[1].notes[-1] == note
 
 
 def test_precision_and_recall() -> None:
@@ -123,7 +123,8 @@ def test_precision_and_recall() -> None:
 def test_latents_start_near_the_start_and_find_the_signals() -> None:
     data = simulate_linear(0, rows=100, variables=20)
     setting = LINEAR.pictured
-    record = latents_along(data.x_train.numpy(), data.y_train.numpy(), 0, setting, 3000, 0, 3)
+    x, y = data.x_train.numpy(), data.y_train.numpy()
+    record = record_latents(PictureData(x, y, x, n_classes=0, signals=3), setting, 3000, 0)
     assert (record["step"][0], record["step"][-1]) == (1, 3000)
     assert record["sigma"][0] == pytest.approx(setting.sigma, abs=0.5)
     assert record["delta"][0] == pytest.approx(0.5, abs=0.1)

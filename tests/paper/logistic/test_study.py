@@ -8,18 +8,18 @@ from pathlib import Path
 import pytest
 import torch
 
+from spikeslab.paper._selection import PICTURES, SelectionPlan, run_study
+from spikeslab.paper._selection_figures import write_study
 from spikeslab.paper.logistic import simulate_logistic
 from spikeslab.paper.logistic import study as logistic_study
 from spikeslab.paper.logistic.study import LOGISTIC, _log_loss
-from spikeslab.paper.selection.report import write_study
-from spikeslab.paper.selection.study import PICTURES, Plan, run_study
 
 
 def test_all_of_it_on_small_data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     small = partial(simulate_logistic, rows=150, variables=12, score_rows=1000)
     monkeypatch.setattr(logistic_study, "simulate", small)
-    outcome = run_study(LOGISTIC, tmp_path, Plan(seeds=1, sgld_seeds=1, steps=1000))
-    tables, files = write_study(outcome, tmp_path)
+    results = run_study(LOGISTIC, tmp_path, SelectionPlan(seeds=1, sgld_seeds=1, steps=1000))
+    tables, files = write_study(results, tmp_path)
     assert {path.name for path in files} == {path.name for path in tmp_path.iterdir()} - {PICTURES}
     paper, methods, _ = tables
     assert [row["paper_mse"] for row in paper.rows[:4]] == [0.108, 0.114, 0.116, 0.113]

@@ -32,32 +32,32 @@ def test_splits_are_standardised_by_their_own_training_rows():
 
 
 @pytest.mark.parametrize("method", uci.METHODS)
-def test_the_sound_preset_learns_the_line_and_its_noise(method):
+def test_the_default_preset_learns_the_line_and_its_noise(method):
     splits = uci.Splits.of(small_data())
-    recipe = uci.sound_recipe(method, 50, 200, uci.Sound(lr_end=1e-3, v0=0.2, batch_size=25))
-    outcome = uci.sample_splits(splits, recipe, epochs=200, seed=0)
-    record = uci.scores(outcome, splits.y_test)
-    assert outcome.diverged == []
+    settings = uci.default_settings(method, 50, 200, uci.UCIDefaults(lr_end=1e-3, v0=0.2, batch_size=25))
+    predictions = uci.sample_splits(splits, settings, epochs=200, seed=0)
+    record = uci.score_splits(predictions, splits.y_test)
+    assert predictions.diverged == []
     assert sum(record["rmse"]) / 3 < 1.5  # the target's standard deviation is 3
 
 
 def test_the_paper_preset_has_no_prior_for_plain_sghmc_and_the_papers_otherwise():
-    assert uci.paper_recipe("boston", "SGHMC", 455).prior is None
-    recipe = uci.paper_recipe("energy-heating", "A-SGHMC-SA", 691)
-    assert recipe.prior is not None
-    assert recipe.prior["kappa"] == (1e-4, 1e-4)
-    assert recipe.sampler["lr"] == pytest.approx(1e-5 * 691)
-    assert recipe.sampler["temperature"](2) == pytest.approx(10.0 / 1.003**2)
+    assert uci.paper_settings("boston", "SGHMC", 455).prior is None
+    settings = uci.paper_settings("energy-heating", "A-SGHMC-SA", 691)
+    assert settings.prior is not None
+    assert settings.prior["kappa"] == (1e-4, 1e-4)
+    assert settings.sampler["lr"] == pytest.approx(1e-5 * 691)
+    assert settings.sampler["temperature"](2) == pytest.approx(10.0 / 1.003**2)
 
 
 def test_a_split_that_diverges_is_counted_and_the_others_are_as_without_it():
     splits = uci.Splits.of(small_data())
-    recipe = uci.paper_recipe("yacht", "SGHMC-SA", 50)
-    fine = uci.scores(uci.sample_splits(splits, recipe, epochs=4, seed=0), splits.y_test)
+    settings = uci.paper_settings("yacht", "SGHMC-SA", 50)
+    fine = uci.score_splits(uci.sample_splits(splits, settings, epochs=4, seed=0), splits.y_test)
     splits.y_train[1] *= 1e15
-    outcome = uci.sample_splits(splits, recipe, epochs=4, seed=0)
-    record = uci.scores(outcome, splits.y_test)
-    assert outcome.diverged == record["diverged"] == [1]
+    predictions = uci.sample_splits(splits, settings, epochs=4, seed=0)
+    record = uci.score_splits(predictions, splits.y_test)
+    assert predictions.diverged == record["diverged"] == [1]
     assert record["rmse"] == [fine["rmse"][0], None, fine["rmse"][2]]
 
 
@@ -92,8 +92,8 @@ def test_the_command_writes_tables_and_a_figure_and_goes_on_where_it_stopped(fol
     assert [row["method"] for row in record["rows"]] == ["SGHMC", "A-SGHMC-SA"]
     assert record["rows"][1]["paper"] == {"mean": 0.782, "error": 0.052}
     assert record["run"]["command"] == (
-        "spikeslab reproduce uci --datasets yacht --methods SGHMC,A-SGHMC-SA --epochs 2 --preset sound --splits paper "
-        "--seed 0"
+        "spikeslab reproduce uci --datasets yacht --methods SGHMC,A-SGHMC-SA --epochs 2 --preset default "
+        "--splits paper --seed 0"
     )
     assert {path.name for path in out.iterdir()} == {
         "cells.jsonl",
@@ -105,15 +105,15 @@ def test_the_command_writes_tables_and_a_figure_and_goes_on_where_it_stopped(fol
     }
     capsys.readouterr()
     assert run([*arguments, "--preset", "paper"]) == 2
-    assert "was made with --preset sound instead of --preset paper" in capsys.readouterr().err
+    assert "was made with --preset default instead of --preset paper" in capsys.readouterr().err
 
 
 def test_differences_are_paired_by_split(tmp_path):
-    plan = uci_study.Plan(("yacht",), ("SGHMC", "A-SGHMC-SA"), "paper", "paper")
+    plan = uci_study.UCIPlan(("yacht",), ("SGHMC", "A-SGHMC-SA"), "paper", "paper")
     file = uci_study.CellFile(tmp_path / "cells.jsonl", {})
     for method, values in (("SGHMC", [1.0, 2.0, None, 4.0]), ("A-SGHMC-SA", [0.5, 1.0, 9.0, None])):
         file.add(uci_study.Cell(f"yacht {method}", 0), {"rmse": values})
-    results = uci_study.Results(plan, file)
+    results = uci_study.UCIResults(plan, file)
     assert results.difference("yacht", "SGHMC", "rmse") == Estimate.of([-0.5, -1.0])
     assert results.diverged("yacht", "SGHMC") == 1
     assert results.estimate("yacht", "A-SGHMC-SA", "rmse") == Estimate.of([0.5, 1.0, 9.0])
@@ -124,7 +124,7 @@ def test_differences_are_paired_by_split(tmp_path):
     [
         (["--datasets", "iris"], "--datasets must be one of 'boston', 'yacht', 'energy', 'energy-heating', 'wine', "),
         (["--methods", "SGD"], "--methods must be one of 'SGHMC', 'A-SGHMC', 'SGHMC-EM', "),
-        (["--preset", "best"], "--preset must be one of 'sound', 'paper', but got 'best'."),
+        (["--preset", "best"], "--preset must be one of 'default', 'paper', but got 'best'."),
         (["--splits", "mine"], "--splits must be one of 'standard', 'paper', but got 'mine'."),
         (["--epochs", "1"], "--epochs must be an integer >= 2, but got 1."),
         (["--seed", "-1"], "--seed must be an integer >= 0, but got -1."),

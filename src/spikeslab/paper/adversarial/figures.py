@@ -13,7 +13,8 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from torch import Tensor
 
-from spikeslab.paper.adversarial.study import CELLS, AdversarialStudy, Attack, Curve, attack_images, read_target
+from spikeslab.paper._grid import CELLS
+from spikeslab.paper.adversarial.study import AdversarialStudy, Attack, Curve, attack_images, read_target
 from spikeslab.paper.adversarial.tables import SHOWN, accuracy_table, curves_table, paper_curve
 from spikeslab.paper.images.data import LOADERS
 from spikeslab.paper.images.figures import COLOURS

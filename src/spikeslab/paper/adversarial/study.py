@@ -26,7 +26,7 @@ from torch import Tensor
 from spikeslab.attacks import LogProbabilities, fgsm_direction, move, of_model, of_posterior, pgd
 from spikeslab.errors import ArgumentValueError, Phrase
 from spikeslab.metrics import entropy
-from spikeslab.paper.cells import Cell, CellFile, Record, run_cells
+from spikeslab.paper._grid import CELLS, Cell, CellFile, Record, run_cells
 from spikeslab.paper.images.data import LOADERS
 from spikeslab.paper.images.presets import make_preset
 from spikeslab.paper.images.runs import NETWORK, ImageRun, read_network, read_run
@@ -44,7 +44,7 @@ KINDS = {
 }
 STEPS = tuple(round(0.05 * step, 2) for step in range(11))
 ZETAS = {"mnist": STEPS, "fashion": (0.0, 0.01, *STEPS[1:])}
-CELLS = "cells.jsonl"
+RENAMED = {"--recipe": "--preset", "tuned": "default"}  # in files of earlier versions
 PIECE = 1000
 IN_MEMORY = 1000
 """Images times samples whose intermediate results a gradient keeps: about 300 MB."""
@@ -206,9 +206,8 @@ def run_adversarial(
         "--samples": "all" if study.samples is None else study.samples,
         "version": version("spikeslab"),
     }
-    file = CellFile(out / CELLS, settings)
-    on_done(sum(cell in file for cell in study.cells))
-    run_cells(file, study.cells, partial(measure_piece, study), workers=study.workers, on_done=lambda _: on_done(1))
+    file = CellFile(out / CELLS, settings, RENAMED)
+    run_cells(file, study.cells, partial(measure_piece, study), workers=study.workers, on_done=on_done)
     return [_curve(attack, [file[cell] for cell in study.pieces(attack)]) for attack in study.attacks]
 
 

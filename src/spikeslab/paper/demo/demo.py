@@ -2,37 +2,38 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TypeAlias
 
-from spikeslab.paper.demo.data import load_digits
-from spikeslab.paper.demo.digits import Settings, digits_table, run_digits
-from spikeslab.paper.demo.digits_figure import digits_figure
-from spikeslab.paper.linear.data import simulate_linear
-from spikeslab.paper.linear.figure import linear_figure
-from spikeslab.paper.linear.sampling import METHODS, linear_table, run_linear
-from spikeslab.paper.threads import one_thread
-from spikeslab.report.figures import save
-from spikeslab.report.tables import Provenance, Table
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
 
-STEPS = 32_000
-
-Progress: TypeAlias = Callable[[str, int], None]
+from spikeslab.metrics import accuracy, mean_squared_error, negative_log_likelihood, reliability_curve
+from spikeslab.paper._grid import one_thread
+from spikeslab.paper._selection_figures import draw_posteriors, draw_predictions
+from spikeslab.paper.demo.data import Digits, load_digits
+from spikeslab.paper.demo.digits import DigitsResult, DigitsSettings, digits_table, run_digits
+from spikeslab.paper.demo.linear import METHODS, LinearResult, linear_table, run_linear
+from spikeslab.paper.linear.data import LinearData, simulate_linear
+from spikeslab.report.figures import BLUE, GREY, ORANGE, WIDTH, save, style
+from spikeslab.report.plots import draw_bars, draw_diagonal, draw_reliability
+from spikeslab.report.tables import Estimate, Provenance, Table, command_line
 
 FILES = ("linear", "digits")
 """Names of the tables and of the figures."""
+COLOURS = (GREY, ORANGE, BLUE)
+BINS, FEWEST_ROWS = 5, 4  # few predictions are unsure: wide bins, and none of a row or two
 
 
 @dataclass(frozen=True)
 class Demo:
-    """What the demo made.
+    """Tables and files of the demo.
 
     Attributes:
-        tables: The tables, to be shown.
-        files: The files, in the order of writing.
+        tables: The tables.
+        files: Paths of the files, in the order of writing.
     """
 
     tables: list[Table]
@@ -40,38 +41,86 @@ class Demo:
 
 
 def stages(steps: int) -> dict[str, int]:
-    """Names of the demo's parts and their numbers of steps."""
-    return {**{f"Linear regression, {m}": steps for m in METHODS}, "Digits, SGHMC-SA": Settings().at_most(steps).steps}
+    """Return the names of the demo's parts and their numbers of steps."""
+    regressions = {f"Linear regression, {method}": steps for method in METHODS}
+    return {**regressions, "Digits, SGHMC-SA": DigitsSettings().at_most(steps).steps}
 
 
-def run_demo(out: Path, *, seed: int = 0, steps: int = STEPS, progress: Progress = lambda stage, steps: None) -> Demo:
+def run_demo(
+    out: Path, *, seed: int = 0, steps: int, progress: Callable[[str, int], None] = lambda stage, steps: None
+) -> Demo:
     """Run both parts and write linear.* and digits.* into ``out``; other files there stay as they are.
 
     Args:
-        out: Folder for the files; made where it does not exist.
+        out: Folder for the files; created if it does not exist.
         seed: Seed of everything.
         steps: Steps of each chain of the regression, and the most that any phase of the digits takes.
         progress: Called now and then with the stage and the number of steps taken since the last call.
     """
     out.mkdir(parents=True, exist_ok=True)
-    with one_thread():
-        return _run(out, seed, steps, progress)
-
-
-def _run(out: Path, seed: int, steps: int, progress: Progress) -> Demo:
-    run = Provenance(command=f"spikeslab demo --seed {seed} --steps {steps}", seed=seed)
+    run = Provenance(command_line("demo", seed=seed, steps=steps), seed)
     *linear_stages, digits_stage = stages(steps)
+    data, images, settings = simulate_linear(seed), load_digits(), DigitsSettings().at_most(steps)
+    with one_thread():
+        results = [
+            run_linear(data, method, steps=steps, seed=seed, progress=partial(progress, stage))
+            for method, stage in zip(METHODS, linear_stages, strict=True)
+        ]
+        models = run_digits(images, settings, seed=seed, progress=partial(progress, digits_stage))
+    tables = [linear_table(data, results, steps=steps), digits_table(images, models, settings)]
+    figures = [linear_figure(data, results), digits_figure(images, models)]
+    files: list[Path] = []
+    for name, table, figure in zip(FILES, tables, figures, strict=True):
+        files += [*table.write(out / name, run), save(figure, out / f"{name}.png")]
+    return Demo(tables, files)
 
-    data = simulate_linear(seed)
-    results = [
-        run_linear(data, method, steps=steps, seed=seed, progress=partial(progress, stage))
-        for method, stage in zip(METHODS, linear_stages, strict=True)
-    ]
-    linear = linear_table(data, results, steps=steps)
-    files = [*linear.write(out / FILES[0], run), save(linear_figure(data, results), out / f"{FILES[0]}.png")]
 
-    images, settings = load_digits(), Settings().at_most(steps)
-    models = run_digits(images, settings, seed=seed, progress=partial(progress, digits_stage))
-    digits = digits_table(images, models, settings)
-    files += [*digits.write(out / FILES[1], run), save(digits_figure(images, models), out / f"{FILES[1]}.png")]
-    return Demo([linear, digits], files)
+def linear_figure(data: LinearData, results: Sequence[LinearResult]) -> Figure:
+    """Draw the posterior of each signal by method, and below it the predicted against the observed test targets."""
+    with style():
+        figure = Figure(figsize=(WIDTH, 5.2), layout="constrained")
+        top, bottom = figure.subplots(2, 3, height_ratios=(1.0, 1.45))
+        for index, axes in enumerate(top):
+            draws = {result.method: result.draws[:, index].numpy() for result in results}
+            draw_posteriors(axes, index, float(data.beta[index]), draws)
+        limit = 1.25 * float(data.y_test.abs().max())
+        for axes, result in zip(bottom, results, strict=True):
+            _draw_test_rows(axes, data, result, limit)
+        handles, labels = top[0].get_legend_handles_labels()
+        figure.legend(handles, labels, loc="outside upper center", ncols=len(labels))
+        bottom[0].set_ylabel("predicted")
+    return figure
+
+
+def _draw_test_rows(axes: Axes, data: LinearData, result: LinearResult, limit: float) -> None:
+    observed, predicted = data.y_test.numpy(), result.predictions.numpy()
+    beyond = draw_predictions(axes, observed, predicted, (-limit, limit), result.method)
+    axes.set_xlabel(f"observed ({beyond} points off scale)" if beyond else "observed")
+    axes.set_title(f"{result.method}: test MSE {mean_squared_error(result.predictions, data.y_test):.1f}")
+
+
+def digits_figure(data: Digits, results: Sequence[DigitsResult]) -> Figure:
+    """Draw bars of error, log score and size of the three models, and their reliability."""
+    errors = [100.0 * (1.0 - accuracy(result.probabilities, data.y_test)) for result in results]
+    losses = [negative_log_likelihood(result.probabilities, data.y_test) for result in results]
+    sizes = [result.size / 1000.0 for result in results]
+    with style():
+        figure = Figure(figsize=(WIDTH, 2.9), layout="constrained")
+        axes = figure.subplots(1, 4, width_ratios=(1.0, 1.0, 1.0, 1.35))
+        for panel, title, values, spec in (
+            (axes[0], "test error, %", errors, ".1f"),
+            (axes[1], "test NLL", losses, ".3f"),
+            (axes[2], "size, kB", sizes, ".0f"),
+        ):
+            draw_bars(panel, title, [Estimate(value, None) for value in values], COLOURS, spec)
+        _draw_reliability(axes[3], data, results)
+        figure.legend(list(axes[0].patches), [result.name for result in results], loc="outside lower center", ncols=3)
+    return figure
+
+
+def _draw_reliability(axes: Axes, data: Digits, results: Sequence[DigitsResult]) -> None:
+    draw_diagonal(axes)
+    for result, colour in zip(results, COLOURS, strict=True):
+        draw_reliability(axes, reliability_curve(result.probabilities, data.y_test, BINS), colour, fewest=FEWEST_ROWS)
+    axes.set(xlim=(0.3, 1.02), ylim=(0.3, 1.02), xlabel="confidence", ylabel="accuracy", aspect="equal")
+    axes.set_title("reliability")

@@ -1,9 +1,9 @@
-"""Digits: train a small CNN, sample it with SGHMC-SA while it is pruned to 90 %, and compare what comes out.
+"""Digits of the demo: train a small CNN, then sample it with SGHMC-SA while it is pruned to 90 %.
 
-Dense training is SGHMC at temperature 0, which is SGD with momentum. Then the chain starts from the dense network, with
-a spike-and-slab prior on its two large layers, and the pruner sets more and more of the smallest weights to zero, which
-may come back. At the target the mask is frozen, so that all samples of the posterior share it. The settings were chosen
-on the validation split; the test split gives the final numbers only.
+Dense training is SGHMC at temperature 0, which is SGD with momentum. The chain then starts from the dense network, with
+a spike-and-slab prior on its two large layers, while the pruner sets more and more of the smallest weights to zero;
+they may come back. At the target the mask is frozen, so that all samples of the posterior share it. The settings were
+chosen on the validation split; the test split gives the final numbers only.
 """
 
 from __future__ import annotations
@@ -12,15 +12,13 @@ import copy
 import gzip
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import TypeAlias
 
 import torch
 from safetensors.torch import save
 from torch import Tensor, nn
 
 from spikeslab.metrics import accuracy, expected_calibration_error, negative_log_likelihood
-from spikeslab.paper.demo.data import Digits
-from spikeslab.paper.demo.network import DigitsCNN
+from spikeslab.paper.demo.data import Digits, DigitsCNN
 from spikeslab.posterior import Posterior
 from spikeslab.priors import SA, SpikeSlab
 from spikeslab.pruning import Pruner
@@ -32,12 +30,10 @@ from spikeslab.weights import select_weights
 
 REPORT_EVERY = 10
 
-Progress: TypeAlias = Callable[[int], None]
-
 
 @dataclass(frozen=True)
-class Settings:
-    """Settings of the digits experiment, chosen on the validation split.
+class DigitsSettings:
+    """DigitsSettings of the digits experiment, chosen on the validation split.
 
     Attributes:
         sparsity: Share of zeros in the whole network.
@@ -72,8 +68,8 @@ class Settings:
         """Steps of all three phases."""
         return self.dense_steps + self.prune_steps + self.collect_steps
 
-    def at_most(self, steps: int) -> Settings:
-        """The same with no phase longer than ``steps``."""
+    def at_most(self, steps: int) -> DigitsSettings:
+        """Return the settings with no phase longer than ``steps``."""
         return replace(
             self,
             dense_steps=min(self.dense_steps, steps),
@@ -84,13 +80,13 @@ class Settings:
 
 @dataclass(frozen=True)
 class DigitsResult:
-    """One of the three: dense network, sparse network, posterior average.
+    """Dense network, sparse network or posterior average.
 
     Attributes:
-        name: What it is.
+        name: Name in the table.
         probabilities: Predicted probabilities of the test rows.
-        nonzeros: Parameters that are not zero, in all networks that it takes.
-        size: Bytes of these networks as safetensors files, compressed with gzip.
+        nonzeros: Number of non-zero parameters in all its networks.
+        size: Bytes of its networks as safetensors files, compressed with gzip.
     """
 
     name: str
@@ -100,9 +96,9 @@ class DigitsResult:
 
 
 def run_digits(
-    data: Digits, settings: Settings, *, seed: int = 0, progress: Progress = lambda steps: None
+    data: Digits, settings: DigitsSettings, *, seed: int = 0, progress: Callable[[int], None] = lambda steps: None
 ) -> list[DigitsResult]:
-    """Train, prune and sample; returns the dense network, the last sparse sample and the posterior average.
+    """Train, prune and sample; return the dense network, the last sparse sample and the posterior average.
 
     Args:
         data: The digits.
@@ -110,9 +106,9 @@ def run_digits(
         seed: Seed of the start, the mini-batches and the noise.
         progress: Called now and then with the number of steps taken since the last call.
     """
-    dense = train_dense(data, settings, seed, Report(progress))
+    dense = train_dense(data, settings, seed, ReportSteps(progress))
     model = copy.deepcopy(dense)
-    posterior = sample_sparse(model, data, settings, seed, Report(progress))
+    posterior = sample_sparse(model, data, settings, seed, ReportSteps(progress))
     members = [posterior.tensors(index) for index in range(len(posterior))]
     return [
         DigitsResult("dense", _predict(dense, data.x_test), *_footprint([dense.state_dict()])),
@@ -121,7 +117,7 @@ def run_digits(
     ]
 
 
-def train_dense(data: Digits, settings: Settings, seed: int, report: Callback) -> DigitsCNN:
+def train_dense(data: Digits, settings: DigitsSettings, seed: int, report: Callback) -> DigitsCNN:
     """Train from scratch with momentum, no noise and no prior."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
@@ -138,7 +134,7 @@ def train_dense(data: Digits, settings: Settings, seed: int, report: Callback) -
     return model
 
 
-def sample_sparse(model: nn.Module, data: Digits, settings: Settings, seed: int, report: Callback) -> Posterior:
+def sample_sparse(model: nn.Module, data: Digits, settings: DigitsSettings, seed: int, report: Callback) -> Posterior:
     """Sample ``model`` with SGHMC-SA while it is pruned, then freeze the mask and collect the posterior."""
     weights = select_weights(model, "conv2.weight", "fc1.weight")
     prior = SpikeSlab(
@@ -169,14 +165,14 @@ def sample_sparse(model: nn.Module, data: Digits, settings: Settings, seed: int,
     return posterior
 
 
-class Report(Callback):
-    """Tells how many steps were taken since the last time."""
+class ReportSteps(Callback):
+    """Callback that reports progress every few steps."""
 
-    def __init__(self, progress: Progress) -> None:
+    def __init__(self, progress: Callable[[int], None]) -> None:
         self.progress = progress
 
     def after_step(self, run: Training) -> None:
-        """Tell it now and then."""
+        """Report the steps since the last report."""
         if run.steps % REPORT_EVERY == 0:
             self.progress(REPORT_EVERY)
 
@@ -188,13 +184,13 @@ def _predict(model: nn.Module, x: Tensor) -> Tensor:
 
 
 def _footprint(networks: Sequence[dict[str, Tensor]]) -> tuple[int, int]:
-    """Non-zero parameters, and bytes as gzipped safetensors files."""
+    """Return the number of non-zero parameters, and the bytes as gzipped safetensors files."""
     nonzeros = sum(int(tensor.count_nonzero()) for tensors in networks for tensor in tensors.values())
     return nonzeros, sum(len(gzip.compress(save(tensors), mtime=0)) for tensors in networks)
 
 
-def digits_table(data: Digits, results: Sequence[DigitsResult], settings: Settings) -> Table:
-    """Accuracy, calibration and size of the three."""
+def digits_table(data: Digits, results: Sequence[DigitsResult], settings: DigitsSettings) -> Table:
+    """Return a table of accuracy, calibration and size of the three."""
 
     def row(result: DigitsResult) -> dict[str, Cell]:
         return {

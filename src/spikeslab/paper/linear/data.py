@@ -24,7 +24,7 @@ NOISE_VARIANCE = 3.0
 
 @dataclass(frozen=True)
 class LinearData:
-    """One simulated data set and the truth behind it.
+    """Simulated data set with its true coefficients.
 
     Attributes:
         x_train: Training inputs, (n, p).
@@ -45,7 +45,7 @@ class LinearData:
     noise_variance: float
 
     def population_mse(self, beta: Tensor, intercept: float = 0.0) -> float:
-        r"""Exact expected squared error on new rows, :math:`3 + (b-\beta)^\top\Sigma(b-\beta) + b_0^2`.
+        r"""Return the exact expected squared error on new rows, :math:`3 + (b-\beta)^\top\Sigma(b-\beta) + b_0^2`.
 
         Fifty test rows leave the error of a method uncertain by about 0.7; this number has no such noise.
         """

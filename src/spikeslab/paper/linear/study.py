@@ -1,4 +1,4 @@
-"""``spikeslab reproduce linear``: section 5.1 of the paper over many data sets, beside other methods."""
+"""Linear regression of section 5.1 on many data sets, with other methods: ``spikeslab reproduce linear``."""
 
 from __future__ import annotations
 
@@ -9,35 +9,33 @@ import torch
 from numpy.typing import NDArray
 
 from spikeslab.metrics import mean_absolute_error, mean_squared_error
-from spikeslab.paper.cells import Cell, Record
-from spikeslab.paper.linear.data import SIGNAL_MEANS, LinearData, simulate_linear
-from spikeslab.paper.selection import peers
-from spikeslab.paper.selection.fits import (
-    brief,
-    compiled,
-    estimator,
-    latents_along,
-    picture,
-    selection_scores,
-    timed,
+from spikeslab.paper import _selection_fits as fits
+from spikeslab.paper._grid import Cell, Record, round_digits
+from spikeslab.paper._selection import (
+    DEFAULT,
+    FigureTruth,
+    PaperSetting,
+    SelectionMethod,
+    SelectionStudy,
+    paper_methods,
 )
-from spikeslab.paper.selection.study import DEFAULT, LATENTS, Method, Setting, Study, Truth, latents_key, paper_methods
+from spikeslab.paper.linear.data import SIGNAL_MEANS, LinearData, simulate_linear
 from spikeslab.report.tables import Column
 from spikeslab.sklearn import SpikeSlabRegressor
 
-SETTINGS = (Setting(0.01, 2.0), Setting(0.1, 2.0), Setting(0.01, 1.0), Setting(0.1, 1.0))
+SETTINGS = (PaperSetting(0.01, 2.0), PaperSetting(0.1, 2.0), PaperSetting(0.01, 1.0), PaperSetting(0.1, 1.0))
 PAPER = {
     "SGLD-SA": ((1.89, 5.56), (1.72, 5.64), (1.48, 3.51), (1.54, 4.42)),
     "SGLD-EM": ((3.49, 19.31), (2.23, 8.22), (2.23, 19.28), (2.07, 6.94)),
     "SGLD": ((15.85, 416.39), (15.85, 416.39), (11.86, 229.38), (7.72, 88.90)),
 }
-PEERS = {"lasso": peers.lasso_cv, "lasso-refit": peers.lasso_refit, "abess": peers.best_subset}
+PEERS = {"lasso": fits.lasso_cv, "lasso-refit": fits.lasso_refit, "abess": fits.best_subset}
 METHODS = (
-    Method(DEFAULT, "SpikeSlabRegressor()"),
-    Method("lasso", "LassoCV"),
-    Method("lasso-refit", "LassoCV, 1 s.e., OLS refit"),
-    Method("abess", "abess", package="abess"),
-    Method("oracle", "oracle: OLS on the true three"),
+    SelectionMethod(DEFAULT, "SpikeSlabRegressor()"),
+    SelectionMethod("lasso", "LassoCV"),
+    SelectionMethod("lasso-refit", "LassoCV, 1 s.e., OLS refit"),
+    SelectionMethod("abess", "abess", package="abess"),
+    SelectionMethod("oracle", "oracle: OLS on the true three"),
     *paper_methods(SETTINGS, PAPER),
 )
 
@@ -50,43 +48,40 @@ def fit_linear(cell: Cell, *, steps: int) -> Record:
     x, y = data.x_train.numpy(), data.y_train.numpy()
     if cell.method == "oracle" or cell.method in PEERS:
         signals = np.arange(len(SIGNAL_MEANS))
-        fit = partial(PEERS[cell.method], x, y) if cell.method in PEERS else partial(peers.least_squares, x, y, signals)
-        (coef, intercept), seconds = timed(fit)
+        fit = partial(PEERS[cell.method], x, y) if cell.method in PEERS else partial(fits.least_squares, x, y, signals)
+        (coef, intercept), seconds = fits.time_fit(fit)
         selected, sigma = coef != 0.0, _residual_sd(data, coef, intercept)
     else:
-        model = compiled(estimator(SpikeSlabRegressor, LINEAR.method(cell.method), steps, cell.seed), x, y)
+        model = fits.make_estimator(SpikeSlabRegressor, LINEAR.method(cell.method), steps, cell.seed)
         try:
-            _, seconds = timed(lambda: model.fit(x, y))
+            seconds = fits.fit_estimator(model, x, y)
         except FloatingPointError as error:
             return {"failed": str(error)}
         coef, intercept, selected, sigma = model.coef_, model.intercept_, model.pip_ > 0.5, model.sigma_
     prediction = data.x_test.double() @ torch.from_numpy(coef) + intercept
     return {
-        "mae": brief(mean_absolute_error(prediction, data.y_test)),
-        "mse": brief(mean_squared_error(prediction, data.y_test)),
-        "population_mse": brief(data.population_mse(torch.from_numpy(coef), intercept)),
-        **selection_scores(selected, data.beta.numpy() != 0.0),
-        "sigma": None if sigma is None else brief(sigma),
-        "seconds": brief(seconds),
+        "mae": round_digits(mean_absolute_error(prediction, data.y_test)),
+        "mse": round_digits(mean_squared_error(prediction, data.y_test)),
+        "population_mse": round_digits(data.population_mse(torch.from_numpy(coef), intercept)),
+        **fits.selection_scores(selected, data.beta.numpy() != 0.0),
+        "sigma": None if sigma is None else round_digits(sigma),
+        "seconds": round_digits(seconds),
     }
 
 
 def picture_linear(cell: Cell, *, steps: int) -> Record:
-    """What the figures show of one chain."""
+    """Run one chain of the figures."""
     data = simulate(cell.seed)
-    x, y = data.x_train.numpy(), data.y_train.numpy()
-    if cell.method.startswith(LATENTS):
-        setting = next(setting for setting in SETTINGS if latents_key(setting) == cell.method)
-        return latents_along(x, y, 0, setting, steps, cell.seed, len(SIGNAL_MEANS))
-    model = estimator(SpikeSlabRegressor, LINEAR.method(cell.method), steps, cell.seed)
-    return picture(model, x, y, data.x_test.numpy(), len(SIGNAL_MEANS), lambda fitted, rows: fitted.predict(rows))
+    x, y, x_test = (tensor.numpy() for tensor in (data.x_train, data.y_train, data.x_test))
+    picture = fits.PictureData(x, y, x_test, n_classes=0, signals=len(SIGNAL_MEANS))
+    return fits.run_picture(LINEAR, cell, picture, SpikeSlabRegressor, lambda model, x: model.predict(x), steps)
 
 
-def truth_linear(seed: int) -> Truth:
-    """What the figures compare with."""
+def truth_linear(seed: int) -> FigureTruth:
+    """Return the true values that the figures compare with."""
     data = simulate(seed)
     limit = 1.1 * float(torch.cat([data.y_train, data.y_test]).abs().max())
-    return Truth(
+    return FigureTruth(
         beta=data.beta.numpy(),
         signals=len(SIGNAL_MEANS),
         train=data.y_train.numpy(),
@@ -98,13 +93,13 @@ def truth_linear(seed: int) -> Truth:
 
 
 def _residual_sd(data: LinearData, coef: NDArray[np.float64], intercept: float) -> float | None:
-    """Standard deviation of the residuals with a degree of freedom for each selected variable and the intercept."""
+    """Return the standard deviation of the residuals; each selected variable and the intercept take one freedom."""
     residuals = data.y_train.double() - data.x_train.double() @ torch.from_numpy(coef) - intercept
     freedom = len(residuals) - int(np.count_nonzero(coef)) - 1
     return float((residuals.square().sum() / freedom).sqrt()) if freedom > 0 else None
 
 
-LINEAR = Study(
+LINEAR = SelectionStudy(
     name="linear",
     paper=("table1", "figure1"),
     title="Linear regression, n = 100, p = 1000",
@@ -128,7 +123,7 @@ LINEAR = Study(
         Column("exact", "exact recovery", "+.3f"),
     ),
     spec=".2f",
-    pictured=Setting(0.1, 1.0),
+    pictured=PaperSetting(0.1, 1.0),
     fit=fit_linear,
     picture=picture_linear,
     truth=truth_linear,

@@ -26,7 +26,7 @@ NOISE_VARIANCE = 0.5
 
 @dataclass(frozen=True)
 class LogisticData:
-    """One simulated data set and the truth behind it.
+    """Simulated data set with its true coefficients.
 
     Attributes:
         x_train: Training inputs, (n, p).
@@ -47,7 +47,7 @@ class LogisticData:
     beta: Tensor
 
     def probabilities(self, x: Tensor) -> Tensor:
-        r"""Exact probability of a 1 given ``x``, the noise integrated out: no prediction has a better Brier score."""
+        """Return the exact probability of a 1 given ``x``, with the noise integrated out."""
         # With variance 1/2 the nodes of Gauss and Hermite, whose weight is exp(-t^2), are the noise itself.
         nodes, weights = np.polynomial.hermite.hermgauss(64)
         scaled = torch.from_numpy(nodes) * math.sqrt(2.0 * NOISE_VARIANCE)

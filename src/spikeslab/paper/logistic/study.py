@@ -1,4 +1,4 @@
-"""``spikeslab reproduce logistic``: appendix C of the paper over many data sets, beside other methods."""
+"""Logistic regression of appendix C on many data sets, with other methods: ``spikeslab reproduce logistic``."""
 
 from __future__ import annotations
 
@@ -10,36 +10,34 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from spikeslab.metrics import mean_absolute_error, mean_squared_error, negative_log_likelihood
-from spikeslab.paper.cells import Cell, Record
+from spikeslab.paper import _selection_fits as fits
+from spikeslab.paper._grid import Cell, Record, round_digits
+from spikeslab.paper._selection import (
+    DEFAULT,
+    FigureTruth,
+    PaperSetting,
+    SelectionMethod,
+    SelectionStudy,
+    paper_methods,
+)
 from spikeslab.paper.linear.data import SIGNAL_MEANS
 from spikeslab.paper.logistic.data import simulate_logistic
-from spikeslab.paper.selection import peers
-from spikeslab.paper.selection.fits import (
-    brief,
-    compiled,
-    estimator,
-    latents_along,
-    picture,
-    selection_scores,
-    timed,
-)
-from spikeslab.paper.selection.study import DEFAULT, LATENTS, Method, Setting, Study, Truth, latents_key, paper_methods
 from spikeslab.report.tables import Column
 from spikeslab.sklearn import SpikeSlabClassifier
 
-SETTINGS = (Setting(0.01, 1.0), Setting(0.001, 1.0), Setting(0.01, 2.0), Setting(0.001, 2.0))
+SETTINGS = (PaperSetting(0.01, 1.0), PaperSetting(0.001, 1.0), PaperSetting(0.01, 2.0), PaperSetting(0.001, 2.0))
 PAPER = {
     "SGLD-SA": ((0.177, 0.108), (0.188, 0.114), (0.182, 0.116), (0.187, 0.113)),
     "SGLD-EM": ((0.207, 0.131), (0.361, 0.346), (0.204, 0.132), (0.376, 0.360)),
     "SGLD": ((0.295, 0.272), (0.335, 0.301), (0.350, 0.338), (0.337, 0.319)),
 }
-PEERS = {"l1": peers.l1_logistic_cv, "l1-refit": peers.l1_logistic_refit, "abess": peers.best_subset_logistic}
+PEERS = {"l1": fits.l1_logistic_cv, "l1-refit": fits.l1_logistic_refit, "abess": fits.best_subset_logistic}
 METHODS = (
-    Method(DEFAULT, "SpikeSlabClassifier()"),
-    Method("l1", "L1 logistic, CV"),
-    Method("l1-refit", "L1 logistic, CV, 1 s.e., refit"),
-    Method("abess", "abess", package="abess"),
-    Method("oracle", "oracle: true probabilities"),
+    SelectionMethod(DEFAULT, "SpikeSlabClassifier()"),
+    SelectionMethod("l1", "L1 logistic, CV"),
+    SelectionMethod("l1-refit", "L1 logistic, CV, 1 s.e., refit"),
+    SelectionMethod("abess", "abess", package="abess"),
+    SelectionMethod("oracle", "oracle: true probabilities"),
     *paper_methods(SETTINGS, PAPER),
 )
 SURE = 1e-12  # a probability this close to 0 or 1 is as good as certain; the log loss stays finite
@@ -56,43 +54,40 @@ def fit_logistic(cell: Cell, *, steps: int) -> Record:
     if cell.method == "oracle":
         test, score, selected, seconds = data.probabilities(data.x_test), data.probabilities(data.x_score), truth, None
     elif cell.method in PEERS:
-        (coef, intercept), seconds = timed(partial(PEERS[cell.method], x, y))
+        (coef, intercept), seconds = fits.time_fit(partial(PEERS[cell.method], x, y))
         beta, selected = torch.from_numpy(coef), coef != 0.0
         test, score = (torch.sigmoid(rows.double() @ beta + intercept) for rows in (data.x_test, data.x_score))
     else:
-        model = compiled(estimator(SpikeSlabClassifier, LOGISTIC.method(cell.method), steps, cell.seed), x, y)
+        model = fits.make_estimator(SpikeSlabClassifier, LOGISTIC.method(cell.method), steps, cell.seed)
         try:
-            _, seconds = timed(lambda: model.fit(x, y))
+            seconds = fits.fit_estimator(model, x, y)
         except FloatingPointError as error:
             return {"failed": str(error)}
         selected = model.pip_ > 0.5
         test, score = (torch.from_numpy(_probability(model, rows.numpy())) for rows in (data.x_test, data.x_score))
     return {
-        "mae": brief(mean_absolute_error(test, data.y_test)),
-        "mse": brief(mean_squared_error(test, data.y_test)),
-        "brier": brief(mean_squared_error(score, data.y_score)),
-        "log_loss": brief(_log_loss(score, data.y_score)),
-        "mae_score": brief(mean_absolute_error(score, data.y_score)),
-        **selection_scores(selected, truth),
-        "seconds": None if seconds is None else brief(seconds),
+        "mae": round_digits(mean_absolute_error(test, data.y_test)),
+        "mse": round_digits(mean_squared_error(test, data.y_test)),
+        "brier": round_digits(mean_squared_error(score, data.y_score)),
+        "log_loss": round_digits(_log_loss(score, data.y_score)),
+        "mae_score": round_digits(mean_absolute_error(score, data.y_score)),
+        **fits.selection_scores(selected, truth),
+        "seconds": None if seconds is None else round_digits(seconds),
     }
 
 
 def picture_logistic(cell: Cell, *, steps: int) -> Record:
-    """What the figures show of one chain."""
+    """Run one chain of the figures."""
     data = simulate(cell.seed)
-    x, y = data.x_train.numpy(), data.y_train.numpy()
-    if cell.method.startswith(LATENTS):
-        setting = next(setting for setting in SETTINGS if latents_key(setting) == cell.method)
-        return latents_along(x, y, 2, setting, steps, cell.seed, len(SIGNAL_MEANS))
-    model = estimator(SpikeSlabClassifier, LOGISTIC.method(cell.method), steps, cell.seed)
-    return picture(model, x, y, data.x_test.numpy(), len(SIGNAL_MEANS), _probability)
+    x, y, x_test = (tensor.numpy() for tensor in (data.x_train, data.y_train, data.x_test))
+    picture = fits.PictureData(x, y, x_test, n_classes=2, signals=len(SIGNAL_MEANS))
+    return fits.run_picture(LOGISTIC, cell, picture, SpikeSlabClassifier, _probability, steps)
 
 
-def truth_logistic(seed: int) -> Truth:
-    """What the figures compare with."""
+def truth_logistic(seed: int) -> FigureTruth:
+    """Return the true values that the figures compare with."""
     data = simulate(seed)
-    return Truth(
+    return FigureTruth(
         beta=data.beta.numpy(),
         signals=len(SIGNAL_MEANS),
         train=data.probabilities(data.x_train).numpy(),
@@ -112,7 +107,7 @@ def _log_loss(probabilities: Tensor, labels: Tensor) -> float:
     return negative_log_likelihood(torch.stack([1.0 - positive, positive], dim=1), labels)
 
 
-LOGISTIC = Study(
+LOGISTIC = SelectionStudy(
     name="logistic",
     paper=("table4", "posterior"),
     title="Logistic regression, n = 500, p = 1000",
@@ -137,7 +132,7 @@ LOGISTIC = Study(
         Column("exact", "exact recovery", "+.3f"),
     ),
     spec=".3f",
-    pictured=Setting(0.01, 1.0),
+    pictured=PaperSetting(0.01, 1.0),
     fit=fit_logistic,
     picture=picture_logistic,
     truth=truth_logistic,

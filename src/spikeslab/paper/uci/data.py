@@ -1,4 +1,4 @@
-"""The five regression sets of appendix D, from the UCI repository, with 20 splits into training and test rows.
+"""Regression data sets of appendix D, from the UCI repository, with 20 splits into training and test rows.
 
 The files are CSV with one line of names: the features, then the target. ``energy.csv`` ends in both of its targets,
 the heating and the cooling load. ``NAME_splits.npz`` has the standard splits as integer arrays ``train`` and ``test``
@@ -34,7 +34,7 @@ FILES = {
 TARGETS = {"energy": 2}  # columns at the end that are no features
 NAMES = tuple(FILES)
 ARCHIVE = "https://archive.ics.uci.edu/ml/machine-learning-databases"
-# What the publisher has as text: where, how columns are separated, lines of names, and the SHA-256 of the numbers as
+# Sets that the publisher has as text: URL, separator of columns, lines of names, and the SHA-256 of the numbers as
 # little-endian doubles, row by row. The others are Excel files.
 DOWNLOADS = {
     "boston": (
@@ -60,7 +60,7 @@ DOWNLOADS = {
 
 @dataclass(frozen=True)
 class UCIData:
-    """One data set and its splits.
+    """Data set and its splits.
 
     Attributes:
         name: One of ``NAMES``; ``"energy"`` is the cooling load, as in the paper.
@@ -119,7 +119,7 @@ def _find(file: str, data_dir: str | os.PathLike[str] | None) -> Path:
 
 
 def _download(name: str) -> NDArray[np.float64]:
-    """The numbers of the publisher's file; one that has changed is refused and not kept."""
+    """Download the publisher's file and return its numbers; a changed file is refused and not kept."""
     url, separator, skipped, digest = DOWNLOADS[name]
     path = fetch(url, None, "uci")
     try:

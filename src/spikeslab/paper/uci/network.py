@@ -1,4 +1,4 @@
-"""The network of the paper's regressions (appendix D): fully connected layers with ReLU between them."""
+"""Network of the paper's regressions (appendix D)."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from spikeslab.errors import check_count
 
 
 class MLP(nn.Module):
-    """Fully connected layers with ReLU between them; its prior sits on ``layers.*.weight``.
+    """Multilayer perceptron with ReLU; its prior covers ``layers.*.weight``.
 
     >>> sum(parameter.numel() for parameter in MLP(13).parameters())
     751
@@ -32,7 +32,7 @@ class MLP(nn.Module):
         )
 
     def forward(self, x: Tensor) -> Tensor:
-        """Outputs of shape (batch, outputs)."""
+        """Return outputs of shape (batch, outputs)."""
         *hidden, last = self.layers
         for layer in hidden:
             x = layer(x).relu()
@@ -40,7 +40,7 @@ class MLP(nn.Module):
         return outputs
 
     def stacked_forward(self, x: Tensor) -> Tensor:
-        """The same for parameters with a leading dimension of chains: outputs (chains, batch, outputs).
+        """Return outputs of shape (chains, batch, outputs) for parameters with a leading dimension of chains.
 
         One batched product for each layer takes half the time of ``torch.vmap``. Examples are the last dimension
         inside, so that no weight is transposed; a batch that all chains share meets the first layer in one product,

@@ -1,8 +1,8 @@
-"""Regression on UCI data (appendix D): one cell is one method on one data set, its 20 splits as stacked chains.
+"""Regression on UCI data (appendix D): one method on one data set, its 20 splits as stacked chains.
 
-``paper`` repeats what the authors' code did: the loss is the sum of squares, without 1/(2 sigma^2), on targets as they
-are in the file. ``sound`` has standardised targets, a Gaussian likelihood whose sigma is learnt, and a prior that does
-not scale with it. In both the features are standardised by the training rows of the split.
+The preset ``paper`` repeats the authors' code: the loss is the sum of squares, without 1/(2 sigma^2), on the targets of
+the file. The preset ``default`` has standardised targets, a Gaussian likelihood with a learned sigma, and a prior that
+does not scale with it. Both standardise the features by the training rows of the split.
 """
 
 from __future__ import annotations
@@ -16,8 +16,7 @@ from torch import Tensor
 
 from spikeslab.likelihoods import StackedGaussianLikelihood
 from spikeslab.metrics import gaussian_log_score, interval_coverage, root_mean_squared_error
-from spikeslab.paper.cells import Record
-from spikeslab.paper.selection.fits import brief
+from spikeslab.paper._grid import Record, round_digits
 from spikeslab.paper.uci.data import UCIData
 from spikeslab.paper.uci.network import MLP
 from spikeslab.parallel.stacked import StackedModel
@@ -36,22 +35,22 @@ METHODS = {
     "SGHMC-SA": ("sa", False),
     "A-SGHMC-SA": ("sa", True),
 }
-PRESETS = ("sound", "paper")
+PRESETS = ("default", "paper")
 PAPER_EPOCHS = 200
 LEVEL = 0.9
 PAPER_VARIANCE = 0.5  # exp(-squares) is the density of a Gaussian with this variance
 
 
 @dataclass(frozen=True)
-class Recipe:
-    """How a method samples the networks of a data set.
+class UCISettings:
+    """Settings of a method on a data set.
 
     Attributes:
         sampler: Settings of ``SGHMC``.
         prior: Settings of ``StackedSpikeSlab``; ``None`` is weight decay alone.
         batch_size: Rows in a mini-batch.
-        standardise: Whether the target is standardised and has a Gaussian likelihood with a learnt sigma; else the
-            loss is the sum of squares.
+        standardise: If True, the target is standardised and has a Gaussian likelihood with a learned sigma; otherwise
+            the loss is the sum of squares.
     """
 
     sampler: Mapping[str, Any]
@@ -60,16 +59,16 @@ class Recipe:
     standardise: bool
 
 
-def paper_recipe(dataset: str, method: str, rows: int) -> Recipe:
-    """``presets.paper_uci``; the paper's SGHMC has no prior but the weight decay of 1e-4."""
+def paper_settings(dataset: str, method: str, rows: int) -> UCISettings:
+    """Return the settings of ``presets.paper_uci``; the paper's SGHMC has no prior but the weight decay of 1e-4."""
     kind, anneal = METHODS[method]
     preset = paper_uci("energy" if dataset == "energy-heating" else dataset, method=kind, anneal=anneal, num_data=rows)
-    return Recipe(preset.sampler, None if kind == "fixed" else preset.prior, preset.batch_size, standardise=False)
+    return UCISettings(preset.sampler, None if kind == "fixed" else preset.prior, preset.batch_size, standardise=False)
 
 
 @dataclass(frozen=True)
-class Sound:
-    """What was chosen on validation rows for the sound preset; see ``docs/reproduce.md``.
+class UCIDefaults:
+    """Hyper-parameters of the default preset, chosen on validation rows; see ``docs/reproduce.md``.
 
     Attributes:
         lr: Learning rate at the start.
@@ -91,17 +90,17 @@ class Sound:
 
 
 CHOSEN = {
-    "boston": Sound(),
-    "yacht": Sound(lr_end=3e-4, epochs=1000),
-    "energy": Sound(v0=0.5, epochs=700),
-    "energy-heating": Sound(v0=0.5, epochs=700),
-    "wine": Sound(v0=0.1, epochs=150),
-    "concrete": Sound(v0=0.5, epochs=600),
+    "boston": UCIDefaults(),
+    "yacht": UCIDefaults(lr_end=3e-4, epochs=1000),
+    "energy": UCIDefaults(v0=0.5, epochs=700),
+    "energy-heating": UCIDefaults(v0=0.5, epochs=700),
+    "wine": UCIDefaults(v0=0.1, epochs=150),
+    "concrete": UCIDefaults(v0=0.5, epochs=600),
 }
 
 
-def sound_recipe(method: str, rows: int, epochs: int, chosen: Sound) -> Recipe:
-    """A Gaussian likelihood with a learnt sigma; SGHMC has the slab alone as its prior.
+def default_settings(method: str, rows: int, epochs: int, chosen: UCIDefaults) -> UCISettings:
+    """Return settings with a Gaussian likelihood and a learned sigma; the prior of SGHMC is the slab alone.
 
     EM is ``Marginal``, which has the same gradient: with omega = 1 sigma would follow the residuals of every batch.
     """
@@ -112,7 +111,7 @@ def sound_recipe(method: str, rows: int, epochs: int, chosen: Sound) -> Recipe:
     prior: dict[str, Any] = {"v0": chosen.v0, "v1": chosen.v1, "delta": 0.5, "b": 1.0, "adapt": adapt}
     if kind == "fixed":
         prior |= {"delta": 1.0 - 1e-9, "rho": 1.0, "learn_delta": False}
-    return Recipe(
+    return UCISettings(
         sampler={
             "lr": cosine(chosen.lr, total=max(1, steps // 2), final=chosen.lr_end),
             "momentum": 0.9,
@@ -126,21 +125,21 @@ def sound_recipe(method: str, rows: int, epochs: int, chosen: Sound) -> Recipe:
     )
 
 
-def recipe_of(preset: str, dataset: str, method: str, rows: int, epochs: int) -> Recipe:
-    """How a preset runs a method on a data set with that many training rows."""
+def preset_settings(preset: str, dataset: str, method: str, rows: int, epochs: int) -> UCISettings:
+    """Return the settings of a preset for a method and a data set with that many training rows."""
     if preset == "paper":
-        return paper_recipe(dataset, method, rows)
-    return sound_recipe(method, rows, epochs, CHOSEN[dataset])
+        return paper_settings(dataset, method, rows)
+    return default_settings(method, rows, epochs, CHOSEN[dataset])
 
 
-def epochs_of(preset: str, dataset: str) -> int:
-    """How many epochs a preset takes by default; the sound one has about the same number of steps everywhere."""
+def preset_epochs(preset: str, dataset: str) -> int:
+    """Return the epochs of a preset; the default one has about the same number of steps on every data set."""
     return PAPER_EPOCHS if preset == "paper" else CHOSEN[dataset].epochs
 
 
 @dataclass(frozen=True)
 class Splits:
-    """All splits of a data set, stacked: (splits, rows, ...), features standardised by the training rows.
+    """Splits of a data set, stacked: (splits, rows, ...), features standardised by the training rows.
 
     Attributes:
         x_train: Features of the training rows.
@@ -169,11 +168,11 @@ class Splits:
 
 
 @dataclass(frozen=True)
-class Outcome:
-    """What the chains of all splits predict for their test rows, in units of the file.
+class SplitPredictions:
+    """Predictions of the chains of all splits for their test rows, in units of the file.
 
     Attributes:
-        last: Of the last sample, (splits, test rows).
+        last: Predictions of the last sample, (splits, test rows).
         average: Mean and variance over the samples of the second half of the run, one at the end of every epoch.
         diverged: Splits whose chain is no longer finite.
     """
@@ -183,12 +182,12 @@ class Outcome:
     diverged: list[int]
 
 
-def sample_splits(splits: Splits, recipe: Recipe, *, epochs: int, seed: int) -> Outcome:
+def sample_splits(splits: Splits, settings: UCISettings, *, epochs: int, seed: int) -> SplitPredictions:
     """Run one chain for each split, all at once.
 
     Args:
         splits: The data.
-        recipe: The method.
+        settings: Settings of the method.
         epochs: Passes through the training rows; the second half is averaged.
         seed: Seed of the networks, the mini-batches and the noise.
     """
@@ -198,19 +197,19 @@ def sample_splits(splits: Splits, recipe: Recipe, *, epochs: int, seed: int) -> 
         torch.manual_seed(seed)
         model = StackedModel([MLP(features) for _ in range(chains)])
     centre, unit = torch.zeros(chains, 1), torch.ones(chains, 1)
-    if recipe.standardise:
+    if settings.standardise:
         centre, unit = splits.y_train.mean(1, keepdim=True), splits.y_train.std(1, keepdim=True)
     target = (splits.y_train - centre) / unit
-    prior = None if recipe.prior is None else StackedSpikeSlab(select_weights(model, "*.weight"), **recipe.prior)
+    prior = None if settings.prior is None else StackedSpikeSlab(select_weights(model, "*.weight"), **settings.prior)
     # A chain that diverges is counted; it must not stop the others.
-    sampler = SGHMC(model.parameters(), prior=prior, seed=seed, fused=False, check_finite=False, **recipe.sampler)
+    sampler = SGHMC(model.parameters(), prior=prior, seed=seed, fused=False, check_finite=False, **settings.sampler)
     loss: _Squares | StackedGaussianLikelihood = _Squares(prior)
-    if recipe.standardise and prior is not None:
+    if settings.standardise and prior is not None:
         loss = StackedGaussianLikelihood(prior)
     average, last = Average(), torch.empty_like(splits.y_test)
     own = torch.arange(chains).unsqueeze(1)
     for epoch in range(1, epochs + 1):
-        for batch in _epoch(chains, rows, recipe.batch_size, generator):
+        for batch in _epoch(chains, rows, settings.batch_size, generator):
             sampler.zero_grad()
             loss(model(splits.x_train[own, batch]).squeeze(2), target[own, batch]).backward()
             sampler.step()
@@ -219,11 +218,11 @@ def sample_splits(splits: Splits, recipe: Recipe, *, epochs: int, seed: int) -> 
                 last = model(splits.x_test).squeeze(2) * unit + centre
             variance = loss.sigma.square().unsqueeze(1).float() * unit.square()
             average.add(last.unsqueeze(0), variance.expand_as(last).unsqueeze(0), [1.0])
-    return Outcome(last, average.result(), model.diverged())
+    return SplitPredictions(last, average.result(), model.diverged())
 
 
 class _Squares:
-    """The loss of the authors' code, the mean of squares, which tells the prior of the residuals all the same."""
+    """Loss of the authors' code, the mean of squares; the prior learns the residuals from it as from a likelihood."""
 
     def __init__(self, prior: StackedSpikeSlab | None) -> None:
         self.sigma = torch.tensor([PAPER_VARIANCE]).sqrt()
@@ -238,19 +237,21 @@ class _Squares:
 
 
 def _epoch(chains: int, rows: int, batch_size: int, generator: torch.Generator) -> Iterator[Tensor]:
-    """Row numbers (chains, batch_size) of every whole batch of a new shuffle for each chain."""
+    """Yield row numbers (chains, batch_size) of every whole batch of a new shuffle for each chain."""
     order = torch.rand(chains, rows, generator=generator).argsort(1)
     yield from order[:, : rows // batch_size * batch_size].split(batch_size, dim=1)
 
 
-def scores(outcome: Outcome, y_test: Tensor) -> Record:
-    """RMSE, log score and coverage of each split; ``None`` where its chain diverged."""
-    mean, variance = outcome.average.mean, outcome.average.variance
+def score_splits(predictions: SplitPredictions, y_test: Tensor) -> Record:
+    """Compute RMSE, log score and coverage of each split; ``None`` where its chain diverged."""
+    mean, variance = predictions.average.mean, predictions.average.variance
     rows: dict[str, list[float | None]] = {"rmse_last": [], "rmse": [], "log_score": [], "coverage": []}
     for split, target in enumerate(y_test):
-        fine = split not in outcome.diverged
-        rows["rmse_last"].append(brief(root_mean_squared_error(outcome.last[split], target)) if fine else None)
-        rows["rmse"].append(brief(root_mean_squared_error(mean[split], target)) if fine else None)
-        rows["log_score"].append(brief(gaussian_log_score(mean[split], variance[split], target)) if fine else None)
-        rows["coverage"].append(brief(interval_coverage(mean[split], variance[split], target, LEVEL)) if fine else None)
-    return {**rows, "diverged": outcome.diverged}
+        scores = [None] * len(rows)
+        if split not in predictions.diverged:
+            own = mean[split], variance[split], target
+            last, average = (root_mean_squared_error(part[split], target) for part in (predictions.last, mean))
+            scores = round_digits([last, average, gaussian_log_score(*own), interval_coverage(*own, LEVEL)])
+        for values, score in zip(rows.values(), scores, strict=True):
+            values.append(score)
+    return {**rows, "diverged": predictions.diverged}

@@ -1,4 +1,4 @@
-"""``spikeslab reproduce uci``: six methods on the UCI data of appendix D, their means over splits and differences."""
+"""UCI regressions of appendix D: six methods, their means over splits and paired differences."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from functools import partial
 from importlib.metadata import version
 from pathlib import Path
 
-from spikeslab.paper.cells import Cell, CellFile, Record, run_cells
+from spikeslab.paper._grid import CELLS, Cell, CellFile, Record, estimate, run_cells
 from spikeslab.paper.uci.data import load_uci
-from spikeslab.paper.uci.sampling import METHODS, Splits, epochs_of, recipe_of, sample_splits, scores
-from spikeslab.report.tables import Column, Estimate, Provenance, Table
+from spikeslab.paper.uci.sampling import METHODS, Splits, preset_epochs, preset_settings, sample_splits, score_splits
+from spikeslab.report.tables import Column, Estimate, Provenance, Table, command_line
 
-CELLS = "cells.jsonl"
 REFERENCE = "A-SGHMC-SA"
+RENAMED = {"sound": "default"}  # presets in files of earlier versions
 # Mean and standard error of the RMSE of the last sample: the paper's table of appendix D, in the order of METHODS.
 PAPER = {
     "boston": ((2.783, 0.109), (2.848, 0.126), (2.813, 0.140), (2.767, 0.154), (2.779, 0.133), (2.692, 0.120)),
@@ -35,17 +35,17 @@ TITLES = {
 
 
 @dataclass(frozen=True)
-class Plan:
-    """What to run.
+class UCIPlan:
+    """Data sets, methods and settings of a run.
 
     Attributes:
         datasets: Names of data sets.
         methods: Names of methods.
-        preset: ``"sound"`` or ``"paper"``.
+        preset: ``"default"`` or ``"paper"``.
         splits: ``"standard"`` or ``"paper"``.
         epochs: Passes through the training rows; ``None`` takes the preset's.
         seed: Seed of the networks, the mini-batches and the noise.
-        data_dir: Where the files are.
+        data_dir: Folder of the files.
         workers: Processes.
     """
 
@@ -58,66 +58,70 @@ class Plan:
     data_dir: str | os.PathLike[str] | None = None
     workers: int = 1
 
-    def passes(self, dataset: str) -> int:
-        """Epochs for a data set, the preset's by default."""
-        return epochs_of(self.preset, dataset) if self.epochs is None else self.epochs
+    def epochs_of(self, dataset: str) -> int:
+        """Return the epochs on a data set, the preset's by default."""
+        return preset_epochs(self.preset, dataset) if self.epochs is None else self.epochs
 
     @property
     def cells(self) -> list[Cell]:
-        """One for each method and data set."""
+        """Cells of the grid, one for each method and data set."""
         return [Cell(_key(dataset, method), self.seed) for dataset in self.datasets for method in self.methods]
 
     @property
-    def run(self) -> Provenance:
-        """What to type to get the same numbers."""
-        names = "" if set(self.datasets) == set(TITLES) else f" --datasets {','.join(self.datasets)}"
-        names += "" if set(self.methods) == set(METHODS) else f" --methods {','.join(self.methods)}"
-        names += "" if self.epochs is None else f" --epochs {self.epochs}"
-        options = f"--preset {self.preset} --splits {self.splits} --seed {self.seed}"
-        return Provenance(f"spikeslab reproduce uci{names} {options}", self.seed)
+    def provenance(self) -> Provenance:
+        """Command that makes the same numbers again."""
+        command = command_line(
+            "reproduce",
+            "uci",
+            datasets=None if set(self.datasets) == set(TITLES) else self.datasets,
+            methods=None if set(self.methods) == set(METHODS) else self.methods,
+            epochs=self.epochs,
+            preset=self.preset,
+            splits=self.splits,
+            seed=self.seed,
+        )
+        return Provenance(command, self.seed)
 
 
 @dataclass(frozen=True)
-class Results:
-    """The scores of every split."""
+class UCIResults:
+    """Scores of every split."""
 
-    plan: Plan
+    plan: UCIPlan
     cells: CellFile
 
     def values(self, dataset: str, method: str, score: str) -> list[float | None]:
-        """A score of each split; ``None`` where its chain diverged."""
+        """Return a score of each split; ``None`` where its chain diverged."""
         values: list[float | None] = self.cells[Cell(_key(dataset, method), self.plan.seed)][score]
         return values
 
     def estimate(self, dataset: str, method: str, score: str) -> Estimate | None:
-        """Mean and standard error over the splits whose chain did not diverge."""
-        values = [value for value in self.values(dataset, method, score) if value is not None]
-        return Estimate.of(values) if values else None
+        """Return mean and standard error over the splits whose chain did not diverge."""
+        return estimate(self.values(dataset, method, score))
 
     def difference(self, dataset: str, method: str, score: str) -> Estimate | None:
-        """The reference minus ``method``, over the splits that neither has lost."""
+        """Return the mean of the reference minus ``method``, over the splits on which neither diverged."""
         pairs = zip(self.values(dataset, REFERENCE, score), self.values(dataset, method, score), strict=True)
-        differences = [ours - theirs for ours, theirs in pairs if ours is not None and theirs is not None]
-        return Estimate.of(differences) if differences else None
+        return estimate(ours - theirs for ours, theirs in pairs if ours is not None and theirs is not None)
 
     def diverged(self, dataset: str, method: str) -> int:
-        """Number of splits whose chain diverged."""
+        """Return the number of splits whose chain diverged."""
         return self.values(dataset, method, "rmse").count(None)
 
 
-def check_data(plan: Plan) -> None:
+def check_data(plan: UCIPlan) -> None:
     """Raise if a file is missing or bad, before any work is done."""
     for dataset in plan.datasets:
         load_uci(dataset, plan.data_dir, splits=plan.splits)
 
 
-def run_uci(plan: Plan, out: Path, on_done: Callable[[int], None] = lambda cells: None) -> Results:
-    """Do the cells that ``out`` does not have yet.
+def run_uci(plan: UCIPlan, out: Path, on_done: Callable[[int], None] = lambda cells: None) -> UCIResults:
+    """Run the cells that ``out`` does not have yet.
 
     Args:
-        plan: What to run.
+        plan: The cells and their settings.
         out: Folder of the finished cells.
-        on_done: Called with the number of cells done since the last call.
+        on_done: Called with the number of cells finished since the last call.
 
     Raises:
         SettingsError: If ``out`` holds results of other settings.
@@ -129,23 +133,22 @@ def run_uci(plan: Plan, out: Path, on_done: Callable[[int], None] = lambda cells
         "--epochs": "default" if plan.epochs is None else plan.epochs,
         "version": version("spikeslab"),
     }
-    file = CellFile(out / CELLS, settings)
-    on_done(sum(cell in file for cell in plan.cells))
-    run_cells(file, plan.cells, partial(work, plan), workers=plan.workers, on_done=lambda _: on_done(1))
-    return Results(plan, file)
+    file = CellFile(out / CELLS, settings, RENAMED)
+    run_cells(file, plan.cells, partial(run_cell, plan), workers=plan.workers, on_done=on_done)
+    return UCIResults(plan, file)
 
 
-def work(plan: Plan, cell: Cell) -> Record:
-    """All splits of a method on a data set."""
+def run_cell(plan: UCIPlan, cell: Cell) -> Record:
+    """Run all splits of a method on a data set."""
     dataset, method = cell.method.split()
     splits = Splits.of(load_uci(dataset, plan.data_dir, splits=plan.splits))
-    epochs = plan.passes(dataset)
-    recipe = recipe_of(plan.preset, dataset, method, splits.x_train.shape[1], epochs)
-    return scores(sample_splits(splits, recipe, epochs=epochs, seed=cell.seed), splits.y_test)
+    epochs = plan.epochs_of(dataset)
+    settings = preset_settings(plan.preset, dataset, method, splits.x_train.shape[1], epochs)
+    return score_splits(sample_splits(splits, settings, epochs=epochs, seed=cell.seed), splits.y_test)
 
 
-def uci_tables(results: Results) -> list[Table]:
-    """The paper's table with ours beside it, and paired differences from A-SGHMC-SA where it was run."""
+def uci_tables(results: UCIResults) -> list[Table]:
+    """Return the paper's table next to ours, and paired differences from A-SGHMC-SA where it was run."""
     tables = [_table(results)]
     if REFERENCE in results.plan.methods and len(results.plan.methods) > 1:
         tables.append(_differences(results))
@@ -153,12 +156,12 @@ def uci_tables(results: Results) -> list[Table]:
 
 
 def paper_number(dataset: str, method: str) -> Estimate | None:
-    """The paper's RMSE, where it has one."""
+    """Return the paper's RMSE, or None where it has none."""
     numbers = dict(zip(METHODS, PAPER.get(dataset, ()), strict=False))
     return Estimate(*numbers[method]) if method in numbers else None
 
 
-def _table(results: Results) -> Table:
+def _table(results: UCIResults) -> Table:
     rows = [
         {
             "dataset": TITLES[dataset],
@@ -166,7 +169,7 @@ def _table(results: Results) -> Table:
             "paper": paper_number(dataset, method),
             **{s: results.estimate(dataset, method, s) for s in ("rmse_last", "rmse", "log_score", "coverage")},
             "diverged": results.diverged(dataset, method),
-            "epochs": results.plan.passes(dataset),
+            "epochs": results.plan.epochs_of(dataset),
         }
         for dataset in results.plan.datasets
         for method in results.plan.methods
@@ -199,7 +202,7 @@ def _table(results: Results) -> Table:
     return Table(f"UCI regression, {plan.preset} preset", columns, rows, notes)
 
 
-def _differences(results: Results) -> Table:
+def _differences(results: UCIResults) -> Table:
     rows = [
         {
             "dataset": TITLES[dataset],

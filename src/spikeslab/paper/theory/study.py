@@ -1,4 +1,4 @@
-r"""The paper's Theorem 1 and Corollary 1 on a problem small enough to be solved exactly.
+r"""Theorem 1 and Corollary 1 of the paper on a problem small enough to be solved exactly.
 
 One weight :math:`\beta` has the likelihood :math:`\exp(-(\beta - m)^2/(2 s^2))` and an SSGL prior with fixed sigma and
 delta, so its latent variables are :math:`\theta = (\rho, \kappa_0, \kappa_1)`. For given latents the target is
@@ -19,10 +19,13 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
+from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
 from spikeslab.functional import mixture
 from spikeslab.priors import SA, SpikeSlab
+from spikeslab.report.figures import BLUE, GREEN, GREY, INK, ORANGE, WIDTH, style
+from spikeslab.report.tables import Column, Table
 from spikeslab.samplers import SGLD
 from spikeslab.schedules import polynomial
 
@@ -31,7 +34,7 @@ Array = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class OneWeight:
-    """A weight with a Gaussian likelihood and an SSGL prior, at temperature 1 and sigma 1.
+    """Weight with a Gaussian likelihood and an SSGL prior, at temperature 1 and sigma 1.
 
     Attributes:
         m: Mean of the likelihood.
@@ -48,22 +51,22 @@ class OneWeight:
     delta: float = 0.4
 
     def grid(self, points: int = 401) -> Array:
-        """Points on which all integrals are taken; 0, where the density has its kink, lies between two of them."""
+        """Return the points of all integrals; 0, where the density has its kink, lies between two of them."""
         reach = 6.0 * self.s
         step = (2.0 * reach + abs(self.m)) / points
         return np.asarray((np.arange(points) + 0.5 - points // 2) * step + 0.5 * self.m, dtype=np.float64)
 
     def responsibilities(self, beta: Array) -> Array:
-        """Eq. 12 at every point."""
+        """Return eq. 12 at every point."""
         (rho,) = mixture.rho([torch.from_numpy(beta)], v0=self.v0, v1=self.v1, sigma=1.0, deltas=[self.delta])
         return rho.numpy()
 
     def gradient(self, beta: Array, rho: float) -> Array:
-        """Gradient of U for fixed latents."""
+        """Return the gradient of U for fixed latents."""
         return (beta - self.m) / self.s**2 + (1.0 - rho) / self.v0 * np.sign(beta) + rho / self.v1 * beta
 
     def target(self, rho: float) -> Array:
-        r"""Probabilities on the grid of the law :math:`\exp(L(\beta, \theta))` with the latents of ``rho``."""
+        r"""Return the law :math:`\exp(L(\beta, \theta))` with the latents of ``rho``, as probabilities on the grid."""
         beta = self.grid()
         energy = (
             (beta - self.m) ** 2 / (2.0 * self.s**2)
@@ -73,14 +76,14 @@ class OneWeight:
         return _normalised(-energy)
 
     def marginal_target(self) -> Array:
-        """Probabilities on the grid of the exact spike-and-slab posterior, indicators summed out."""
+        """Return the probabilities on the grid of the exact spike-and-slab posterior, indicators summed out."""
         beta = torch.from_numpy(self.grid())
         log_prior = mixture.log_marginal(beta, v0=self.v0, v1=self.v1, sigma=1.0, delta=self.delta).numpy()
         log_density = log_prior - (beta.numpy() - self.m) ** 2 / (2.0 * self.s**2)
         return _normalised(log_density)
 
     def chain_law(self, rho: float, lr: float) -> Array:
-        """Stationary probabilities of SGLD with step size ``lr``, from its Markov kernel on the grid."""
+        """Return the stationary probabilities of SGLD with step size ``lr``, from its Markov kernel on the grid."""
         beta = self.grid()
         arrival = beta - lr * self.gradient(beta, rho)
         kernel = np.exp(-((beta[None, :] - arrival[:, None]) ** 2) / (4.0 * lr))
@@ -91,7 +94,7 @@ class OneWeight:
         return law
 
     def fixed_point(self, lr: float | None = None) -> float:
-        """The rho* of the target (``lr=None``) or of the chain with step size ``lr``, by bisection."""
+        """Return the rho* of the target (``lr=None``) or of the chain with step size ``lr``, by bisection."""
 
         def excess(rho: float) -> float:
             law = self.target(rho) if lr is None else self.chain_law(rho, lr)
@@ -104,7 +107,7 @@ class OneWeight:
         return 0.5 * (low + high)
 
     def latents(self, rho: float) -> Array:
-        """The vector (rho, kappa0, kappa1) that belongs to ``rho``."""
+        """Return the vector (rho, kappa0, kappa1) that belongs to ``rho``."""
         return np.array([rho, (1.0 - rho) / self.v0, rho / self.v1])
 
 
@@ -114,8 +117,8 @@ def _normalised(log_density: Array) -> Array:
     return probabilities
 
 
-class Chains:
-    """Many independent SGLD-SA chains for the same weight, run through the public sampler and prior."""
+class WeightChains:
+    """Independent SGLD-SA chains for the same weight, run through the public sampler and prior."""
 
     def __init__(self, problem: OneWeight, chains: int, lr: float, omega: Callable[[int], float], seed: int) -> None:
         generator = torch.Generator().manual_seed(seed)
@@ -140,13 +143,13 @@ class Chains:
             self.sampler.step()
 
     def latents(self) -> Array:
-        """Latents of every chain, of shape (chains, 3)."""
+        """Return the latents of every chain, of shape (chains, 3)."""
         kappa0, kappa1 = self.prior.kappa["beta"]
         return torch.stack([self.prior.rho["beta"], kappa0, kappa1], dim=1).double().numpy()
 
 
 @dataclass(frozen=True)
-class Convergence:
+class LatentConvergence:
     """Mean squared distance of the latents to their fixed point along the chain."""
 
     alpha: float
@@ -165,14 +168,14 @@ def theorem1(
     steps: int = 20_000,
     seed: int = 0,
     on_step: Callable[[int], None] = lambda _: None,
-) -> Convergence:
+) -> LatentConvergence:
     r"""Measure :math:`E\|\theta_k - \theta^*\|^2` for :math:`\omega_k = 2(k + 20)^{-\alpha}` and fit its log-log slope.
 
     The fit is over the last 9/10 of the run, where the start is forgotten. Its error comes from splitting the chains
     into ten batches.
     """
     star = problem.latents(problem.fixed_point(lr))
-    run = Chains(problem, chains, lr, polynomial(2.0, power=alpha, offset=20), seed)
+    run = WeightChains(problem, chains, lr, polynomial(2.0, power=alpha, offset=20), seed)
     marks = np.unique(np.geomspace(10, steps, 40).astype(int))
     errors = []
     done = 0
@@ -184,7 +187,7 @@ def theorem1(
     late = marks >= steps // 10
     batches = np.stack(errors)[late].reshape(int(late.sum()), 10, -1).mean(axis=2)
     slopes = [np.polyfit(np.log(marks[late]), np.log(column), 1)[0] for column in batches.T]
-    return Convergence(
+    return LatentConvergence(
         alpha=alpha,
         steps=marks.astype(float),
         errors=np.stack(errors).mean(axis=1),
@@ -215,7 +218,7 @@ TIME = 15.0
 
 
 def corollary1_steps(lrs: Sequence[float] = STEP_SIZES, time: float = TIME) -> int:
-    """How many steps :func:`corollary1` takes in all."""
+    """Return the number of steps of :func:`corollary1`."""
     return sum(math.ceil(time / lr) for lr in lrs)
 
 
@@ -235,7 +238,7 @@ def corollary1(
     results = []
     for lr in lrs:
         steps = math.ceil(time / lr)
-        run = Chains(problem, chains, lr, polynomial(2.0, power=0.9, offset=20), seed)
+        run = WeightChains(problem, chains, lr, polynomial(2.0, power=0.9, offset=20), seed)
         run.run(steps)
         on_step(steps)
         edges = grid + 0.5 * (grid[1] - grid[0])
@@ -250,3 +253,65 @@ def corollary1(
             )
         )
     return results
+
+
+def theorem1_figure(runs: Sequence[LatentConvergence]) -> Figure:
+    """Draw the mean squared distance of the latents to their fixed point, with the rate of the theorem."""
+    with style():
+        figure = Figure(figsize=(WIDTH, 3.8), layout="constrained")
+        axes = figure.subplots()
+        for run, colour in zip(runs, (BLUE, ORANGE, GREEN), strict=False):
+            label = f"α = {run.alpha:g}: slope {run.slope:.2f} ± {run.slope_error:.2f}"
+            axes.loglog(run.steps, run.errors, color=colour, label=label)
+            late = run.steps >= run.steps[-1] / 10
+            bound = 2.0 * run.errors[-1] * (run.steps[late] / run.steps[-1]) ** -run.alpha
+            axes.loglog(run.steps[late], bound, color=colour, linestyle=":", linewidth=1.2)
+        axes.loglog([], [], color=INK, linestyle=":", linewidth=1.2, label="dotted: slope -α, for comparison")
+        axes.set_xlabel("step k")
+        axes.set_ylabel("E ‖θ(k) - θ*‖²")
+        axes.set_title("Theorem 1: the latents reach their fixed point at the rate of ω")
+        axes.legend()
+        return figure
+
+
+def corollary1_figure(results: Sequence[WeakConvergence]) -> Figure:
+    """Draw the distance of the weights' law to its target against the step size."""
+    with style():
+        figure = Figure(figsize=(WIDTH, 3.8), layout="constrained")
+        axes = figure.subplots()
+        lrs = [result.lr for result in results]
+        axes.loglog(lrs, [result.exact for result in results], color=BLUE, label="exact law of the chain, θ fixed")
+        axes.loglog(lrs, [result.distance for result in results], "o", color=ORANGE, label="SGLD-SA, samples")
+        axes.axhline(results[0].noise, color=GREY, linestyle="--", linewidth=1.0, label="noise of as many exact draws")
+        axes.set_xticks(lrs, [f"{lr:g}" for lr in lrs])
+        axes.minorticks_off()
+        axes.set_xlabel("step size ε")
+        axes.set_ylabel("Kolmogorov distance")
+        axes.set_title("Corollary 1: the weights' law tends to exp(L(β, θ*)) as ε tends to 0")
+        axes.legend()
+        return figure
+
+
+def theory_tables(runs: Sequence[LatentConvergence], results: Sequence[WeakConvergence]) -> tuple[Table, Table]:
+    """Return the numbers behind the two figures."""
+    theorem = Table(
+        "Theorem 1: log-log slope of E|θ(k) - θ*|² against k",
+        [
+            Column("alpha", "α of ω", ".2f"),
+            Column("bound", "theorem: at most", ".2f"),
+            Column("slope", "measured", ".3f"),
+            Column("slope_error", "standard error", ".3f"),
+        ],
+        [{"alpha": run.alpha, "bound": -run.alpha, "slope": run.slope, "slope_error": run.slope_error} for run in runs],
+    )
+    corollary = Table(
+        "Corollary 1: Kolmogorov distance of the weights' law to exp(L(β, θ*))",
+        [
+            Column("lr", "ε", ".3f"),
+            Column("distance", "SGLD-SA, samples", ".4f"),
+            Column("exact", "exact law of the chain", ".4f"),
+            Column("noise", "noise of exact draws", ".4f"),
+        ],
+        [{"lr": r.lr, "distance": r.distance, "exact": r.exact, "noise": r.noise} for r in results],
+    )
+    return theorem, corollary

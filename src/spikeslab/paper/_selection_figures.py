@@ -1,26 +1,46 @@
-"""Figures of a simulation study: the six panels of the paper's figure 1, and the latent variables along a chain."""
+"""Files of a simulation study: its tables, the paper's figure 1, and the latent variables along a chain."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from pathlib import Path
+
 import numpy as np
 from matplotlib.axes import Axes
+from matplotlib.colors import to_rgba
 from matplotlib.figure import Figure
+from matplotlib.gridspec import GridSpec
 from numpy.typing import NDArray
 
-from spikeslab.paper.selection.panels import draw_points, draw_posteriors, draw_predictions
-from spikeslab.paper.selection.study import SGLD_METHODS, Outcome, Setting, Truth
-from spikeslab.report.figures import BLUE, GREEN, GREY, INK, ORANGE, VERMILION, WIDTH, style
+from spikeslab.paper._grid import CELLS
+from spikeslab.paper._selection import SGLD_METHODS, FigureTruth, SelectionResults, make_tables
+from spikeslab.report.figures import BLUE, GREEN, GREY, INK, ORANGE, VERMILION, WIDTH, remove_y_axis, save, style
+from spikeslab.report.tables import Provenance, Table, command_line
 
 Array = NDArray[np.floating]
 
+COLOURS = {"SGLD-SA": BLUE, "SGLD-EM": ORANGE, "SGLD": VERMILION}
 SETTING_COLOURS = (BLUE, ORANGE, GREEN, VERMILION)
 SIGNAL_COLOURS = (BLUE, GREEN, ORANGE)
 
 
-def posterior_figure(outcome: Outcome) -> Figure:
-    """Panels a to c: posteriors of the signals; d and e: fit of the training and test rows; f: means against truth."""
-    truth = outcome.truth
-    records = {label: outcome.posterior(label) for label in SGLD_METHODS}
+def write_study(results: SelectionResults, out: Path) -> tuple[list[Table], list[Path]]:
+    """Write all tables and figures, replacing earlier ones, and return the tables and the paths of all files."""
+    study, plan = results.study, results.plan
+    sizes = {"seed": plan.seed, "seeds": plan.seeds, "sgld_seeds": plan.sgld_seeds, "steps": plan.steps}
+    run = Provenance(command_line("reproduce", study.name, **sizes), plan.seed)
+    tables, files = make_tables(results), [out / CELLS]
+    for table, name in zip(tables, study.tables, strict=True):
+        files += table.write(out / name, run)
+    figures = posterior_figure(results), latents_figure(results)
+    files += [save(figure, out / f"{name}.png") for figure, name in zip(figures, study.figures, strict=True)]
+    return tables, files
+
+
+def posterior_figure(results: SelectionResults) -> Figure:
+    """Draw the posteriors of the signals (a to c), the fit of training and test rows (d, e), and the means (f)."""
+    truth = results.truth
+    records = {label: results.posterior(label) for label in SGLD_METHODS}
     with style():
         figure = Figure(figsize=(WIDTH, 5.9), layout="constrained")
         top, bottom = figure.subplots(2, 3, height_ratios=(1.0, 1.6))
@@ -35,7 +55,7 @@ def posterior_figure(outcome: Outcome) -> Figure:
             (bottom[1], "predicted", truth.test, "test rows"),
         ):
             beyond = 0
-            # SGLD, which is all over the place, goes below the others.
+            # SGLD scatters widely and goes below the others.
             for label in reversed(SGLD_METHODS):
                 fit = np.asarray(records[label][rows])
                 beyond += draw_predictions(axes, target, fit, truth.limits, label)
@@ -45,20 +65,20 @@ def posterior_figure(outcome: Outcome) -> Figure:
         for letter, axes in zip("abcdef", (*top, *bottom), strict=True):
             axes.set_title(f"({letter}) {axes.get_title(loc='left')}")
         handles, labels = top[0].get_legend_handles_labels()
-        title = f"{outcome.study.pictured}, {outcome.plan.steps:,} steps"
+        title = f"{results.study.pictured}, {results.plan.steps:,} steps"
         figure.legend(handles, labels, loc="outside upper center", ncols=len(labels), title=title)
     return figure
 
 
-def latents_figure(outcome: Outcome) -> Figure:
-    """Sigma and delta of SGLD-SA at the paper's settings, and rho of each signal and of the worst other variable."""
-    truth, settings = outcome.truth, outcome.study.settings
+def latents_figure(results: SelectionResults) -> Figure:
+    """Draw sigma and delta of SGLD-SA at the paper's settings, and rho of each signal and of the worst other."""
+    truth, settings = results.truth, results.study.settings
     with style():
         figure = Figure(figsize=(WIDTH, 5.6), layout="constrained")
         grid = figure.add_gridspec(2, 4, height_ratios=(1.25, 1.0))
         sigma, delta = figure.add_subplot(grid[0, :2]), figure.add_subplot(grid[0, 2:])
         for setting, colour in zip(settings, SETTING_COLOURS, strict=True):
-            record = outcome.latents(setting)
+            record = results.latents(setting)
             sigma.plot(record["step"], record["sigma"], color=colour, label=str(setting))
             delta.plot(record["step"], record["delta"], color=colour, label=str(setting))
         if truth.sigma is not None:
@@ -73,7 +93,7 @@ def latents_figure(outcome: Outcome) -> Figure:
         handles, labels = sigma.get_legend_handles_labels()
         title = "SGLD-SA with the σ at which the chain starts"
         figure.legend(handles, labels, loc="outside upper center", ncols=len(labels), title=title)
-        first = _draw_rho_row(figure, outcome, truth, grid, settings)
+        first = _draw_rho_row(figure, results, grid)
         figure.legend(*first.get_legend_handles_labels(), loc="outside lower center", ncols=truth.signals + 1)
         for axes in figure.axes:
             axes.set_xscale("log")
@@ -81,11 +101,11 @@ def latents_figure(outcome: Outcome) -> Figure:
     return figure
 
 
-def _draw_rho_row(figure: Figure, outcome: Outcome, truth: Truth, grid: object, settings: list[Setting]) -> Axes:
+def _draw_rho_row(figure: Figure, results: SelectionResults, grid: GridSpec) -> Axes:
     panels: list[Axes] = []
-    for column, setting in enumerate(settings):
-        axes = figure.add_subplot(grid[1, column], sharey=panels[0] if panels else None)  # type: ignore[index]
-        record = outcome.latents(setting)
+    for column, setting in enumerate(results.study.settings):
+        axes = figure.add_subplot(grid[1, column], sharey=panels[0] if panels else None)
+        record = results.latents(setting)
         axes.plot(
             record["step"], record["largest_other_rho"], color=GREY, linewidth=1.0, label="largest ρ of the others"
         )
@@ -101,8 +121,8 @@ def _draw_rho_row(figure: Figure, outcome: Outcome, truth: Truth, grid: object, 
     return panels[0]
 
 
-def _draw_means(axes: Axes, means: dict[str, Array], truth: Truth) -> None:
-    """Posterior means against the true coefficients; the many zeros are spread sideways."""
+def _draw_means(axes: Axes, means: dict[str, Array], truth: FigureTruth) -> None:
+    """Draw posterior means against the true coefficients; the many zeros are spread sideways."""
     axes.axline((0.0, 0.0), slope=1.0, color=GREY, linewidth=0.8, zorder=0)
     signal = truth.beta != 0.0
     spread = np.random.default_rng(0).uniform(-0.25, 0.25, truth.beta.size) * ~signal
@@ -114,3 +134,42 @@ def _draw_means(axes: Axes, means: dict[str, Array], truth: Truth) -> None:
     axes.set(xlim=(-0.45, 1.15 * float(truth.beta.max())), ylim=(low, high), box_aspect=1)
     axes.set(xlabel="true coefficient", ylabel="posterior mean")
     axes.set_title("posterior mean and truth")
+
+
+def draw_posteriors(
+    axes: Axes, index: int, truth: float, draws: Mapping[str, Array], limits: tuple[float, float] = (-2.0, 5.0)
+) -> None:
+    """Draw a histogram of coefficient ``index`` for each method, and the truth."""
+    edges = np.linspace(*limits, 71).tolist()
+    for method, values in draws.items():
+        colour = COLOURS[method]
+        # SA and EM often agree to the line: EM is not filled, so that both are seen.
+        face = "none" if method == "SGLD-EM" else to_rgba(colour, 0.3)
+        axes.hist(values, edges, density=True, histtype="stepfilled", fc=face, ec=colour, lw=1.4, label=method)
+    axes.axvline(truth, color=INK, linestyle="--", linewidth=1.2, label="truth")
+    axes.set_title(rf"$\beta_{index + 1}$, truth {truth:.2f}")
+    axes.set_xlim(edges[0], edges[-1])
+    remove_y_axis(axes)
+
+
+def draw_predictions(axes: Axes, truth: Array, predicted: Array, limits: tuple[float, float], method: str) -> int:
+    """Draw predictions around the diagonal and return the number of those beyond ``limits``, drawn as arrows."""
+    low, high = limits
+    axes.axline((low, low), (high, high), color=GREY, linewidth=0.8, zorder=0)
+    inside = (predicted >= low) & (predicted <= high)
+    draw_points(axes, truth[inside], predicted[inside], method, size=16.0 if len(truth) <= 100 else 6.0)
+    colour = COLOURS[method]
+    for border, marker, beyond in ((high, "^", predicted > high), (low, "v", predicted < low)):
+        x = truth[beyond]
+        axes.scatter(x, np.full(len(x), border), s=24, marker=marker, color=colour, lw=0, clip_on=False)
+    axes.set(xlim=limits, ylim=limits, aspect="equal")
+    return int((~inside).sum())
+
+
+def draw_points(axes: Axes, x: Array, y: Array, method: str, size: float) -> None:
+    """Draw the points of one method: rings for EM, so that those of SA are seen inside."""
+    colour = COLOURS[method]
+    if method == "SGLD-EM":
+        axes.scatter(x, y, s=2.5 * size, facecolors="none", edgecolors=colour, linewidths=0.9)
+    else:
+        axes.scatter(x, y, s=size, color=colour, linewidths=0)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from spikeslab.paper.cells import Cell, CellFile, SettingsError, run_cells
+from spikeslab.paper._grid import Cell, CellFile, SettingsError, run_cells
 
 CELLS = [Cell("a", 0), Cell("a", 1), Cell("b", 0)]
 
@@ -18,14 +18,14 @@ def square(cell: Cell) -> dict[str, int]:
 
 def test_a_second_run_does_no_work(tmp_path: Path) -> None:
     path = tmp_path / "new" / "cells.jsonl"
-    done: list[Cell] = []
+    done: list[int] = []
     run_cells(CellFile(path, {"--steps": 1}), CELLS[:2], square, on_done=done.append)
-    assert done == CELLS[:2]
+    assert done == [0, 1, 1]
     run_cells(CellFile(path, {"--steps": 1}), CELLS, square, on_done=done.append)
-    assert done == CELLS
+    assert done[3:] == [2, 1]
     before = path.read_text()
     run_cells(CellFile(path, {"--steps": 1}), CELLS, square, on_done=done.append)
-    assert done == CELLS
+    assert done[5:] == [3]
     assert path.read_text() == before
 
 
@@ -65,7 +65,17 @@ def test_other_settings_are_refused(tmp_path: Path) -> None:
     run_cells(CellFile(path, {"--steps": 1, "version": "0.1"}), CELLS, square)
     with pytest.raises(SettingsError) as caught:
         CellFile(path, {"--steps": 2, "version": "0.1"})
-    assert str(caught.value) == f"{path} was made with --steps 1 instead of --steps 2"
+    assert str(caught.value) == (
+        f"Cannot continue: {path} was made with --steps 1 instead of --steps 2. Use those settings or another out."
+    )
+
+
+def test_files_with_an_old_name_of_a_setting_are_read(tmp_path: Path) -> None:
+    file = CellFile(tmp_path / "cells.jsonl", {"--preset": "sound"})
+    run_cells(file, CELLS, square)
+    assert CellFile(file.path, {"--preset": "default"}, {"sound": "default"}).records == file.records
+    with pytest.raises(SettingsError, match="--preset default instead of --preset paper"):
+        CellFile(file.path, {"--preset": "paper"}, {"sound": "default"})
 
 
 @pytest.mark.parametrize("text", ["something else\n", '{"--steps": 1}\n{"seed": 0}\n', "[1]\n[2]\n"])
@@ -74,5 +84,5 @@ def test_other_files_are_refused(tmp_path: Path, text: str) -> None:
     path.write_text(text)
     with pytest.raises(SettingsError) as caught:
         CellFile(path, {"--steps": 1})
-    assert str(caught.value) == f"{path} does not hold the results of an earlier run"
+    assert str(caught.value) == f"{path} does not hold the results of an earlier run: choose another out."
     assert path.read_text() == text

@@ -1,4 +1,4 @@
-"""RMSE of every method on every UCI data set: the last sample, the posterior average and the paper's number."""
+"""Files of the UCI regressions: the tables, and the RMSE of every method on every data set."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ from pathlib import Path
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from spikeslab.paper.uci.study import CELLS, TITLES, Results, paper_number, uci_tables
+from spikeslab.paper._grid import CELLS
+from spikeslab.paper.uci.study import TITLES, UCIResults, paper_number, uci_tables
 from spikeslab.report.figures import BLUE, GREY, ORANGE, WIDTH, save, style
 from spikeslab.report.tables import Estimate, Table
 
@@ -17,8 +18,8 @@ TABLES, FIGURES = ("table", "differences"), ("rmse",)
 """Names of the files."""
 
 
-def uci_figure(results: Results) -> Figure:
-    """A panel for each data set, a row for each method; bars are standard errors."""
+def uci_figure(results: UCIResults) -> Figure:
+    """Draw a panel for each data set with a row for each method; bars are standard errors."""
     datasets, methods = results.plan.datasets, results.plan.methods
     across = min(3, len(datasets))
     down = math.ceil(len(datasets) / across)
@@ -36,7 +37,7 @@ def uci_figure(results: Results) -> Figure:
     return figure
 
 
-def _panel(panel: Axes, results: Results, dataset: str) -> None:
+def _panel(panel: Axes, results: UCIResults, dataset: str) -> None:
     for row, method in enumerate(results.plan.methods):
         estimates: tuple[Estimate | None, ...] = (
             paper_number(dataset, method),
@@ -53,11 +54,11 @@ def _panel(panel: Axes, results: Results, dataset: str) -> None:
     panel.grid(axis="y", lw=0.4, alpha=0.5)
 
 
-def write_uci(results: Results, out: Path) -> tuple[list[Table], list[Path]]:
-    """Write tables and figure, replacing earlier ones; returns the tables and the paths of all files."""
+def write_uci(results: UCIResults, out: Path) -> tuple[list[Table], list[Path]]:
+    """Write tables and figure, replacing earlier ones, and return the tables and the paths of all files."""
     tables = uci_tables(results)
     files = [out / CELLS]
     for table, name in zip(tables, TABLES, strict=False):
-        files += table.write(out / name, results.plan.run)
+        files += table.write(out / name, results.plan.provenance)
     files += [save(uci_figure(results), out / f"{name}.png") for name in FIGURES]
     return tables, files

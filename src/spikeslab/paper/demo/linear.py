@@ -1,22 +1,21 @@
-"""The paper's linear regression: SGLD-SA, SGLD-EM and SGLD on n = 100 rows and p = 1000 variables (section 5.1).
+"""Linear regression of the demo: SGLD-SA, SGLD-EM and SGLD on n = 100 rows and p = 1000 variables (section 5.1).
 
-SA and EM learn the spike-and-slab prior's own parameters with the weights, with a small step and with a full one;
-SGLD keeps them where they start. The settings are those of ``presets.paper_linear``, in fewer steps.
+SA and EM learn the parameters of the spike-and-slab prior with the weights, with a small step and with a full one; SGLD
+keeps them fixed. The settings are those of ``presets.paper_linear``, in fewer steps.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
-from typing import TypeAlias
 
 import torch
 from torch import Tensor, nn
 
+from spikeslab.errors import check_count
 from spikeslab.likelihoods import GaussianLikelihood
 from spikeslab.metrics import mean_absolute_error, mean_squared_error
-from spikeslab.paper.linear.batches import minibatches
 from spikeslab.paper.linear.data import LinearData
 from spikeslab.posterior import Posterior
 from spikeslab.presets import paper_linear
@@ -28,17 +27,15 @@ METHODS = {"SGLD-SA": "sa", "SGLD-EM": "em", "SGLD": "fixed"}
 SAMPLES = 400
 REPORT_EVERY = 100
 
-Progress: TypeAlias = Callable[[int], None]
-
 
 @dataclass(frozen=True)
 class LinearResult:
-    """What one method made of one data set.
+    """Result of one method on one data set.
 
     Attributes:
         method: Name of the method.
         draws: Posterior samples of the coefficients, (samples, p).
-        inclusion: Mean over the samples of the probability of the slab, (p,); ``None`` where it does not move.
+        inclusion: Mean over the samples of the probability of the slab, (p,); ``None`` for a fixed prior.
         sigma: Mean over the samples of the noise's standard deviation.
         predictions: Predictions of the test rows by the posterior mean.
     """
@@ -68,7 +65,7 @@ def run_linear(
     seed: int,
     v0: float = 0.1,
     sigma: float = 1.0,
-    progress: Progress = lambda steps: None,
+    progress: Callable[[int], None] = lambda steps: None,
 ) -> LinearResult:
     """Sample the coefficients of ``data`` with one of ``METHODS``.
 
@@ -111,8 +108,30 @@ def run_linear(
     )
 
 
+def minibatches(rows: int, batch_size: int, seed: int) -> Iterator[Tensor]:
+    """Yield row indices without end: every epoch is a new shuffle, cut into whole batches; a partial one is dropped.
+
+    Indexing tensors in memory is far faster for small models than a DataLoader.
+
+    >>> batches = minibatches(rows=5, batch_size=2, seed=0)
+    >>> sorted(torch.cat([next(batches), next(batches)]).unique().shape)
+    [4]
+
+    Args:
+        rows: Number of rows.
+        batch_size: Rows in a batch; where there are fewer, all of them.
+        seed: Seed of the shuffles; the global generator is left alone.
+    """
+    batch_size = min(check_count("batch_size", batch_size), check_count("rows", rows))
+    generator = torch.Generator().manual_seed(seed)
+    while True:
+        for batch in torch.randperm(rows, generator=generator).split(batch_size):
+            if len(batch) == batch_size:
+                yield batch
+
+
 def linear_table(data: LinearData, results: Sequence[LinearResult], *, steps: int) -> Table:
-    """Errors on the test rows and in expectation, selected variables and sigma of each method."""
+    """Return a table of errors on the test rows and in expectation, selected variables and sigma of each method."""
     return Table(
         f"Linear regression, n = {len(data.x_train)}, p = {len(data.beta)}",
         [

@@ -8,7 +8,7 @@ import torch
 
 import spikeslab as ss
 from spikeslab.functional import mixture
-from spikeslab.paper.theory.theory import OneWeight, corollary1, theorem1
+from spikeslab.paper.theory.study import OneWeight, corollary1, theorem1
 
 BIMODAL = OneWeight(m=0.45, s=0.2, v0=0.06, v1=1.0, delta=0.3)
 

@@ -1,4 +1,4 @@
-"""Independent pieces of work, done in parallel, kept in a file as they finish, and never done twice."""
+"""Grid of a study: independent cells, run in parallel, kept in a file as they finish, and never run twice."""
 
 from __future__ import annotations
 
@@ -6,47 +6,52 @@ import json
 import multiprocessing
 import os
 import signal
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, ProcessPoolExecutor, wait
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias
 
+import numpy as np
 import torch
 
-from spikeslab.paper.threads import one_thread
+from spikeslab.errors import SpikeSlabError
+from spikeslab.report.tables import Estimate
 from spikeslab.training.run_folder import lock_file
 
+CELLS = "cells.jsonl"
 Record: TypeAlias = dict[str, Any]
 
 
 class Cell(NamedTuple):
-    """What one method does with one data set."""
+    """One cell of the grid: a method and the seed of a data set."""
 
     method: str
     seed: int
 
 
-class SettingsError(ValueError):
-    """A file of cells was made with other settings."""
+class SettingsError(SpikeSlabError):
+    """Raised when a file of cells belongs to another run."""
 
 
 class CellFile:
-    """A JSONL file: the settings in the first line, then a line for each finished cell.
+    """JSONL file of cells: the settings in the first line, then a line for each finished cell.
 
     A line that a killed run left unfinished is dropped.
 
     Args:
-        path: The file; made, with its folder, at the first cell.
+        path: The file; it is created, with its folder, at the first cell.
         settings: What decides the numbers in the cells, by the name that the user knows it by.
+        renamed: Present names of settings and values that older files spell differently.
 
     Raises:
         SettingsError: If the file exists and was made with other settings.
     """
 
-    def __init__(self, path: Path, settings: Mapping[str, str | int]) -> None:
+    def __init__(self, path: Path, settings: Mapping[str, str | int], renamed: Mapping[str, str] | None = None) -> None:
         self.path = path
         self.settings = dict(settings)
+        self.renamed = dict(renamed or {})
         self.records: dict[Cell, Record] = {}
         self._read()
 
@@ -58,13 +63,18 @@ class CellFile:
         whole, _, torn = text.rpartition("\n")
         try:
             head, *lines = (json.loads(line) for line in whole.splitlines())
+            head = {self.renamed.get(name, name): self.renamed.get(value, value) for name, value in head.items()}
             self.records = {Cell(line.pop("method"), line.pop("seed")): line for line in lines}
         except (ValueError, KeyError, TypeError, AttributeError) as error:
-            raise SettingsError(f"{path} does not hold the results of an earlier run") from error
+            raise SettingsError(
+                f"{path} does not hold the results of an earlier run: choose another {{out}}."
+            ) from error
         if head != self.settings:
             names = [name for name in {**head, **self.settings} if head.get(name) != self.settings.get(name)]
             was, now = (", ".join(f"{name} {of.get(name)}" for name in names) for of in (head, self.settings))
-            raise SettingsError(f"{path} was made with {was} instead of {now}")
+            raise SettingsError(
+                f"Cannot continue: {path} was made with {was} instead of {now}. Use those settings or another {{out}}."
+            )
         if torn:
             path.write_text(f"{whole}\n", encoding="utf-8")
 
@@ -73,15 +83,17 @@ class CellFile:
         """Keep other processes from adding cells.
 
         Raises:
-            SettingsError: If another process does.
+            SettingsError: If another process adds cells at the moment.
         """
         self.path.parent.mkdir(parents=True, exist_ok=True)
         with self.path.open("ab") as handle:
             try:
                 lock_file(handle)
             except OSError as error:
-                raise SettingsError(f"{self.path} is in use by another run") from error
-            self._read()  # what another run may have added since
+                raise SettingsError(
+                    f"Another run is using {self.path}: wait for it or choose another {{out}}."
+                ) from error
+            self._read()  # another run may have added cells since
             yield
 
     def __contains__(self, cell: Cell) -> bool:
@@ -91,7 +103,7 @@ class CellFile:
         return self.records[cell]
 
     def add(self, cell: Cell, record: Record) -> None:
-        """Append a finished cell; what it holds survives a crash of this process."""
+        """Append a finished cell; its record survives a crash of this process."""
         self.path.parent.mkdir(parents=True, exist_ok=True)
         with self.path.open("a", encoding="utf-8") as file:
             if not file.tell():
@@ -106,53 +118,58 @@ def run_cells(
     work: Callable[[Cell], Record],
     *,
     workers: int = 1,
-    on_done: Callable[[Cell], None] = lambda cell: None,
+    on_done: Callable[[int], None] = lambda count: None,
 ) -> None:
-    """Do the cells that ``file`` does not have, on one core each.
+    """Run the cells that ``file`` does not have, on one core each.
 
     Args:
-        file: Where finished cells are.
+        file: File of the finished cells.
         cells: All cells wanted.
-        work: Makes a cell; with several workers it must be picklable.
+        work: Function that computes a cell; with several workers it must be picklable.
         workers: Processes; 1 works in this one.
-        on_done: Called after each new cell.
+        on_done: Called with a number of finished cells: at first those of ``file``, then 1 after each new cell.
     """
     with file.locked():
-        _run_missing(file, [cell for cell in cells if cell not in file], work, workers, on_done)
+        todo = [cell for cell in cells if cell not in file]
+        on_done(len(cells) - len(todo))
+        for cell, record in _compute(todo, work, workers):
+            file.add(cell, record)
+            on_done(1)
 
 
-def _run_missing(
-    file: CellFile,
-    todo: Sequence[Cell],
-    work: Callable[[Cell], Record],
-    workers: int,
-    on_done: Callable[[Cell], None],
-) -> None:
-    if workers == 1 or len(todo) == 1:
+def _compute(cells: Sequence[Cell], work: Callable[[Cell], Record], workers: int) -> Iterator[tuple[Cell, Record]]:
+    if workers == 1 or len(cells) <= 1:
         with one_thread():
-            for cell in todo:
-                file.add(cell, work(cell))
-                on_done(cell)
+            yield from ((cell, work(cell)) for cell in cells)
         return
     # Not forked: a fork of a process with threads, as torch and numba have them, may hang.
     context = multiprocessing.get_context("spawn")
-    with _thread_variables(), ProcessPoolExecutor(max(1, min(workers, len(todo))), context, _begin_worker) as pool:
-        pending = {pool.submit(work, cell): cell for cell in todo}
+    with _thread_variables(), ProcessPoolExecutor(min(workers, len(cells)), context, _start_worker) as pool:
+        pending = {pool.submit(work, cell): cell for cell in cells}
         try:
             while pending:
                 for future in wait(pending, return_when=FIRST_COMPLETED).done:
-                    cell = pending.pop(future)
-                    file.add(cell, future.result())
-                    on_done(cell)
+                    yield pending.pop(future), future.result()
         except BaseException:
             pool.shutdown(wait=False, cancel_futures=True)
             raise
 
 
-def _begin_worker() -> None:
-    # Ctrl-C reaches every process of the terminal; the parent says what there is to say.
+def _start_worker() -> None:
+    # Ctrl-C reaches every process of the terminal; only the parent prints a message.
     signal.signal(signal.SIGINT, lambda *_: os._exit(130))
     torch.set_num_threads(1)
+
+
+@contextmanager
+def one_thread() -> Iterator[None]:
+    """Keep torch to one thread: models this small gain nothing from more, and lose a lot on a busy machine."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
 
 
 @contextmanager
@@ -169,3 +186,16 @@ def _thread_variables() -> Iterator[None]:
                 del os.environ[name]
             else:
                 os.environ[name] = value
+
+
+def estimate(values: Iterable[float | None]) -> Estimate | None:
+    """Return the mean and standard error of the values that are not None; None without any."""
+    found = [value for value in values if value is not None]
+    return Estimate.of(found) if found else None
+
+
+def round_digits(numbers: Any) -> Any:
+    """Return numbers with five significant digits, as nested lists, for a file that people may read."""
+    if np.ndim(numbers):
+        return [round_digits(number) for number in numbers]
+    return float(f"{float(numbers):.5g}")

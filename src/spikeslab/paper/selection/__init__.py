@@ -1,1 +1,0 @@
-"""Simulation studies of variable selection, shared by the linear and the logistic experiment."""
