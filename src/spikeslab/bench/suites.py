@@ -120,4 +120,12 @@ SUITES = {
         blocks=5,
         unit="steps",
     ),
+    "epoch": Suite("a step of an epoch of MNIST against a bare loop", "networks:run_epoch", 60, ("epoch",)),
+    "precision": Suite(
+        "a training step of ResNet20 in bfloat16 and with distillation", "networks:run_precision", 30, ("precision",)
+    ),
+    "compact": Suite(
+        "a forward pass with half of the channels dead, compacted", "networks:run_compact", 20, ("compact",), blocks=5
+    ),
+    "files": Suite("bytes of a ResNet20 with 90 % zeros in each format", "networks:run_files", 1, ("files",)),
 }
