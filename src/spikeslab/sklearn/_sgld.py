@@ -86,9 +86,14 @@ class SGLDSettings(BaseEstimator):  # type: ignore[misc]
         self.check()
 
     def set_params(self, **params: Any) -> Self:
-        """Set settings by name, and check all of them."""
+        """Set settings by name; all stay as they are if a value is not allowed."""
+        before = dict(self.__dict__)
         super().set_params(**params)
-        self.check()
+        try:
+            self.check()
+        except (TypeError, ValueError):
+            self.__dict__.update(before)
+            raise
         return self
 
     def check(self) -> None:
