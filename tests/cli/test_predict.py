@@ -63,7 +63,7 @@ def test_regression(regression, new, tmp_path, capsys):
     assert printed[:4] == [
         "Ignored, because the model does not use them: kind.",
         f"Predicted 20 rows: {tmp_path / 'p.csv'}",
-        "Score on the target y:",
+        "Scores on the target y:",
         "  Rows: 20",
     ]
     assert printed[4].startswith("  R²: 0.9")
@@ -110,7 +110,7 @@ def test_classification(classification, new, tmp_path, capsys):
     [
         (["other"] * 20, "No score: the target kind has classes that the model does not know: 'other'."),
         ([None] * 20, "No score: the target kind has no values."),
-        (["high"] * 15 + [None] * 5, "Score on the target kind, without 5 where it is missing:"),
+        (["high"] * 15 + [None] * 5, "Scores on the target kind, without 5 rows that lack it:"),
     ],
 )
 def test_targets_that_cannot_be_scored(classification, new, tmp_path, capsys, values, sentence):
@@ -136,7 +136,7 @@ def test_new_tables_that_do_not_fit(regression, new, tmp_path, capsys):
     out = ("--out", tmp_path / "p.csv")
     frame = table(20, 1)
     frame.drop(columns=["a", "colour"]).to_csv(new, index=False)
-    refused(capsys, "new.csv lacks the columns 'a', 'colour' of the model.", regression, new, *out)
+    refused(capsys, "new.csv lacks the columns 'a', 'colour', which the model uses.", regression, new, *out)
     frame.assign(colour=["01"] * 19 + ["purple"]).to_csv(new, index=False)
     refused(
         capsys,
@@ -148,9 +148,8 @@ def test_new_tables_that_do_not_fit(regression, new, tmp_path, capsys):
     frame.assign(a=[None] * 3 + [1.0] * 17).to_csv(new, index=False)
     refused(
         capsys,
-        "new.csv must have no missing values, but of its 20 rows they are missing in 'a' (3): "
-        "fill them in, or leave out those rows or columns; empty cells are missing values, and so are "
-        "words such as NA, NaN, None and null in a text file.",
+        "new.csv has missing values in 'a' (3) of 20 rows: fill them in, or leave out those rows or columns. "
+        "Empty cells and words such as NA, NaN, None and null are missing values.",
         regression,
         new,
         *out,
@@ -173,5 +172,5 @@ def test_folders_without_a_model_of_select(new, tmp_path, capsys):
         tmp_path / "other",
         {"variables": [{"name": "a"}], "target": "y"},
     )
-    message = f"{tmp_path / 'other'} is damaged: model.json does not fit together."
+    message = f"{tmp_path / 'other'} is damaged: the parts of model.json do not fit together."
     refused(capsys, message, tmp_path / "other", new, *out)

@@ -1,4 +1,4 @@
-"""Reading tables: what is understood, what is said about it, and what is refused in one sentence."""
+"""Files that are read, the notes about them, and files that are refused in one sentence."""
 
 from __future__ import annotations
 
@@ -7,13 +7,10 @@ import gzip
 import re
 from decimal import Decimal
 
-import numpy as np
 import pandas as pd
 import pytest
 
-from spikeslab.tabular.design import Encoding, make_design
-from spikeslab.tabular.table import Table, TableError, read_table
-from spikeslab.tabular.target import read_target
+from spikeslab.tabular.table import TableError, read_table
 
 
 def write(folder, text, name="data.csv", encoding="utf-8"):
@@ -130,9 +127,9 @@ def test_text_that_looks_like_numbers(tmp_path):
         (b"", "data.csv is empty."),
         (b"\n\n", "data.csv is empty."),
         (b"a,b\n", "data.csv has a header but no rows."),
-        (b"\x89PNG\x00\x01\x02" * 9, "data.csv is not a text file: it holds bytes that no text has."),
-        ("a,b\n1,caf\xe9\n".encode("latin-1"), "data.csv is not UTF-8 text: save it with that encoding."),
-        (b"a,b,a\n1,2,3\n", "data.csv must have different names for its columns, but repeats 'a'."),
+        (b"\x89PNG\x00\x01\x02" * 9, "data.csv is not a text file."),
+        ("a,b\n1,caf\xe9\n".encode("latin-1"), "data.csv is not UTF-8 text: save it with this encoding."),
+        (b"a,b,a\n1,2,3\n", "data.csv has several columns of the same name: 'a'."),
         (b"a,b\n1,2\n1,2,3\n", "data.csv is not a table: its header has 2 fields, but its line 3 has 3."),
         (
             b"a,b\n" + b"1,2\n" * 20 + b"1,2,3\n",
@@ -149,184 +146,13 @@ def test_files_that_are_refused(tmp_path, content, message):
 def test_paths_that_are_refused(tmp_path):
     refused(lambda: read_table(tmp_path / "no.csv"), f"There is no file {tmp_path / 'no.csv'}.")
     (tmp_path / "folder.csv").mkdir()
-    refused(lambda: read_table(tmp_path / "folder.csv"), f"{tmp_path / 'folder.csv'} must be a table, but is a folder.")
+    refused(lambda: read_table(tmp_path / "folder.csv"), f"{tmp_path / 'folder.csv'} is a folder, not a table.")
     path = write(tmp_path, "a", "data.xlsx")
     refused(
         lambda: read_table(path),
-        f"{path} must end in .csv, .tsv, .csv.gz, .tsv.gz or .parquet, which says how to read it.",
+        f"{path} is of an unknown kind: its name must end in .csv, .tsv, .csv.gz, .tsv.gz or .parquet.",
     )
     path = write(tmp_path, "a,b\n1,2\n", "data.csv.gz")
     refused(lambda: read_table(path), "data.csv.gz is not a gzip file, or is cut off.")
     path.write_bytes(gzip.compress(b"a,b\n" + b"1,2\n" * 9)[:-9])
     refused(lambda: read_table(path), "data.csv.gz is not a gzip file, or is cut off.")
-
-
-def design_of(columns, **options):
-    return make_design(Table("t.csv", pd.DataFrame(columns)), "y", **options)
-
-
-Y = [1.0, 2.0, 3.0, 5.0]
-
-
-def test_columns_that_say_nothing_are_left_out():
-    nan = float("nan")
-    design = design_of(
-        {"a": [1, 2, 3, 4], "y": Y, "one": 1, "word": "w", "none": nan, "b": [1.0, 2.0, 3.0, 4.0], "c": [0, 1, 0, 1]}
-    )
-    assert {column.name: column.reason for column in design.dropped} == {
-        "one": "constant",
-        "word": "constant",
-        "none": "no values",
-        "b": "the same as 'a'",
-    }
-    assert list(design.X.columns) == ["a", "c"]
-    assert design.X.to_numpy().tolist() == [[1, 0], [2, 1], [3, 0], [4, 1]]
-
-
-def test_one_hot():
-    columns = {
-        "colour": ["red", "blue", "green", "red"],
-        "y": Y,
-        "sex": list("fmfm"),
-        "a": [4, 3, 2, 1],
-        "id": list("wxyz"),
-    }
-    design = design_of(columns, one_hot=True)
-    assert list(design.X.columns) == ["colour=blue", "colour=green", "colour=red", "sex=m", "a"]
-    assert design.X.to_numpy().tolist() == [[0, 0, 1, 0, 4], [1, 0, 0, 1, 3], [0, 1, 0, 0, 2], [0, 0, 1, 1, 1]]
-    assert [(column.name, column.reason) for column in design.dropped] == [("id", "a different text in every row")]
-    again = Encoding.from_state(design.encoding.state())
-    assert again == design.encoding
-    moved = Table("new.csv", pd.DataFrame(columns)[["a", "y", "sex", "colour"]])
-    assert again.transform(moved).equals(design.X)
-
-
-@pytest.mark.parametrize(
-    ("columns", "options", "message"),
-    [
-        (
-            {"a": [1, None, None, 2], "b": [None, 1, 2, 3]},
-            {},
-            "t.csv must have no missing values, but of its 4 rows they are missing in 'a' (2), 'b' (1): "
-            "fill them in, or leave out those rows or columns; empty cells are missing values, and so are "
-            "words such as NA, NaN, None and null in a text file.",
-        ),
-        (
-            {"a": list("aabb"), "b": [1, 2, 3, 4]},
-            {},
-            "t.csv has text in the column 'a' (such as 'a'): "
-            "--one-hot makes groups of 0/1 columns of them, and --drop NAME leaves one out.",
-        ),
-        (
-            {"a": ["1", "2", "3", "?"]},
-            {"one_hot": True, "drop": ()},
-            "t.csv has no usable column besides the target 'y' (left out: 'a').",
-        ),
-        (
-            {"a": ["1", "2", "2", "?"]},
-            {"one_hot": True},
-            "t.csv has numbers in column 'a' but for 1 of 4 rows, such as '?': "
-            "make them all numbers, or leave it out with --drop.",
-        ),
-        ({"a": [1, 2, 3, np.inf]}, {}, "t.csv must have finite numbers below 1e+100 in size, not so the column 'a'."),
-        ({"a": 1}, {}, "t.csv has no usable column besides the target 'y' (left out: 'a')."),
-        ({}, {}, "t.csv has no usable column besides the target 'y'."),
-        ({"a": [1, 2, 3, 4]}, {"drop": ["A"]}, "--drop must be a column of t.csv, but got 'A'; close to it: 'a'."),
-        ({"a": [1, 2, 3, 4]}, {"drop": ["y"]}, "--drop must not be the target, but got 'y'."),
-        (
-            {"a": list("xxzz"), "a=z": [1, 2, 3, 4]},
-            {"one_hot": True},
-            "t.csv has columns of the names 'a=z', which --one-hot needs: rename them.",
-        ),
-    ],
-)
-def test_designs_that_are_refused(columns, options, message):
-    refused(lambda: design_of({"y": Y, **columns}, **options), message)
-
-
-def test_too_many_levels():
-    texts = [f"t{i // 2}" for i in range(402)]
-    refused(
-        lambda: design_of({"a": texts, "y": np.arange(402.0)}, one_hot=True),
-        "t.csv has 201 different texts in column 'a', but --one-hot takes at most 200: leave it out with --drop.",
-    )
-
-
-def test_new_tables_that_do_not_fit():
-    design = design_of({"colour": list("rrbg"), "y": Y, "a": [4, 3, 2, 1]}, one_hot=True)
-
-    def transform(**columns):
-        return lambda: design.encoding.transform(Table("new.csv", pd.DataFrame(columns)))
-
-    refused(transform(b=[1]), "new.csv lacks the columns 'colour', 'a' of the model.")
-    refused(
-        transform(a=[1, 2], colour=["r", "x"]),
-        "new.csv has 'x' in column 'colour', but the model knows only 'b', 'g', 'r'.",
-    )
-    refused(
-        transform(a=["1", "?"], colour=["r", "b"]),
-        "new.csv must have numbers in the column 'a' (such as '?'), as the model had.",
-    )
-
-
-def target_of(y, family=None):
-    return read_target(Table("t.csv", pd.DataFrame({"y": y})), "y", family)
-
-
-@pytest.mark.parametrize(
-    ("y", "family", "guess"),
-    [
-        ([0, 1, 1, 0], "binomial", "it has two different values"),
-        ([True, False, True, True], "binomial", "it has two different values"),
-        (list("abab"), "binomial", "it has two different values"),
-        (list("abcabc"), "multinomial", "it holds 3 different texts"),
-        ([1, 2, 3, 1, 2, 3], "multinomial", "it holds only the integers from 1 to 3"),
-        ([3, 5, 8, 3, 5, 8], "gaussian", "it holds numbers"),
-        ([1.5, 2.0, 3.0], "gaussian", "it holds numbers"),
-        ([1, 2, 3, 4], "gaussian", "it holds numbers"),
-    ],
-)
-def test_family_is_guessed(y, family, guess):
-    target = target_of(y)
-    assert (target.family, target.guess) == (family, guess)
-
-
-def test_a_given_family_is_taken():
-    assert target_of([0, 1, 1, 0], "gaussian").y.dtype == np.float64
-    assert target_of([0, 1, 1, 0], "multinomial").family == "multinomial"
-
-
-@pytest.mark.parametrize(
-    ("y", "family", "message"),
-    [
-        ([1.0], None, "t.csv must have at least 2 rows, but has 1."),
-        ([1.0, None, 2.0], None, "t.csv must have no missing values in the target 'y', but has 1 in 3 rows."),
-        ([2, 2, 2], None, "The target 'y' must vary, but is 2 in every row of t.csv."),
-        (list("aab"), "gaussian", "--family gaussian needs numbers in the target 'y', but got text such as 'a'."),
-        (list("abc"), "binomial", "--family binomial needs 2 classes in the target 'y', but got 3: 'a', 'b', 'c'."),
-        (
-            list("abc"),
-            None,
-            "--family multinomial needs classes of about 2 rows or more, "
-            "but the target 'y' has 3 different values in 3 rows.",
-        ),
-        ([1.0, np.inf], "gaussian", "The target 'y' of t.csv must be finite and below 1e+100 in size."),
-    ],
-)
-def test_targets_that_are_refused(y, family, message):
-    refused(lambda: target_of(y, family), message)
-
-
-def test_unknown_targets():
-    table = Table("t.csv", pd.DataFrame({"Price": [1, 2], "size": [3, 4]}))
-    refused(
-        lambda: read_target(table, "pricy"),
-        "--target must be a column of t.csv, but got 'pricy'; close to it: 'Price'.",
-    )
-    refused(lambda: read_target(table, "y"), "--target must be a column of t.csv, but got 'y'; it has 'Price', 'size'.")
-    numbers = Table("t.csv", pd.DataFrame({"1.5": [1], "2": [2]}))
-    refused(
-        lambda: read_target(numbers, "y"),
-        "--target must be a column of t.csv, but got 'y'; "
-        "its first line must hold the names of the columns, and holds only numbers.",
-    )

@@ -1,4 +1,4 @@
-"""``spikeslab predict``: a model of ``spikeslab select`` on new rows."""
+"""``spikeslab predict``: predictions of a model of ``spikeslab select`` for new rows."""
 
 from __future__ import annotations
 
@@ -8,20 +8,23 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from spikeslab.cli.errors import InputError
-from spikeslab.cli.options import bad_input
+from spikeslab.cli.options import HEAD, check_file
 from spikeslab.cli.output import plain_console
-from spikeslab.errors import check_number, quote
+from spikeslab.errors import check_number, pluralize, quote
 from spikeslab.files import write_atomically
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     import pandas as pd
     from numpy.typing import NDArray
 
-    from spikeslab.sklearn import SpikeSlabClassifier, SpikeSlabRegressor
-    from spikeslab.tabular.table import Table
+    from spikeslab.sklearn import Estimator
+    from spikeslab.tabular.design import Encoding
+    from spikeslab.tabular.table import DataTable
 
-HEADERS = ("row,mean,std,lower,upper", "row,class,p_")
-"""How a file of predictions begins; no other file is replaced."""
+HEADERS = (b"row,mean,std,lower,upper", b"row,class,p_")
+"""Beginnings of a file of predictions; no other file is replaced."""
 
 
 def predict(
@@ -32,9 +35,9 @@ def predict(
 ) -> None:
     """Predict new rows with a model of `spikeslab select`.
 
-    Columns are matched by name. A regression gives the mean, the standard deviation and the interval of each response,
-    a classification the most probable class and the probability of each. If the table has the target, it is not used
-    to predict, and the score is printed.
+    Columns are matched by name. A regression gives the mean, the standard deviation and the interval of each response;
+    a classification gives the most probable class and the probability of each class. If the table has the target, the
+    predictions are compared with it, and the scores are printed.
 
     Example: `spikeslab predict out/genes new.csv --out predictions.csv`
     """
@@ -42,47 +45,34 @@ def predict(
     from spikeslab.tabular.table import read_table
 
     _check_out(out, data)
-    with bad_input():
-        check_number("--level", level, "(0, 1)")
-        estimator, metadata = load_model(model), read_metadata(model)
-        encoding, target = _table_of(model, estimator, metadata)
-        classes = estimator.classes_ if isinstance(estimator, SpikeSlabClassifier) else None
-        texts = [*encoding.text, *([target] if classes is not None and classes.dtype.kind == "O" else [])]
-        table = read_table(data, text=texts)
-        X = encoding.transform(table)
-    console = plain_console()
-    known = {target, *(variable.name for variable in encoding.variables)}
-    extra = [name for name in table.frame.columns if name not in known]
-    if extra:
-        console.print(f"Ignored, because the model does not use them: {', '.join(extra[:12])}"
-                      f"{f' and {len(extra) - 12:,} more' if len(extra) > 12 else ''}.", soft_wrap=True)  # fmt: skip
-    frame = _predictions(estimator, X, level)
+    check_number("level", level, "(0, 1)")
+    estimator = load_model(model)
+    encoding, target = _read_encoding(model, estimator, read_metadata(model))
+    text_classes = isinstance(estimator, SpikeSlabClassifier) and estimator.classes_.dtype.kind == "O"
+    table = read_table(data, text=[*encoding.text, *([target] if text_classes else [])])
+    X = encoding.transform(table)
+    frame = _predict_rows(estimator, X, level)
     try:
         out.parent.mkdir(parents=True, exist_ok=True)
         write_atomically(out, frame.to_csv(index=False).encode())
     except OSError as error:
         raise InputError(f"--out must be a file that can be written, but {out}: {error.strerror}.") from error
-    console.print(f"Predicted {len(frame):,} rows: {out}", soft_wrap=True)
-    if target in table.frame:
-        _print_score(console.print, estimator, table, target, X, level)
+    console = plain_console()
+    for line in _describe(estimator, encoding, table, target, X, level, out):
+        console.print(line, soft_wrap=True)
 
 
 def _check_out(out: Path, data: Path) -> None:
     """Raise if ``out`` cannot be written, or is a file that holds no predictions."""
-    if out.is_dir():
-        raise InputError(f"--out must be a file, but {out} is a folder.")
-    parent = next(path for path in out.parents if path.exists())
-    if not parent.is_dir():
-        raise InputError(f"--out must be in a folder, but {parent} is a file.")
-    if out.exists():
+    replaceable = False
+    if out.is_file() and not (data.exists() and out.samefile(data)):
         with out.open("rb") as file:
-            header = file.read(64).decode("utf-8", errors="replace")
-        if not header.startswith(HEADERS) or (data.exists() and out.samefile(data)):
-            raise InputError(f"--out must be a new file or one with predictions, but {out} holds something else.")
+            replaceable = file.read(HEAD).startswith(HEADERS)
+    check_file("--out", out, "" if replaceable else None, "predictions")
 
 
-def _table_of(model: Path, estimator: SpikeSlabRegressor | SpikeSlabClassifier, metadata: dict[str, Any]) -> Any:
-    """The encoding of the table that the model was fitted to, and the name of its target."""
+def _read_encoding(model: Path, estimator: Estimator, metadata: dict[str, Any]) -> tuple[Encoding, str]:
+    """Return the encoding of the table that the model was fitted to, and the name of its target."""
     from spikeslab.tabular.design import Encoding
 
     try:
@@ -90,11 +80,11 @@ def _table_of(model: Path, estimator: SpikeSlabRegressor | SpikeSlabClassifier, 
     except (KeyError, TypeError, AttributeError) as error:
         raise InputError(f"{model} holds a model that does not come from spikeslab select.") from error
     if encoding.columns != list(estimator._names()) or not isinstance(target, str):
-        raise InputError(f"{model} is damaged: model.json does not fit together.")
+        raise InputError(f"{model} is damaged: the parts of model.json do not fit together.")
     return encoding, target
 
 
-def _predictions(estimator: SpikeSlabRegressor | SpikeSlabClassifier, X: pd.DataFrame, level: float) -> pd.DataFrame:
+def _predict_rows(estimator: Estimator, X: pd.DataFrame, level: float) -> pd.DataFrame:
     import numpy as np
     import pandas as pd
 
@@ -110,35 +100,39 @@ def _predictions(estimator: SpikeSlabRegressor | SpikeSlabClassifier, X: pd.Data
     return pd.DataFrame({"row": row, "mean": mean, "std": std, "lower": interval[:, 0], "upper": interval[:, 1]})
 
 
-def _print_score(
-    show: Any,
-    estimator: SpikeSlabRegressor | SpikeSlabClassifier,
-    table: Table,
-    target: str,
-    X: pd.DataFrame,
-    level: float,
-) -> None:
-    """Print how well the predictions fit the target, over the rows where it can be compared."""
+def _describe(
+    estimator: Estimator, encoding: Encoding, table: DataTable, target: str, X: pd.DataFrame, level: float, out: Path
+) -> Iterator[str]:
+    known = {target, *(variable.name for variable in encoding.variables)}
+    extra = [name for name in table.frame.columns if name not in known]
+    if extra:
+        more = f" and {len(extra) - 12:,} more" if len(extra) > 12 else ""
+        yield f"Ignored, because the model does not use them: {', '.join(extra[:12])}{more}."
+    yield f"Predicted {pluralize(len(X), 'row')}: {out}"
+    if target in table.frame:
+        yield from _score(estimator, table, target, X, level)
+
+
+def _score(estimator: Estimator, table: DataTable, target: str, X: pd.DataFrame, level: float) -> Iterator[str]:
+    """Yield the scores of the predictions on the rows with a target, or the reason why there are none."""
     import numpy as np
 
     from spikeslab.sklearn import SpikeSlabClassifier
-    from spikeslab.tabular.selection import scores
-    from spikeslab.tabular.target import values
+    from spikeslab.tabular.selection import compute_scores
+    from spikeslab.tabular.target import to_values
 
     present = table.frame[target].notna().to_numpy()
-    y: NDArray[Any] = values(table.frame[target][present]) if present.any() else np.empty(0)
-    if isinstance(estimator, SpikeSlabClassifier):
-        unknown = sorted(set(y.tolist()) - set(estimator.classes_.tolist()), key=str)
-        if unknown:
-            show(f"No score: the target {target} has classes that the model does not know: {quote(map(str, unknown))}.")
-            return
-    elif y.dtype.kind not in "iufb":
-        show(f"No score: the target {target} holds text.")
-        return
+    y: NDArray[Any] = to_values(table.frame[target][present]) if present.any() else np.empty(0)
+    classes = set(estimator.classes_.tolist()) if isinstance(estimator, SpikeSlabClassifier) else None
+    unknown = sorted(map(str, set(y.tolist()) - classes)) if classes is not None else []
     if not y.size:
-        show(f"No score: the target {target} has no values.")
-        return
-    missing = f", without {int((~present).sum()):,} where it is missing" if not present.all() else ""
-    show(f"Score on the target {target}{missing}:")
-    for name, score in scores(estimator, X[present], y, level).items():
-        show(f"  {name}: {score}")
+        yield f"No score: the target {target} has no values."
+    elif unknown:
+        yield f"No score: the target {target} has classes that the model does not know: {quote(unknown)}."
+    elif classes is None and y.dtype.kind not in "iufb":
+        yield f"No score: the target {target} holds text."
+    else:
+        missing = f", without {pluralize(int((~present).sum()), 'row')} that lack it" if not present.all() else ""
+        yield f"Scores on the target {target}{missing}:"
+        for name, score in compute_scores(estimator, X[present], y, level).items():
+            yield f"  {name}: {score}"

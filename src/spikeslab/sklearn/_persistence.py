@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from dataclasses import asdict
 from importlib.metadata import version
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 from safetensors import SafetensorError
@@ -21,6 +21,7 @@ from safetensors.numpy import load, save
 from scipy import sparse
 from sklearn.utils.validation import check_is_fitted
 
+from spikeslab.errors import SpikeSlabError
 from spikeslab.files import write_atomically
 from spikeslab.sklearn._posterior import LinearPosterior
 from spikeslab.sklearn._sgld import SGLDSettings
@@ -30,7 +31,7 @@ from spikeslab.sklearn.regressor import SpikeSlabRegressor
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    Estimator = SpikeSlabRegressor | SpikeSlabClassifier
+Estimator: TypeAlias = SpikeSlabRegressor | SpikeSlabClassifier
 
 ARRAYS, RECORD = "model.safetensors", "model.json"
 FORMAT, VERSION = "spikeslab-model", 1
@@ -38,8 +39,8 @@ ESTIMATORS: dict[str, type[Estimator]] = {cls.__name__: cls for cls in (SpikeSla
 SCALAR = "scalar."  # in front of the names of monitored scalars
 
 
-class ModelError(ValueError):
-    """What is wrong with the files of a model, in one sentence."""
+class ModelError(SpikeSlabError, ValueError):
+    """The files of a model are missing, damaged, or of another kind."""
 
 
 def save_model(

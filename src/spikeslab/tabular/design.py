@@ -1,4 +1,4 @@
-"""From the columns of a table to the columns of a design matrix, the same way when fitting and when predicting."""
+"""Design matrices of tables, made the same way for fitting and for predicting."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 import pandas as pd
 
-from spikeslab.errors import quote
-from spikeslab.tabular.table import Table, TableError
+from spikeslab.errors import ArgumentValueError, quote
+from spikeslab.tabular.table import DataTable, TableError
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -18,19 +18,19 @@ if TYPE_CHECKING:
     Floats = NDArray[np.float64]
 
 MAX_LEVELS = 200
-"""Different texts that a column may hold to be spread over 0/1 columns."""
+"""Largest number of different texts of a column that is encoded by 0/1 columns."""
 LARGEST = 1e100  # the squares of larger numbers overflow
 SHOWN = 5
 
 
 @dataclass(frozen=True)
 class Variable:
-    """A column of the file, and the columns that stand for it in the design matrix.
+    """Column of the file, and the columns that encode it in the design matrix.
 
     Attributes:
         name: Name of the column in the file.
-        levels: Texts that get a 0/1 column each; empty for a column of numbers.
-        baseline: The text that has no 0/1 column, where there are only two: one column then says it all.
+        levels: Texts with a 0/1 column each; empty for a column of numbers.
+        baseline: Text without a 0/1 column, if the column has two texts only.
     """
 
     name: str
@@ -39,13 +39,13 @@ class Variable:
 
     @property
     def columns(self) -> tuple[str, ...]:
-        """Names of its columns in the design matrix."""
+        """Names of the variable's columns in the design matrix."""
         return tuple(f"{self.name}={level}" for level in self.levels) or (self.name,)
 
 
 @dataclass(frozen=True)
 class Dropped:
-    """A column that was left out, and why."""
+    """Column that was left out, and the reason."""
 
     name: str
     reason: str
@@ -53,10 +53,10 @@ class Dropped:
 
 @dataclass(frozen=True)
 class Encoding:
-    """How a table becomes a design matrix.
+    """Encoding of the columns of a table in a design matrix.
 
     Attributes:
-        variables: The columns that are used, in the order of the design matrix.
+        variables: Columns that are used, in the order of the design matrix.
     """
 
     variables: tuple[Variable, ...]
@@ -72,11 +72,11 @@ class Encoding:
         return [variable.name for variable in self.variables if variable.levels]
 
     def slices(self) -> list[slice]:
-        """Where the columns of each variable are."""
+        """Return the place of each variable's columns in the design matrix."""
         ends = np.cumsum([len(variable.columns) for variable in self.variables])
         return [slice(int(end) - len(v.columns), int(end)) for v, end in zip(self.variables, ends, strict=True)]
 
-    def transform(self, table: Table) -> pd.DataFrame:
+    def transform(self, table: DataTable) -> pd.DataFrame:
         """Return the design matrix of a table, whose columns may be in any order and among others.
 
         Raises:
@@ -84,12 +84,12 @@ class Encoding:
         """
         missing = [variable.name for variable in self.variables if variable.name not in table.frame]
         if missing:
-            raise TableError(f"{table.name} lacks {_columns(missing)} of the model.")
+            raise TableError(f"{table.name} lacks {_columns(missing)}, which the model uses.")
         used = table.frame[[variable.name for variable in self.variables]]
         _refuse_missing(table.name, used)
         texts = _texts(used.drop(columns=self.text))
         if texts:
-            raise TableError(f"{table.name} must have numbers in {_examples(texts)}, as the model had.")
+            raise TableError(f"{table.name} has text in {_examples(texts)}, but the model was fitted to numbers.")
         out = np.empty((len(used), len(self.columns)))
         for variable, columns in zip(self.variables, self.slices(), strict=True):
             if not variable.levels:
@@ -107,13 +107,11 @@ class Encoding:
                 out[:, i] = cells == level
         large = [self.columns[j] for j in np.flatnonzero(~(np.abs(out) <= LARGEST).all(axis=0))]
         if large:
-            raise TableError(
-                f"{table.name} must have finite numbers below {LARGEST:g} in size, not so {_columns(large)}."
-            )
+            raise TableError(f"{table.name} has infinite numbers, or numbers beyond {LARGEST:g}, in {_columns(large)}.")
         return pd.DataFrame(out, columns=pd.Index(self.columns, dtype=object), copy=False)
 
     def state(self) -> list[dict[str, Any]]:
-        """The encoding in JSON's types."""
+        """Return the encoding in JSON's types."""
         return [
             {"name": v.name, **({"levels": list(v.levels), "baseline": v.baseline} if v.levels else {})}
             for v in self.variables
@@ -121,17 +119,17 @@ class Encoding:
 
     @classmethod
     def from_state(cls, state: Sequence[Mapping[str, Any]]) -> Self:
-        """The encoding of a state."""
+        """Return the encoding that `state` returned."""
         return cls(tuple(Variable(v["name"], tuple(v.get("levels", ())), v.get("baseline")) for v in state))
 
 
 @dataclass(frozen=True)
 class Design:
-    """A design matrix and what became of the table's columns.
+    """Design matrix of a table.
 
     Attributes:
-        X: The design matrix.
-        encoding: How it came about.
+        X: Design matrix.
+        encoding: Encoding of the table's columns in it.
         dropped: Columns that were left out.
     """
 
@@ -140,26 +138,26 @@ class Design:
     dropped: tuple[Dropped, ...]
 
 
-def make_design(table: Table, target: str, *, one_hot: bool = False, drop: Collection[str] = ()) -> Design:
+def make_design(table: DataTable, target: str, *, one_hot: bool = False, drop: Collection[str] = ()) -> Design:
     """Make the design matrix of all columns but the target.
 
-    Columns that say nothing are left out: empty ones, constant ones, copies of another one and, with ``one_hot``, texts
-    that differ in every row.
+    Columns without information are left out: empty columns, constant columns, copies of another column and, with
+    ``one_hot``, texts that differ in every row.
 
     Args:
-        table: The table.
+        table: Table with the target.
         target: Column that is not part of the design.
-        one_hot: Whether a column of text becomes a group of 0/1 columns.
+        one_hot: If True, encode a column of text by a group of 0/1 columns.
         drop: Further columns to leave out.
 
     Raises:
-        TableError: If values are missing, if there is text without ``one_hot``, or if nothing is left.
+        ValueError: If values are missing, if there is text without ``one_hot``, or if nothing is left.
     """
     for name in drop:
-        table.column(name, "--drop")
+        table.column(name, "drop")
         if name == target:
-            raise TableError(f"--drop must not be the target, but got {name!r}.")
-    dropped = [Dropped(name, "--drop") for name in drop]
+            raise ArgumentValueError("drop", "must not be the target", name)
+    dropped = [Dropped(name, "on request") for name in drop]
     frame = table.frame.drop(columns=[target, *drop])
     for name, reason in _useless(frame).items():
         dropped.append(Dropped(name, reason))
@@ -169,7 +167,7 @@ def make_design(table: Table, target: str, *, one_hot: bool = False, drop: Colle
     if texts and not one_hot:
         raise TableError(
             f"{table.name} has text in {_examples(texts)}: "
-            "--one-hot makes groups of 0/1 columns of them, and --drop NAME leaves one out."
+            "encode it by 0/1 columns with {one_hot=True}, or leave it out with {drop}."
         )
     variables = []
     for name in frame.columns:
@@ -193,12 +191,12 @@ def make_design(table: Table, target: str, *, one_hot: bool = False, drop: Colle
     names = encoding.columns
     if len(set(names)) < len(names):
         twice = sorted({name for name in names if names.count(name) > 1})
-        raise TableError(f"{table.name} has columns of the names {quote(twice)}, which --one-hot needs: rename them.")
+        raise TableError(f"{table.name} has columns named {quote(twice)}, which {{one_hot=True}} needs: rename them.")
     return Design(encoding.transform(table), encoding, tuple(dropped))
 
 
 def _useless(frame: pd.DataFrame) -> dict[str, str]:
-    """Reasons by name for the columns that are empty or constant."""
+    """Return the names of empty and constant columns, with the reason to leave them out."""
     reasons = {}
     for name in frame.columns:
         cells = frame[name]
@@ -214,7 +212,7 @@ def _useless(frame: pd.DataFrame) -> dict[str, str]:
 
 
 def _copies(frame: pd.DataFrame, names: Sequence[str]) -> dict[str, str]:
-    """Names of columns of numbers that are equal to an earlier one, with the name of that one."""
+    """Return the names of columns that are equal to an earlier one, with its name."""
     first: dict[bytes, str] = {}
     copies = {}
     for name in names:
@@ -230,14 +228,13 @@ def _refuse_missing(source: str, frame: pd.DataFrame) -> None:
     if len(counts):
         listed = [f"{name!r} ({count:,})" for name, count in counts.items()]
         raise TableError(
-            f"{source} must have no missing values, but of its {len(frame):,} rows they are missing in "
-            f"{_shortened(listed)}: fill them in, or leave out those rows or columns; empty cells are missing values, "
-            "and so are words such as NA, NaN, None and null in a text file."
+            f"{source} has missing values in {_shortened(listed)} of {len(frame):,} rows: fill them in, or leave out "
+            "those rows or columns. Empty cells and words such as NA, NaN, None and null are missing values."
         )
 
 
 def _texts(frame: pd.DataFrame) -> dict[str, str]:
-    """Names of the columns that are not numbers, with an example of what is in them."""
+    """Return the names of the columns that are not numbers, with an example of their text."""
     examples = {}
     for name in frame.columns:
         if not _is_numeric(frame[name]):
@@ -252,12 +249,12 @@ def _refuse_levels(source: str, name: str, cells: pd.Series, levels: Sequence[st
     if len(words) < len(cells) / 2:
         what = f"but for {len(words):,} of {len(cells):,} rows, such as {words.iloc[0]!r}" if len(words) else "as text"
         raise TableError(
-            f"{source} has numbers in column {name!r} {what}: make them all numbers, or leave it out with --drop."
+            f"{source} has numbers in column {name!r} {what}: make them all numbers, or leave it out with {{drop}}."
         )
     if len(levels) > MAX_LEVELS:
         raise TableError(
-            f"{source} has {len(levels):,} different texts in column {name!r}, but --one-hot takes at most "
-            f"{MAX_LEVELS}: leave it out with --drop."
+            f"{source} has {len(levels):,} different texts in column {name!r}, but {{one_hot=True}} takes at most "
+            f"{MAX_LEVELS}: leave it out with {{drop}}."
         )
 
 

@@ -1,4 +1,4 @@
-"""The two figures of a selection of variables: who is in, and whether the chains agree."""
+"""Figures of a selection of variables: inclusion probabilities, and traces of the chains."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 NAMED, FEWEST, WORTH = 30, 10, 0.01
-"""Variables with a bar and a name: at most, at least, and from which probability in between; the others are a band."""
+"""Variables with a bar of their own: at most, at least, and the smallest probability in between."""
 LONGEST = 36  # characters of a name
 POINTS = 400  # of a trace; more would not be seen
 CHAINS = (BLUE, ORANGE, GREEN, VERMILION, SKY)
@@ -34,12 +34,12 @@ def shorten(name: str, longest: int = LONGEST) -> str:
 
 
 def _plain(name: str, longest: int = LONGEST) -> str:
-    """Keep matplotlib from reading dollar signs as mathematics."""
+    """Shorten a name and escape dollar signs, which matplotlib reads as mathematics."""
     return shorten(name, longest).replace("$", r"\$")
 
 
 def count_named(pip: NDArray[np.float64]) -> int:
-    """How many of the variables, the most probable ones first, get a bar.
+    """Count the variables with a bar of their own, the most probable first.
 
     >>> count_named(np.array([0.9, 0.001])), count_named(np.full(50, 0.2)), count_named(np.zeros(50))
     (2, 30, 10)
@@ -54,9 +54,9 @@ def inclusion_figure(
 
     Args:
         names: Names of the variables.
-        pip: Their inclusion probabilities.
-        selected: Which of them are selected.
-        threshold: Where to draw a line.
+        pip: Inclusion probabilities.
+        selected: Mask of the selected variables.
+        threshold: Probability at which to draw a line.
     """
     order = np.argsort(-pip, kind="stable")
     named = count_named(pip)
@@ -101,10 +101,10 @@ def _band(
 
 
 def traces_figure(traces: Mapping[str, NDArray[np.float64]]) -> Figure:
-    """Draw the draws of some quantities over the steps of every chain, and their histograms beside them.
+    """Plot the draws of each chain, with their histograms beside them.
 
     Args:
-        traces: Draws of shape (chains, draws) by the name of the quantity.
+        traces: Draws of each quantity by name, of shape (chains, draws).
     """
     with style():
         figure = Figure(figsize=(WIDTH, 1.25 * len(traces) + 0.6), layout="constrained")
@@ -133,7 +133,7 @@ def traces_figure(traces: Mapping[str, NDArray[np.float64]]) -> Figure:
 
 
 def _bins(draws: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Edges that all chains share; counts get a bar each."""
+    """Return the edges of the histograms of all chains; integers get a bar each."""
     low, high = float(draws.min()), float(draws.max())
     if high - low < 40 and abs(high) < 1e6 and (draws == np.round(draws)).all():
         return np.arange(low - 0.5, high + 1.0)

@@ -1,4 +1,4 @@
-"""The page about a selection of variables: ``report.html`` and its figures."""
+"""Report of a selection of variables: ``report.html`` and its figures."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from spikeslab.errors import pluralize
+from spikeslab.errors import Spelling, pluralize, spell, spell_keyword
 from spikeslab.report.figures import render_png
 from spikeslab.report.page import Block, Code, Facts, Grid, Page, Picture, Section, Text
 from spikeslab.report.tables import Column, Table
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from spikeslab.tabular.design import Design
     from spikeslab.tabular.selection import Selection
-    from spikeslab.tabular.table import Table as Data
+    from spikeslab.tabular.table import DataTable
     from spikeslab.tabular.target import Target
 
 SHOWN = 100  # rows of the table on the page
@@ -31,8 +31,8 @@ LISTED = 12  # names of dropped columns on the screen
 PACKAGES = ("spikeslab", "numpy", "scipy", "scikit-learn", "numba", "pandas")
 QUANTITIES = {
     "sigma": "noise standard deviation (sigma)",
-    "slab_scale": "scale of the coefficients that are in (slab_scale)",
-    "model_size": "number of coefficients that are in (model_size)",
+    "slab_scale": "scale of the non-zero coefficients (slab_scale)",
+    "model_size": "number of non-zero coefficients (model_size)",
     "log_lik": "log likelihood (log_lik)",
     "delta": "prior inclusion probability (delta)",
     "norm": "length of the coefficient vector (norm)",
@@ -40,14 +40,14 @@ QUANTITIES = {
 
 
 def describe_family(target: Target) -> str:
-    """The family, and why."""
+    """Return a sentence about the family and its reason, with arguments marked."""
     if not target.guess:
         return f"Family {target.family}, as given."
-    return f"Family {target.family}, guessed from the target: {target.guess}; --family chooses another."
+    return f"Family {target.family}, guessed from the target: {target.guess}. Set {{family}} to choose another."
 
 
 def describe_dropped(design: Design) -> Iterator[str]:
-    """A sentence for each reason why columns were left out."""
+    """Yield a sentence for each reason why columns were left out."""
     by_reason: dict[str, list[str]] = {}
     for column in design.dropped:
         by_reason.setdefault(column.reason, []).append(column.name)
@@ -56,8 +56,8 @@ def describe_dropped(design: Design) -> Iterator[str]:
         yield f"Left out ({reason}): {', '.join(names[:LISTED])}{more}."
 
 
-def figures(selection: Selection) -> tuple[bytes, bytes]:
-    """The inclusion probabilities, and the traces of scalars and of the most probable coefficients, as PNG."""
+def draw_figures(selection: Selection) -> tuple[bytes, bytes]:
+    """Draw the inclusion probabilities, and the traces of scalars and of the most probable coefficients, as PNG."""
     inclusion = inclusion_figure(list(selection.names), selection.pip, selection.selected, selection.rule.threshold)
     posterior = selection.estimator._posterior
     traces = {QUANTITIES.get(name, name): draws for name, draws in posterior.scalars.items()}
@@ -66,7 +66,7 @@ def figures(selection: Selection) -> tuple[bytes, bytes]:
 
 
 def _coefficient_traces(selection: Selection) -> dict[str, NDArray[np.float64]]:
-    """Of each of the most probable columns, the coefficient that is largest in size where there are several classes."""
+    """Return the draws of the most probable coefficients; of several classes, that with the largest mean counts."""
     estimator = selection.estimator
     posterior, p = estimator._posterior, estimator.n_features_in_
     labels = list(estimator.classes_) if posterior.mean.shape[0] > 1 else [None]
@@ -78,8 +78,24 @@ def _coefficient_traces(selection: Selection) -> dict[str, NDArray[np.float64]]:
     return traces
 
 
-def selection_page(selection: Selection, data: Data, command: str, inclusion: bytes, traces: bytes) -> Page:
-    """Put the page together."""
+def selection_page(
+    selection: Selection,
+    data: DataTable,
+    command: str,
+    inclusion: bytes,
+    traces: bytes,
+    spelling: Spelling = spell_keyword,
+) -> Page:
+    """Make the page.
+
+    Args:
+        selection: Selection to report.
+        data: Table behind it.
+        command: Command that made it.
+        inclusion: Figure of the inclusion probabilities, as PNG.
+        traces: Figure of the traces, as PNG.
+        spelling: Spelling of arguments in sentences that give advice.
+    """
     target = selection.target
     count, total = int(selection.selected.sum()), selection.names.size
     names = [str(name) for name in selection.names[np.argsort(-selection.pip, kind="stable")][:count]]
@@ -87,7 +103,7 @@ def selection_page(selection: Selection, data: Data, command: str, inclusion: by
     found = f"{count:,} of {total:,} variables selected for {target.name}: {listed}." if count else (
         f"None of {total:,} variables is selected for {target.name}."
     )  # fmt: skip
-    sentence, reliable = selection.convergence
+    sentence, reliable = spell(selection.convergence[0], spelling), selection.convergence[1]
     warnings = [] if reliable else [Text(sentence, "warning")]
     return Page(
         f"Variable selection: {target.name} in {data.name}",
@@ -98,7 +114,7 @@ def selection_page(selection: Selection, data: Data, command: str, inclusion: by
             Section("Did the chains converge?", _convergence(selection, traces, sentence)),
             Section("Fit to the same rows (in-sample)", _fit(selection)),
             Section("Data", _data(selection, data)),
-            Section("Settings", [Facts(_settings(selection))]),
+            Section("Settings", [Facts(_settings(selection, spelling))]),
             Section("Made by", [Code(command), Facts(_versions())]),
         ],
     )
@@ -109,17 +125,17 @@ def _result(selection: Selection) -> list[Block]:
     interval = f"{100 * selection.level:g} % of the posterior probability"
     blocks.append(
         Text(
-            f"PIP is the posterior inclusion probability: how probable it is, given these data, that a variable is in "
-            f"the model. Selected: {selection.rule}. The mean and the interval, which holds {interval}, are those of "
-            f"the coefficient and count it as zero where the variable is out. {_unit(selection)}",
+            f"PIP is the posterior inclusion probability: the probability, given these data, that a variable is in the "
+            f"model. Selected: {selection.rule}. The mean and the interval, which holds {interval}, are those of the "
+            f"coefficient, which is zero when the variable is not in the model. {_unit(selection)}",
             "note",
         )
     )
     if any(variable.levels for variable in selection.design.encoding.variables):
         blocks.append(
             Text(
-                "A column of text is one variable: its PIP is the probability that any of its levels is in. Of two "
-                "levels only one has a coefficient, for its difference from the other.",
+                "A column of text is one variable: its PIP is the probability that any of its levels is in the model. "
+                "If it has two levels, one coefficient describes their difference.",
                 "note",
             )
         )
@@ -129,18 +145,18 @@ def _result(selection: Selection) -> list[Block]:
 def _unit(selection: Selection) -> str:
     estimator, name = selection.estimator, selection.target.name
     if not isinstance(estimator, SpikeSlabClassifier):
-        return f"A coefficient is the change of {name} when the variable rises by one unit and the others stay."
+        return f"A coefficient is the change of {name} per unit of the variable, the others held fixed."
     if estimator.classes_.size == 2:
         return (
             f"A coefficient is the change of the log odds of {name} = {estimator.classes_[1]} per unit of the variable."
         )
-    return "Every class has its coefficients: the change of its log probability, up to a constant, per unit."
+    return "Each class has its own coefficients: the change of its log probability, up to a constant, per unit."
 
 
 def _inclusion(selection: Selection, figure: bytes) -> Picture:
     named = count_named(selection.pip)
     rest = selection.names.size - named
-    band = f" The band below shows the other {rest:,}, in the order of their probability." if rest > 0 else ""
+    band = f" The band below shows the other {rest:,}, sorted by their probability." if rest > 0 else ""
     return Picture(
         figure,
         f"Blue: selected ({selection.rule}).{band}",
@@ -164,24 +180,24 @@ def _convergence(selection: Selection, figure: bytes, sentence: str) -> list[Blo
         Column("ess", "Effective sample size", ",.0f"),
     ]
     note = (
-        "R-hat compares the chains, which started apart: 1 means that they found the same distribution, above 1.1 that "
-        "they did not. The effective sample size is the number of independent draws that would be worth as much."
+        "R-hat compares the chains: 1 means that they found the same distribution, above 1.1 they did not. The "
+        "effective sample size is the number of independent draws that would give the same precision."
     )
-    caption = "Every chain has a colour. Chains that mix well look like the same noise and have the same histogram."
+    caption = "Each chain has a colour. Chains that mix well look like the same noise and have the same histogram."
     picture = Picture(figure, caption, "Traces and histograms of the draws of every chain.")
     return [Text(sentence), Grid(Table("Diagnostics", columns, rows, [note])), picture]
 
 
 def _fit(selection: Selection) -> list[Block]:
-    some = f" {FIT_ROWS:,} rows at equal distances stand for all." if len(selection.target.y) > FIT_ROWS else ""
+    some = f" Of all rows, {FIT_ROWS:,} at equal distances were used." if len(selection.target.y) > FIT_ROWS else ""
     note = (
-        "Measured on the rows that the model was fitted to, so these figures flatter it; to know how well it predicts, "
-        f"run spikeslab predict on rows that it has not seen.{some}"
+        "These scores are for the rows that the model was fitted to, so they are optimistic. To find out how well it "
+        f"predicts, run spikeslab predict on other rows.{some}"
     )
     return [Text(note), Facts(selection.fit)]
 
 
-def _data(selection: Selection, data: Data) -> list[Block]:
+def _data(selection: Selection, data: DataTable) -> list[Block]:
     target, design = selection.target, selection.design
     rows, columns = design.X.shape
     texts = len(design.encoding.text)
@@ -206,13 +222,13 @@ def _data(selection: Selection, data: Data) -> list[Block]:
     return [*blocks, Grid(table)]
 
 
-def _settings(selection: Selection) -> dict[str, str]:
+def _settings(selection: Selection, spelling: Spelling) -> dict[str, str]:
     estimator = selection.estimator
     chains, draws = next(iter(estimator._posterior.scalars.values())).shape
     steps = pluralize(estimator.n_iter_, "step")
     chosen = ", chosen by auto" if estimator.method == "auto" else ""
     return {
-        "Family": describe_family(selection.target).removeprefix("Family "),
+        "Family": spell(describe_family(selection.target), spelling).removeprefix("Family "),
         "Method": f"{estimator.method_}{chosen}",
         "Chains": f"{chains}, each with {steps} after the warm-up, of which {draws:,} are kept",
         "Selection": f"{selection.rule}",

@@ -1,4 +1,4 @@
-"""What a fitted estimator says about the variables of a table: which are in, how surely, how much."""
+"""Selection of the variables of a table by a fitted estimator: probabilities, coefficients, convergence and fit."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from spikeslab.sklearn import SpikeSlabClassifier, select_variables
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from spikeslab.sklearn import SpikeSlabRegressor
+    from spikeslab.sklearn import Estimator
     from spikeslab.tabular.design import Design
     from spikeslab.tabular.target import Target
 
@@ -32,14 +32,14 @@ FIT_ROWS = 5000
 
 
 @dataclass(frozen=True)
-class Rule:
-    """How variables are selected: by a threshold of their probability, or by an expected false discovery rate."""
+class SelectionRule:
+    """Rule to select variables: a threshold of their probability, or an expected false discovery rate."""
 
     threshold: float = 0.5
     fdr: float | None = None
 
     def apply(self, pip: Floats) -> NDArray[np.bool_]:
-        """Which variables are selected."""
+        """Return the mask of the selected variables."""
         return select_variables(pip, self.threshold, self.fdr)
 
     def __str__(self) -> str:
@@ -50,7 +50,7 @@ class Rule:
 
 @dataclass(frozen=True)
 class Alike:
-    """Variables that resemble each other so much that they stand in for each other."""
+    """Variables that are so correlated that the data can hardly tell them apart."""
 
     names: tuple[str, ...]
     correlation: float
@@ -58,8 +58,8 @@ class Alike:
 
     def __str__(self) -> str:
         return (
-            f"At least one of {', '.join(self.names)} is in with probability {self.probability:.2f}, but they are too "
-            f"much alike (correlation {self.correlation:.2f} or more in size) to tell for sure which."
+            f"At least one of {', '.join(self.names)} is in the model with probability {self.probability:.2f}, but "
+            f"they are too correlated (absolute correlation {self.correlation:.2f} or more) to tell which."
         )
 
 
@@ -67,21 +67,14 @@ class Selection:
     """Variables selected from a table.
 
     Args:
-        estimator: Fitted to ``design.X``.
-        design: The design matrix.
-        target: The response.
-        rule: How to select.
+        estimator: Estimator that was fitted to ``design.X``.
+        design: Design matrix.
+        target: Response.
+        rule: Rule to select variables.
         level: Probability of the intervals.
     """
 
-    def __init__(
-        self,
-        estimator: SpikeSlabRegressor | SpikeSlabClassifier,
-        design: Design,
-        target: Target,
-        rule: Rule,
-        level: float,
-    ) -> None:
+    def __init__(self, estimator: Estimator, design: Design, target: Target, rule: SelectionRule, level: float) -> None:
         self.estimator = estimator
         self.design = design
         self.target = target
@@ -93,7 +86,7 @@ class Selection:
         self.selected = rule.apply(self.pip)
 
     def _any_of(self, features: NDArray[np.int64]) -> float:
-        """Probability that at least one of some columns is in: the share of the draws where one is."""
+        """Return the probability that at least one of some columns is in the model."""
         pips = self.estimator.pip_[features]
         if features.size == 1:
             return float(pips[0])
@@ -110,7 +103,7 @@ class Selection:
 
     @cached_property
     def coefficients(self) -> pd.DataFrame:
-        """A row for each coefficient, those of the most probable variables first."""
+        """Coefficients, one per row; those of the most probable variables come first."""
         variables = self.design.encoding.variables
         index = {column: (i, k) for i, v in enumerate(variables) for k, column in enumerate(v.columns)}
         frame = self.estimator.summary(self.level).reset_index()
@@ -131,10 +124,10 @@ class Selection:
         return pd.DataFrame(columns).iloc[np.lexsort((place[:, 1], rank[place[:, 0]]))].reset_index(drop=True)
 
     def table(self, most: int) -> Table:
-        """The coefficients of the selected variables, or of the most probable ones if none is."""
+        """Return the coefficients of the selected variables, or of the most probable ones if none is selected."""
         frame = self.coefficients
-        any_selected = bool(self.selected.any())
-        frame = frame[frame["selected"]] if any_selected else frame.head(5)
+        count = int(self.selected.sum())
+        frame = frame[frame["selected"]] if count else frame.head(5)
         left = len(frame) - most
         columns = [Column("variable", "Variable")]
         columns += [Column(key, key.capitalize()) for key in ("level", "class") if key in frame]
@@ -146,18 +139,13 @@ class Selection:
             Column("upper", "to", ".4g"),
         ]
         rows = [{c.key: _cell(row[c.key]) for c in columns} for row in frame.head(most).to_dict(orient="records")]
-        count = int(self.selected.sum())
-        title = (
-            f"{pluralize(count, 'variable')} selected"
-            if any_selected
-            else "No variable selected; the most probable are"
-        )
+        title = f"{pluralize(count, 'variable')} selected" if count else "No variable selected; the most probable are"
         notes = [f"{pluralize(left, 'more row')} in summary.csv."] if left > 0 else []
         return Table(title, columns, rows, notes)
 
     @cached_property
     def alike(self) -> list[Alike]:
-        """Groups of variables that stand in for each other, none of them sure by itself."""
+        """Groups of correlated variables of which one is in the model, none of them surely."""
         if self.estimator.method_.startswith("sgld"):
             return []
         order = np.argsort(-self.pip, kind="stable")[:CANDIDATES]
@@ -182,41 +170,39 @@ class Selection:
 
     @cached_property
     def convergence(self) -> tuple[str, bool]:
-        """A sentence about the chains, and whether they can be relied on."""
+        """Sentence about the chains, with arguments marked, and True if their numbers can be relied on."""
         selected = self.coefficients[self.coefficients["selected"]]
         rhats = np.array([*self.estimator.rhat_.values(), *selected["rhat"]], dtype=np.float64)
         sizes = np.array([*self.estimator.ess_.values(), *selected["ess"]], dtype=np.float64)
         if not np.isfinite(rhats).any():
-            return "There are too few draws to say whether the chains agree: raise --iterations.", False
+            return "There are too few draws to tell if the chains agree: raise {n_iter}.", False
         worst, least = float(np.nanmax(rhats)), float(np.nanmin(sizes))
         chains = self.estimator.n_chains
         who = "The chains" if chains > 1 else "The two halves of the chain"
         numbers = f"largest R-hat {worst:.3f}, smallest effective sample size {least:,.0f}"
         if worst <= RHAT_GOOD and least >= ENOUGH_DRAWS:
-            return f"{who} agree and there are enough draws: the numbers can be relied on ({numbers}).", True
+            return f"{who} agree, and there are enough draws: the numbers are reliable ({numbers}).", True
         if worst <= RHAT_GOOD and least >= FEW_DRAWS:
             return f"{who} agree, and there are enough draws for about two digits ({numbers}).", True
-        again = f"--iterations {4 * self.estimator.n_iter_} would make it more exact"
+        again = f"{{n_iter={4 * self.estimator.n_iter_}}} gives more exact numbers"
         if worst <= RHAT_LIMIT:
             return f"{who} agree only roughly ({numbers}): {again}.", True
-        return f"{who} do not agree yet, so do not rely on the numbers ({numbers}): {again}.", False
+        return f"{who} do not agree yet, and the numbers are not reliable ({numbers}): {again}.", False
 
     @cached_property
     def fit(self) -> dict[str, str]:
-        """How well the model fits the rows that it was fitted to."""
+        """Scores of the model on the rows that it was fitted to."""
         rows = np.unique(np.linspace(0, len(self.target.y) - 1, min(len(self.target.y), FIT_ROWS)).astype(int))
-        return scores(self.estimator, self.design.X.iloc[rows], self.target.y[rows], self.level)
+        return compute_scores(self.estimator, self.design.X.iloc[rows], self.target.y[rows], self.level)
 
 
-def scores(
-    estimator: SpikeSlabRegressor | SpikeSlabClassifier, X: pd.DataFrame, y: NDArray[Any], level: float
-) -> dict[str, str]:
-    """How well an estimator predicts rows whose response is known.
+def compute_scores(estimator: Estimator, X: pd.DataFrame, y: NDArray[Any], level: float) -> dict[str, str]:
+    """Compute scores of an estimator's predictions, as text by name.
 
     Args:
-        estimator: A fitted one.
+        estimator: Fitted estimator.
         X: Rows of the design matrix.
-        y: Their responses; for classes, only such that the estimator knows.
+        y: Responses of the rows; the estimator must know all classes.
         level: Probability of the prediction intervals of a regression.
     """
     out = {"Rows": f"{len(y):,}"}
@@ -227,7 +213,7 @@ def scores(
         out["R²"] = f"{1.0 - float((residual**2).sum()) / spread:.3f}" if spread > 0 else "–"
         out["Root mean squared error"] = f"{float(np.sqrt((residual**2).mean())):.4g}"
         inside = float(((y >= interval[:, 0]) & (y <= interval[:, 1])).mean())
-        out[f"Inside the {level:.4g} prediction interval"] = f"{inside:.3f}"
+        out[f"Share inside the {100 * level:g} % prediction interval"] = f"{inside:.3f}"
         return out
     proba = estimator.predict_proba(X)
     labels = np.searchsorted(estimator.classes_, y)
@@ -236,9 +222,9 @@ def scores(
     known = shares[shares > 0]
     truth = np.eye(proba.shape[1])[labels]
     out["Accuracy"] = f"{float((proba.argmax(axis=1) == labels).mean()):.3f}"
-    out["Accuracy of always naming the commonest class"] = f"{float(shares.max()):.3f}"
+    out["Accuracy of always predicting the most frequent class"] = f"{float(shares.max()):.3f}"
     out["Log loss"] = f"{float(-np.log(given).mean()):.4f}"
-    out["Log loss of the classes' shares alone"] = f"{float(-(known * np.log(known)).sum()):.4f}"
+    out["Log loss of predicting the shares of the classes"] = f"{float((known * -np.log(known)).sum()):.4f}"
     out["Brier score"] = f"{float(((proba - truth) ** 2).sum(axis=1).mean()):.4f}"
     return out
 

@@ -1,7 +1,7 @@
 """Tables from files: comma-, semicolon- or tab-separated text, also gzipped, and parquet.
 
-Nothing is guessed in silence: what the reader found out for itself (another separator, a decimal comma, a column of row
-names) is in the notes of the table, and whatever it cannot read is a `TableError` of one sentence.
+The notes of a table say what the reader decided for itself: another separator, a decimal comma, a column of row names.
+A file that it cannot read raises a `TableError` of one sentence.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
-from spikeslab.errors import pluralize, quote
+from spikeslab.errors import ArgumentValueError, SpikeSlabError, first_line, pluralize, quote
 
 if TYPE_CHECKING:
     from typing import IO
@@ -32,17 +32,17 @@ DECIMAL_COMMA = re.compile(r"\s*[+-]?\d*,\d+([eE][+-]?\d+)?\s*|\s*[+-]?\d+\s*")
 MARKS = {b"\xff\xfe": "utf-16", b"\xfe\xff": "utf-16"}  # byte order marks, as spreadsheets write them
 
 
-class TableError(ValueError):
-    """What is wrong with a table, in one sentence."""
+class TableError(SpikeSlabError, ValueError):
+    """A table cannot be read, or does not fit its use."""
 
 
 @dataclass(frozen=True)
-class Table:
-    """A table as it stands in its file.
+class DataTable:
+    """Content of a file.
 
     Attributes:
         name: File name, for messages.
-        frame: The columns, numbers as numbers and all else as text.
+        frame: Columns, as numbers where all cells are numbers and otherwise as text.
         notes: Sentences about what the reader decided.
     """
 
@@ -50,22 +50,22 @@ class Table:
     frame: pd.DataFrame
     notes: tuple[str, ...] = ()
 
-    def column(self, name: str, option: str) -> pd.Series:
-        """Return a column that the user named, or raise with the closest names there are."""
+    def column(self, name: str, argument: str) -> pd.Series:
+        """Return a column by name; an error about `argument` names the closest columns."""
         if name not in self.frame:
-            raise TableError(f"{option} must be a column of {self.name}, but got {name!r}; {self._hint(name)}.")
+            raise ArgumentValueError(argument, f"must be a column of {self.name}", name, self._hint(name))
         return self.frame[name]
 
     def _hint(self, name: str) -> str:
         names = list(self.frame.columns)
         if all(_is_number(other) for other in names):
-            return "its first line must hold the names of the columns, and holds only numbers"
+            return f"the first line of {self.name} must hold the names of the columns, and holds only numbers"
         folded = {other.casefold(): other for other in reversed(names)}
         close = [folded[match] for match in get_close_matches(name.casefold(), folded, n=3)]
-        return f"close to it: {quote(close)}" if close else f"it has {quote(names)}"
+        return f"its columns include {quote(close)}" if close else f"its columns are {quote(names)}"
 
 
-def read_table(path: Path, text: Collection[str] = ()) -> Table:
+def read_table(path: Path, text: Collection[str] = ()) -> DataTable:
     """Read a table from a file.
 
     Args:
@@ -82,9 +82,9 @@ def read_table(path: Path, text: Collection[str] = ()) -> Table:
     if not path.exists():
         raise TableError(f"There is no file {path}.")
     if path.is_dir():
-        raise TableError(f"{path} must be a table, but is a folder.")
+        raise TableError(f"{path} is a folder, not a table.")
     if kind is None:
-        raise TableError(f"{path} must end in {', '.join(KINDS[:-1])} or {KINDS[-1]}, which says how to read it.")
+        raise TableError(f"{path} is of an unknown kind: its name must end in {', '.join(KINDS[:-1])} or {KINDS[-1]}.")
     try:
         if path.stat().st_size == 0:
             raise TableError(f"{path.name} is empty.")
@@ -93,13 +93,13 @@ def read_table(path: Path, text: Collection[str] = ()) -> Table:
         raise TableError(f"{path} cannot be read: {error.strerror or error}.") from error
     repeated = [name for name, count in Counter(table.frame.columns).items() if count > 1]
     if repeated:
-        raise TableError(f"{path.name} must have different names for its columns, but repeats {quote(repeated)}.")
+        raise TableError(f"{path.name} has several columns of the same name: {quote(repeated)}.")
     if table.frame.empty:
         raise TableError(f"{path.name} has a header but no rows.")
     return table
 
 
-def _read_parquet(path: Path) -> Table:
+def _read_parquet(path: Path) -> DataTable:
     try:
         import pyarrow
         from pyarrow import parquet
@@ -115,20 +115,20 @@ def _read_parquet(path: Path) -> Table:
         if pd.api.types.is_object_dtype(frame[i]) and not any(isinstance(cell, str) for cell in frame[i]):
             frame[i] = _as_numbers(frame[i])
     frame.columns = pd.Index([str(name) for name in columns.column_names])
-    # pandas writes the labels of its rows as a column of this kind of name.
+    # pandas writes the labels of rows as columns with such names.
     rows = [name for name in frame.columns if name.startswith("__index_level_")]
     notes = (f"Left out the row labels {quote(rows)}.",) if rows else ()
-    return Table(path.name, frame.drop(columns=rows), notes)
+    return DataTable(path.name, frame.drop(columns=rows), notes)
 
 
-def _read_text(path: Path, kind: str, text: Collection[str]) -> Table:
+def _read_text(path: Path, kind: str, text: Collection[str]) -> DataTable:
     zipped = kind.endswith(".gz")
     try:
         with gzip.open(path) if zipped else path.open("rb") as file:
             head = file.read(1 << 16)
         encoding = MARKS.get(head[:2], "utf-8-sig")
         if b"\0" in head and encoding != "utf-16":
-            raise TableError(f"{path.name} is not a text file: it holds bytes that no text has.")
+            raise TableError(f"{path.name} is not a text file.")
         separator, header = _layout(path, zipped, encoding, "\t" if ".tsv" in kind else ",")
         options: dict[str, Any] = {
             "sep": separator,
@@ -146,7 +146,7 @@ def _read_text(path: Path, kind: str, text: Collection[str]) -> Table:
         if decimal_comma:
             frame = pd.read_csv(path, **options, decimal=",")
     except UnicodeError as error:
-        raise TableError(f"{path.name} is not UTF-8 text: save it with that encoding.") from error
+        raise TableError(f"{path.name} is not UTF-8 text: save it with this encoding.") from error
     except (gzip.BadGzipFile, EOFError, zlib.error) as error:
         raise TableError(f"{path.name} is not a gzip file, or is cut off.") from error
     except pd.errors.EmptyDataError:
@@ -155,8 +155,8 @@ def _read_text(path: Path, kind: str, text: Collection[str]) -> Table:
         raise TableError(f"{path.name} is not a table: {_reason(error)}.") from error
     notes = []
     if separator != ("\t" if ".tsv" in kind else ","):
-        decimals = " and decimal commas" if decimal_comma else ""
-        notes.append(f"The fields are separated by {SEPARATORS[separator]}{decimals}.".replace(" and", ", with", 1))
+        decimals = ", with decimal commas" if decimal_comma else ""
+        notes.append(f"The fields are separated by {SEPARATORS[separator]}{decimals}.")
     for i, name in enumerate(header):
         if name not in text and not pd.api.types.is_numeric_dtype(frame[i]):
             frame[i] = _as_numbers(frame[i])  # integers of more than 64 bits
@@ -164,7 +164,7 @@ def _read_text(path: Path, kind: str, text: Collection[str]) -> Table:
     if not header[0] and len(header) > 1 and frame.iloc[:, 0].is_unique:
         frame = frame.iloc[:, 1:]
         notes.append("Left out the first column, which has no name and a different value in every row.")
-    return Table(path.name, frame, tuple(notes))
+    return DataTable(path.name, frame, tuple(notes))
 
 
 @contextmanager
@@ -209,7 +209,7 @@ def _has_decimal_commas(frame: pd.DataFrame) -> bool:
 
 
 def _as_numbers(cells: pd.Series) -> pd.Series:
-    """The cells as numbers if all of them are."""
+    """Return the cells as numbers if all of them are."""
     try:
         numbers = pd.to_numeric(cells, errors="coerce")
     except (TypeError, ValueError):  # lists and the like
@@ -218,13 +218,13 @@ def _as_numbers(cells: pd.Series) -> pd.Series:
 
 
 def _reason(error: Exception) -> str:
-    """What the parser said, in our words where its own are about C."""
+    """Return the reason of a parser's error without its jargon."""
     fields = re.search(r"Expected (\d+) fields in line (\d+), saw (\d+)", str(error))
     if fields:
         return f"its header has {fields[1]} fields, but its line {fields[2]} has {fields[3]}"
     if "EOF inside string" in str(error):
         return "a quotation mark is never closed"
-    return str(error).splitlines()[0].strip().rstrip(".")
+    return first_line(error)
 
 
 def _is_number(text: str) -> bool:

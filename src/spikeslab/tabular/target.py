@@ -1,4 +1,4 @@
-"""The column to be explained: which family it belongs to, and its values."""
+"""Response of a model: the values of a column and the family of their distribution."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pandas as pd
 
 from spikeslab.errors import quote
 from spikeslab.tabular.design import LARGEST
-from spikeslab.tabular.table import Table, TableError
+from spikeslab.tabular.table import DataTable, TableError
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -18,18 +18,18 @@ if TYPE_CHECKING:
 FAMILIES = ("gaussian", "binomial", "multinomial")
 MAX_CLASSES = 100
 MAX_CODES = 10
-"""Integers 0, 1, ... or 1, 2, ... up to this many are taken for codes of classes when the family is not given."""
+"""Largest number of integers 0, 1, ... or 1, 2, ... that are taken for classes when the family is not given."""
 
 
 @dataclass(frozen=True)
 class Target:
-    """The response.
+    """Response of a model.
 
     Attributes:
         name: Name of its column.
         family: One of ``FAMILIES``.
         y: Numbers, or classes as integers, numbers, booleans or texts.
-        guess: Why the family was chosen, or nothing if it was given.
+        guess: Reason for the family; empty if it was given.
     """
 
     name: str
@@ -38,62 +38,58 @@ class Target:
     guess: str = ""
 
 
-def read_target(table: Table, name: str, family: str | None = None) -> Target:
+def read_target(table: DataTable, name: str, family: str | None = None) -> Target:
     """Take the target from a table.
 
     Args:
-        table: The table.
+        table: Table with the target.
         name: Name of the column.
         family: One of ``FAMILIES``; ``None`` guesses it.
 
     Raises:
-        TableError: If there is no such column, or it does not fit the family.
+        ValueError: If there is no such column, or it does not fit the family.
     """
-    cells = table.column(name, "--target")
+    cells = table.column(name, "target")
     if len(cells) < 2:
-        raise TableError(f"{table.name} must have at least 2 rows, but has 1.")
+        raise TableError(f"{table.name} has only 1 row: at least 2 are needed.")
     missing = int(cells.isna().sum())
     if missing:
         raise TableError(
-            f"{table.name} must have no missing values in the target {name!r}, but has {missing:,} "
-            f"in {len(cells):,} rows."
+            f"{table.name} has missing values in the target {name!r} ({missing:,} of {len(cells):,} rows): "
+            "fill them in or leave out those rows."
         )
-    y = values(cells)
+    y = to_values(cells)
     different = np.unique(y)
     if different.size == 1:
-        raise TableError(
-            f"The target {name!r} must vary, but is {different.tolist()[0]!r} in every row of {table.name}."
-        )
+        raise TableError(f"The target {name!r} is {different.tolist()[0]!r} in every row of {table.name}.")
     guess = ""
     if family is None:
         family, guess = guess_family(y)
     if family == "gaussian":
         if y.dtype.kind not in "iufb":
-            raise TableError(
-                f"--family gaussian needs numbers in the target {name!r}, but got text "
-                f"such as {different.tolist()[0]!r}."
-            )
+            text = different.tolist()[0]
+            raise TableError(f"{{family='gaussian'}} needs numbers, but the target {name!r} holds text: {text!r}.")
         y = y.astype(np.float64)
         if not (np.abs(y) <= LARGEST).all():
-            raise TableError(f"The target {name!r} of {table.name} must be finite and below {LARGEST:g} in size.")
+            raise TableError(f"The target {name!r} of {table.name} has infinite numbers or some beyond {LARGEST:g}.")
         return Target(name, family, y, guess)
     most = 2 if family == "binomial" else MAX_CLASSES
     if different.size > most:
         allowed = "2 classes" if most == 2 else f"at most {most} classes"
         raise TableError(
-            f"--family {family} needs {allowed} in the target {name!r}, but got {different.size:,}: "
+            f"{{family='{family}'}} needs {allowed}, but the target {name!r} has {different.size:,}: "
             f"{quote(map(str, different.tolist()), 5)}."
         )
     if family == "multinomial" and different.size > len(y) / 2:
         raise TableError(
-            f"--family {family} needs classes of about 2 rows or more, but the target {name!r} has {different.size:,} "
-            f"different values in {len(y):,} rows."
+            f"{{family='multinomial'}} needs at least 2 rows per class on average, but the target {name!r} has "
+            f"{different.size:,} different values in {len(y):,} rows."
         )
     return Target(name, family, y, guess)
 
 
-def values(cells: pd.Series) -> NDArray[Any]:
-    """The cells as integers, numbers or booleans where all of them are, and otherwise as text."""
+def to_values(cells: pd.Series) -> NDArray[Any]:
+    """Return the cells as integers, numbers or booleans if all of them are, and otherwise as text."""
     if pd.api.types.is_bool_dtype(cells.dtype):
         return cells.to_numpy(dtype=bool)
     if pd.api.types.is_numeric_dtype(cells.dtype):
@@ -104,7 +100,7 @@ def values(cells: pd.Series) -> NDArray[Any]:
 
 
 def guess_family(y: NDArray[Any]) -> tuple[str, str]:
-    """Return a family and the reason for it.
+    """Guess the family from the values; return it and the reason.
 
     >>> guess_family(np.array([0, 1, 1]))
     ('binomial', 'it has two different values')
