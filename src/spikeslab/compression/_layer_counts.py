@@ -11,7 +11,7 @@ in a layer. Padding counts, as usual; biases, normalisation and activations do n
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -106,18 +106,14 @@ def count_positions(model: nn.Module, example_input: ExampleInput) -> dict[str, 
     names = {id(parameter): name for name, parameter in model.named_parameters()}
     positions: dict[str, int] = defaultdict(int)
 
-    def counter(name: str, channels: int) -> Callable[[nn.Module, Any, Tensor], None]:
-        def count(module: nn.Module, given: Any, output: Tensor) -> None:
-            used = given[0] if isinstance(module, _ConvTransposeNd) else output
-            positions[name] += used.numel() // channels // len(inputs[0])
+    def count(module: _ConvNd | nn.Linear, given: Any, output: Tensor) -> None:
+        used = given[0] if isinstance(module, _ConvTransposeNd) else output
+        positions[names[id(module.weight)]] += used.numel() // len(module.weight) // len(inputs[0])
 
-        return count
-
-    layers = [module for module in model.modules() if isinstance(module, _ConvNd | nn.Linear)]
     handles = [
-        module.register_forward_hook(counter(names[id(module.weight)], len(module.weight)))
-        for module in layers
-        if id(module.weight) in names
+        module.register_forward_hook(count)
+        for module in model.modules()
+        if isinstance(module, _ConvNd | nn.Linear) and id(module.weight) in names
     ]
     try:
         with eval_mode(model):

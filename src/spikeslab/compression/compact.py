@@ -60,21 +60,6 @@ class CompactReport:
 
     def table(self) -> Table:
         """Return a table with a row for each layer and one for the whole network."""
-        rows: list[dict[str, Cell]] = [
-            {
-                "layer": name,
-                "inputs": f"{size.inputs} → {self.after[name].inputs}",
-                "outputs": f"{size.outputs} → {self.after[name].outputs}",
-                "parameters": size.parameters,
-                "parameters_after": self.after[name].parameters,
-                "multiply_adds": size.multiply_adds,
-                "multiply_adds_after": self.after[name].multiply_adds,
-            }
-            for name, size in self.before.items()
-        ]
-        whole = (*self.parameters, *self.multiply_adds)
-        keys = ("parameters", "parameters_after", "multiply_adds", "multiply_adds_after")
-        rows.append({"layer": "whole network", "inputs": "", "outputs": "", **dict(zip(keys, whole, strict=True))})
         columns = [
             Column("layer", "Layer"),
             Column("inputs", "Inputs"),
@@ -84,7 +69,14 @@ class CompactReport:
             Column("multiply_adds", "Multiply-adds", ","),
             Column("multiply_adds_after", "after", ","),
         ]
-        return Table("Compacted network", columns, rows, self.notes)
+        rows: list[tuple[Cell, ...]] = []
+        for name, old in self.before.items():
+            new = self.after[name]
+            widths = (f"{old.inputs} → {new.inputs}", f"{old.outputs} → {new.outputs}")
+            rows.append((name, *widths, old.parameters, new.parameters, old.multiply_adds, new.multiply_adds))
+        rows.append(("whole network", "", "", *self.parameters, *self.multiply_adds))
+        keys = [column.key for column in columns]
+        return Table("Compacted network", columns, [dict(zip(keys, row, strict=True)) for row in rows], self.notes)
 
     def __str__(self) -> str:
         return self.table().markdown()
@@ -135,15 +127,11 @@ def compact(model: nn.Module, example_input: ExampleInput, *, fold: bool = True)
         smaller, notes = copy_for_evaluation(model), [f"{error} It stays as it is."]
         warnings.warn(notes[0], SpikeSlabWarning, stacklevel=2)
     parameters = tuple(sum(p.numel() for p in network.parameters()) for network in (model, smaller))
-    after = _sizes_after(before, smaller, example_input)
-    return Compacted(smaller, CompactReport(before, after, (parameters[0], parameters[1]), tuple(notes)))
-
-
-def _sizes_after(before: dict[str, LayerSize], smaller: nn.Module, example_input: ExampleInput) -> dict[str, LayerSize]:
     found, weights = layer_sizes(smaller, example_input), dict(smaller.named_parameters())
-    gone = LayerSize(0, 0, 0, 0)
     # A layer that the graph looked into is no module any more, but as it was if its weight stays.
-    return {name: found.get(name, size if f"{name}.weight" in weights else gone) for name, size in before.items()}
+    gone = {name: size if f"{name}.weight" in weights else LayerSize(0, 0, 0, 0) for name, size in before.items()}
+    after = {name: found.get(name, gone[name]) for name in before}
+    return Compacted(smaller, CompactReport(before, after, (parameters[0], parameters[1]), tuple(notes)))
 
 
 @torch.no_grad()

@@ -116,16 +116,11 @@ def decode(content: bytes, file: str) -> dict[str, Tensor]:
         raise ValueError(f"{file} is not a file of save_sparse, or its first bytes are damaged.")
     if head.get("version") != VERSION:
         raise ValueError(f"{file} has version {head.get('version')!r} of the format, but only {VERSION} can be read.")
-    damaged = f"{file} is damaged: its content does not match its checksum."
     try:
         streams = {name: tensor.numpy().tobytes() for name, tensor in load(content).items()}
-        intact = head.pop("sha256", None) == _checksum(head, streams)
-        tensors = _tensors(json.loads(expand(streams["index"], head["size"])), streams) if intact else None
+        return _read_tensors(head, streams)
     except (SafetensorError, lzma.LZMAError, KeyError, TypeError, ValueError, RuntimeError, AttributeError) as error:
-        raise ValueError(damaged) from error
-    if tensors is None:
-        raise ValueError(damaged)
-    return tensors
+        raise ValueError(f"{file} is damaged: its content does not match its checksum.") from error
 
 
 def read_header(content: bytes) -> dict[str, Any] | None:
@@ -138,9 +133,15 @@ def read_header(content: bytes) -> dict[str, Any] | None:
     return head if isinstance(head, dict) else None
 
 
-def _tensors(index: dict[str, Any], streams: dict[str, bytes]) -> dict[str, Tensor]:
+def _read_tensors(head: dict[str, Any], streams: dict[str, bytes]) -> dict[str, Tensor]:
+    if head.pop("sha256") != _checksum(head, streams):
+        raise ValueError("sha256 does not match")
+    index = json.loads(expand(streams["index"], head["size"]))
     mask = _Queue(unpack_masks(streams["mask"], index["bits"]))
-    rows = {dtype: _Queue(_from_streams(streams, dtype, count)) for dtype, count in index["counts"].items()}
+    rows = {}
+    for name, count in index["counts"].items():
+        planes = [streams[f"{name}.{k}"] for k in range(_dtype(name).itemsize)]
+        rows[name] = _Queue(join_planes(planes, count))
     tensors: dict[str, Tensor] = {}
     for entry in index["tensors"]:
         if "same" in entry:
@@ -172,10 +173,6 @@ class _Queue:
     def take(self, count: int) -> NDArray[Any]:
         self._next += count
         return self._rows[self._next - count : self._next]
-
-
-def _from_streams(streams: dict[str, bytes], dtype: str, count: int) -> Bytes:
-    return join_planes([streams[f"{dtype}.{k}"] for k in range(_dtype(dtype).itemsize)], count)
 
 
 def _round(tensor: Tensor, values: str) -> tuple[Tensor, Tensor | None]:

@@ -220,20 +220,15 @@ def _count_macs(model: nn.Module, example_input: ExampleInput) -> int | None:
 
 def _describe_size(report: SparsityReport) -> str:
     exact, half, byte = (report.files[DENSE] / report.files[f"sparse {values}"] for values in ("fp32", "fp16", "int8"))
+    less = ""
+    if (small := f"{COMPACTED}, sparse fp32") in report.files:
+        plain, sparse = (report.files[DENSE] / report.files[key] for key in (COMPACTED, small))
+        less = f"; without its dead channels {plain:.1f} x as an ordinary file, {sparse:.1f} x as a sparse one"
     return (
         f"Smaller: {'yes' if exact >= GAIN else 'no'}, {exact:.1f} x on disk without loss "
         f"({report.files['sparse fp32']:,} bytes instead of {report.files[DENSE]:,}), {half:.1f} x with fp16 values, "
-        f"{byte:.1f} x with int8{_describe_compacted(report)}."
+        f"{byte:.1f} x with int8{less}."
     )
-
-
-def _describe_compacted(report: SparsityReport) -> str:
-    """Return the end of a sentence on the bytes that removed channels save."""
-    name = f"{COMPACTED}, sparse fp32"
-    if name not in report.files:
-        return ""
-    plain, sparse = (report.files[DENSE] / report.files[key] for key in (COMPACTED, name))
-    return f"; without its dead channels {plain:.1f} x as an ordinary file, {sparse:.1f} x as a sparse one"
 
 
 def _describe_speed(report: SparsityReport) -> str:
@@ -283,14 +278,8 @@ def _latency_table(report: SparsityReport) -> Table:
         Column("speedup", "Times faster", ".2f"),
         Column("macs", "Multiply-adds of an example", ","),
     ]
-    rows: list[dict[str, Cell]] = [
-        {
-            "variant": item.variant,
-            "batch": item.batch,
-            "milliseconds": 1000 * item.seconds,
-            "speedup": report.speedup(item),
-            "macs": report.variant_macs[item.variant],
-        }
-        for item in report.latencies
-    ]
+    rows: list[dict[str, Cell]] = []
+    for item in report.latencies:
+        row: dict[str, Cell] = {"variant": item.variant, "batch": item.batch, "milliseconds": 1000 * item.seconds}
+        rows.append(row | {"speedup": report.speedup(item), "macs": report.variant_macs[item.variant]})
     return Table(f"Time of a forward pass on {pluralize(report.threads, 'thread')}", columns, rows)

@@ -63,12 +63,7 @@ class BasePruner:
 
     def state_dict(self) -> dict[str, Any]:
         """Return the count of steps, the mode and, in masked mode, the masks of the pruned units."""
-        return {
-            "steps": self.steps,
-            "names": list(self.weights),
-            "mode": self.mode,
-            "pruned": list(self._pruned),
-        }
+        return {"steps": self.steps, "names": list(self.weights), "mode": self.mode, "pruned": list(self._pruned)}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Load a state.

@@ -118,7 +118,23 @@ def channel_layers(model: nn.Module, followers: Mapping[str, str | None] | None 
     wrong = [name for name in named if name not in parameters or parameters[name].ndim < 2]
     if wrong:
         raise ArgumentValueError("followers", "must name weights of layers of the model", Phrase(f"got {quote(wrong)}"))
-    return {name: _channel_layer(name, follower, parameters, modules) for name, follower in named.items()}
+    layers = {}
+    for name, follower in named.items():
+        weight = gate = parameters[name]
+        bias = parameters.get(name.removesuffix("weight") + "bias")
+        zeroed = [] if bias is None else [bias]
+        if follower is not None:
+            if not is_normalised_by(weight, modules.get(follower)):
+                raise ArgumentValueError(
+                    "followers",
+                    f"must give {name!r} a batch normalisation with a scale and a shift for each of its {len(weight)} "
+                    "channels, or None",
+                    follower,
+                )
+            gate = parameters[f"{follower}.weight"]
+            zeroed += [gate, parameters[f"{follower}.bias"]]
+        layers[name] = ChannelLayer(weight, gate, tuple(zeroed))
+    return layers
 
 
 def channel_gates(model: nn.Module, followers: Mapping[str, str | None] | None = None) -> dict[str, Tensor]:
@@ -132,22 +148,3 @@ def channel_gates(model: nn.Module, followers: Mapping[str, str | None] | None =
     True
     """
     return {name: layer.gate for name, layer in channel_layers(model, followers).items()}
-
-
-def _channel_layer(
-    name: str, follower: str | None, parameters: Mapping[str, Tensor], modules: Mapping[str, nn.Module]
-) -> ChannelLayer:
-    weight, bias = parameters[name], parameters.get(name.removesuffix("weight") + "bias")
-    own = () if bias is None else (bias,)
-    if follower is None:
-        return ChannelLayer(weight, weight, own)
-    normalisation = modules.get(follower)
-    if not is_normalised_by(weight, normalisation):
-        raise ArgumentValueError(
-            "followers",
-            f"must give {name!r} a batch normalisation with a scale and a shift for each of its {len(weight)} "
-            "channels, or None",
-            follower,
-        )
-    scale, shift = parameters[f"{follower}.weight"], parameters[f"{follower}.bias"]
-    return ChannelLayer(weight, scale, (*own, scale, shift))
