@@ -363,7 +363,7 @@ def test_a_temperature_changed_from_outside_is_noticed() -> None:
         ),
         (
             lambda: ReplicaExchange(make_samplers(2, temperature=ss.schedules.geometric(1.0, 0.9)), [1.0, 2.0], seed=0),
-            "temperature must be a number where it is changed from outside, but got a schedule.",
+            "temperature must be a number to be changed from outside, but got a schedule.",
         ),
     ],
 )

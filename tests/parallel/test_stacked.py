@@ -117,7 +117,7 @@ def test_a_diverged_chain_is_named_and_harms_no_other():
     prior = StackedSpikeSlab(ss.select_weights(model, "*.weight"), **settings)
     likelihood = StackedGaussianLikelihood(prior)
     sampler = sampler_of("SGHMC", model, prior)
-    sampler.check_finite = False
+    sampler.param_groups[0]["check_finite"] = False
     model.check_finite()
     for step, (x, y) in enumerate(batches(6)):
         if step == 2:

@@ -302,8 +302,24 @@ def test_sghmc_with_its_own_lr_schedule_is_sgd_with_that_lr() -> None:
     rounding(train(ours, sampler), train(theirs, sgd, after=next_lr))
 
 
-def test_temperature_zero_draws_no_noise() -> None:
+def chain_of(cls, seed: int, temperature: float) -> list[Tensor]:
     model = network()
-    sampler = ss.SGHMC(model.parameters(), lr=0.1, num_data=100, temperature=0.0)
-    sampler.noise.draw = lambda params: pytest.fail("noise was drawn")
+    sampler = cls(model.parameters(), lr=0.1, num_data=100, temperature=temperature, seed=seed)
+    train(model, sampler, steps=3)
+    return [param.detach() for param in model.parameters()]
+
+
+@pytest.mark.usefixtures("either_path")
+@pytest.mark.parametrize("cls", [ss.SGLD, ss.SGHMC, ss.PSGLD])
+def test_temperature_zero_draws_no_noise(cls) -> None:
+    for temperature, same in ((0.0, True), (1e-6, False)):
+        first, second = (chain_of(cls, seed, temperature) for seed in (1, 2))
+        assert all(torch.equal(a, b) for a, b in zip(first, second, strict=True)) is same
+
+
+@pytest.mark.parametrize("cls", [ss.SGLD, ss.SGHMC, ss.PSGLD])
+def test_at_temperature_zero_the_source_of_noise_is_not_asked(cls, monkeypatch: pytest.MonkeyPatch) -> None:
+    model = network()
+    sampler = cls(model.parameters(), lr=0.1, num_data=100, temperature=0.0, fused=False)
+    monkeypatch.setattr(sampler.noise, "draw", lambda *_: pytest.fail("noise was drawn"))
     train(model, sampler, steps=2)

@@ -40,8 +40,12 @@ class Noise(ABC):
         ``streams`` are their numbers in the sampler. The tensors are valid until the next call.
         """
 
+    def __deepcopy__(self, memo: dict[int, Any]) -> Noise:
+        """Return a source of the same noise: all but the seed is made anew in every step."""
+        return type(self)(self.seed)
+
     def state_dict(self) -> dict[str, Any]:
-        """Kind and seed; the step is the sampler's."""
+        """Return kind and seed; the step is the sampler's."""
         return {"kind": self.kind, "seed": self.seed}
 
     def check_state(self, state: Mapping[str, Any]) -> None:

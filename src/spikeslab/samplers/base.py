@@ -1,7 +1,8 @@
-"""What all samplers share: groups, schedules, checks, noise, the prior and the state."""
+"""Base of the samplers: groups, schedules, checks, noise, the prior and the state."""
 
 from __future__ import annotations
 
+import copy
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, ClassVar, TypeAlias, cast, overload
@@ -11,7 +12,15 @@ from torch import Tensor
 from torch._compile import _disable_dynamo
 from torch.optim import Optimizer
 
-from spikeslab.errors import NonFiniteError, check_count, check_number, quote
+from spikeslab.errors import (
+    ArgumentTypeError,
+    ArgumentValueError,
+    NonFiniteError,
+    Phrase,
+    check_count,
+    check_number,
+    quote,
+)
 from spikeslab.functional.tensors import align, is_dense
 from spikeslab.kernels.fused_update import FusedUpdate, load_kernels
 from spikeslab.kernels.noise import Noise, TorchNoise
@@ -23,49 +32,48 @@ Params: TypeAlias = Iterable[Tensor] | Iterable[dict[str, Any]] | Iterable[tuple
 Group: TypeAlias = dict[str, Any]
 
 SCHEDULED = ("lr", "temperature")
+SWITCHES = {"fused": None, "foreach": True, "compile": False, "check_finite": True}
 COMPILED_AS_TENSORS = ("lr", "momentum", "noise_std")
 
 
 class Sampler(Optimizer):
-    """A torch optimizer whose steps are those of a Markov chain.
+    """Torch optimizer whose steps are those of a Markov chain.
 
     Subclasses list their settings in ``defaults`` and implement :meth:`_update`. ``lr`` and ``temperature`` of a
-    group may be schedules; their current values are numbers in the group, as with torch's lr schedulers.
+    group may be schedules; their current values are numbers in the group, as with torch's lr schedulers. The switches
+    ``fused``, ``foreach``, ``compile`` and ``check_finite`` say how a step is computed: they too are in the groups, and
+    ``load_state_dict`` leaves them as they are.
+
+    Args:
+        params: Parameters, named parameters or groups.
+        defaults: Settings and switches of all groups that have no others.
+        prior: Prior of the sparse weights, or ``None``.
+        seed: Seed of the noise; ``None`` takes one from torch's global generator.
 
     Attributes:
         steps: Number of steps taken.
-        prior: The prior of the sparse weights, or ``None``.
-        noise: The source of noise, which ``fused`` decides.
+        prior: Prior of the sparse weights, or ``None``.
+        noise: Source of the noise, which ``fused`` decides.
     """
 
     _can_fuse: ClassVar[bool] = False
 
-    def __init__(
-        self,
-        params: Params,
-        defaults: dict[str, Any],
-        *,
-        prior: Prior | None,
-        seed: int | None,
-        fused: bool | None,
-        foreach: bool,
-        compile: bool,  # noqa: A002 - the name torch uses
-        check_finite: bool,
-    ) -> None:
+    def __init__(self, params: Params, defaults: dict[str, Any], *, prior: Prior | None, seed: int | None) -> None:
         if prior is not None and not isinstance(prior, Prior):
-            raise TypeError(f"prior must be a prior such as SpikeSlab(...) or None, but got {prior!r}.")
+            raise ArgumentTypeError("prior", "must be a prior such as SpikeSlab(...) or None", prior)
+        if isinstance(params, Tensor):
+            raise ArgumentTypeError(
+                "params", "must be an iterable of parameters or groups", Phrase("got a single tensor")
+            )
         self.prior = prior
         self.steps = 0
-        self.foreach = foreach
-        self.compile = compile
-        self.check_finite = check_finite
         self._schedules: list[dict[str, ScheduleLike]] = []
-        if isinstance(params, Tensor):
-            raise TypeError("params must be an iterable of parameters or groups, but got a single tensor.")
-        super().__init__(params, defaults)
+        self._compiled: dict[Callable[..., None], Callable[..., None]] = {}
+        super().__init__(params, {**SWITCHES, **defaults})
         self._check_prior()
         seed = _default_seed() if seed is None else seed
-        kernels = load_kernels(fused, compile=compile, params=self._named_parameters())
+        fused, compiled = self.defaults["fused"], self.defaults["compile"]
+        kernels = load_kernels(fused, compile=compiled, params=self._named_parameters())
         self.noise: Noise = TorchNoise(seed)
         self._fused: FusedUpdate | None = None
         if kernels is not None:
@@ -75,7 +83,7 @@ class Sampler(Optimizer):
             self._fused = FusedUpdate(kernels, prior) if self._can_fuse else None
 
     def add_param_group(self, param_group: Group) -> None:
-        """Add a group; its settings and parameters are checked first."""
+        """Add a group, after a check of its settings and parameters."""
         group = {**self.defaults, **param_group}
         schedules = {name: group[name] for name in SCHEDULED if callable(group.get(name))}
         numbers = {name: float(schedule(self.steps + 1)) for name, schedule in schedules.items()}
@@ -96,13 +104,15 @@ class Sampler(Optimizer):
         check_number("temperature", group["temperature"], ">= 0")
         check_number("weight_decay", group["weight_decay"], ">= 0")
         check_count("num_data", group["num_data"])
+        if group["fused"] is not self.defaults["fused"]:
+            expectation = "must be the same in all groups, because it decides on the noise"
+            raise ArgumentValueError("fused", expectation, group["fused"], "give it to the sampler")
 
     def _check_sizes(self) -> None:
         sizes = {group["num_data"] for group in self.param_groups}
         if self.prior is not None and len(sizes) > 1:
-            raise ValueError(
-                f"num_data must be the same in all groups where there is a prior, but got {sorted(sizes)}."
-            )
+            got = Phrase(f"got {sorted(sizes)}")
+            raise ArgumentValueError("num_data", "must be the same in all groups if there is a prior", got)
 
     def _check_prior(self) -> None:
         if self.prior is None:
@@ -110,10 +120,8 @@ class Sampler(Optimizer):
         own = {id(param) for group in self.param_groups for param in group["params"]}
         missing = [name for name, weight in self.prior.weights.items() if id(weight) not in own]
         if missing:
-            raise ValueError(
-                f"prior must be over weights among params, but {quote(missing)} of the prior "
-                f"{'is' if len(missing) == 1 else 'are'} not."
-            )
+            got = f"{quote(missing)} of the prior {'is' if len(missing) == 1 else 'are'} not"
+            raise ArgumentValueError("prior", "must be over weights among {params}", Phrase(got))
 
     @overload
     def step(self, closure: None = None) -> None: ...
@@ -140,8 +148,7 @@ class Sampler(Optimizer):
         step = self.steps + 1
         active = [self._active(index) for index in range(len(self.param_groups))]
         rest = active if self._fused is None else self._fused.gather(active, self._streams)
-        if self.check_finite:
-            self._check_finite(rest, step)
+        self._check_finite(rest, step)
         if self.prior is not None:
             self.prior.check_ready()
         self._apply_schedules(step)
@@ -163,28 +170,30 @@ class Sampler(Optimizer):
         """Move ``params``, which share a device and a dtype, along ``grads``, the gradient of U/N."""
 
     def _move(self, group: Group) -> Move:
-        """The same for the fused update, of a sampler that has one (``_can_fuse``)."""
+        """Return the numbers of the same move for the fused update, of a sampler that has one (``_can_fuse``)."""
         raise NotImplementedError
 
     def retemper(self, temperature: float) -> None:
         """Move the chain to another temperature, as a swap of replicas does.
 
         Raises:
-            ValueError: If a schedule sets the temperature, which would undo it.
+            ArgumentValueError: If a schedule sets the temperature, which would undo it.
         """
         temperature = check_number("temperature", temperature, ">= 0")
         if any("temperature" in schedules for schedules in self._schedules):
-            raise ValueError("temperature must be a number where it is changed from outside, but got a schedule.")
+            raise ArgumentValueError(
+                "temperature", "must be a number to be changed from outside", Phrase("got a schedule")
+            )
         for group in self.param_groups:
             self._retemper_state(group, temperature)
             group["temperature"] = temperature
 
     def _retemper_state(self, group: Group, temperature: float) -> None:
-        """Bring a group's state to its law at another temperature, for a sampler whose state has one."""
+        """Scale a group's state to its law at another temperature, for a sampler whose state has one."""
 
     @torch.no_grad()
     def penalty(self) -> float:
-        """What the prior and weight decay add to the mean loss: together they are U/N, up to a constant."""
+        """Return the part of U/N that the prior and weight decay add to the mean loss, up to a constant."""
         total = 0.0
         for group in self.param_groups:
             plain = [param for param in group["params"] if self.prior is None or param not in self.prior]
@@ -195,18 +204,18 @@ class Sampler(Optimizer):
     def _active(self, index: int) -> list[Tensor]:
         params = [param for param in self.param_groups[index]["params"] if param.grad is not None]
         if any(param.grad.is_sparse for param in params):
-            raise TypeError("gradients must be dense, but got a sparse one: set sparse=False in the embedding.")
+            raise TypeError("Sparse gradients are not supported: set sparse=False in the embedding.")
         return params
 
     def _apply_schedules(self, step: int) -> None:
         for group, schedules in zip(self.param_groups, self._schedules, strict=True):
             if "lr" in schedules and "initial_lr" in group:
-                raise ValueError("lr must be a schedule or set by a torch LR scheduler, but got both.")
+                raise ValueError("lr has both a schedule and a torch LR scheduler: use one of them.")
             for name, schedule in schedules.items():
                 group[name] = check_number(name, float(schedule(step)), ">= 0")
 
     def _gradients(self, group: Group, params: list[Tensor]) -> list[Tensor]:
-        """Gradient of U/N: the loss, the prior and, outside of it, weight decay. ``p.grad`` stays as it is."""
+        """Return the gradient of U/N: loss, prior and, outside of it, weight decay. ``p.grad`` stays as it is."""
         grads = [cast(Tensor, param.grad) for param in params]
         sparse = [i for i, param in enumerate(params) if self.prior is not None and param in self.prior]
         for i in sparse:
@@ -225,7 +234,7 @@ class Sampler(Optimizer):
 
     @torch.no_grad()
     def energy_gradients(self) -> list[tuple[Group, Tensor, Tensor]]:
-        """Group, parameter and gradient of U/N, prior and weight decay included, of all that the next step moves."""
+        """Return group, parameter and gradient of U/N, prior and weight decay included, of all that moves."""
         return [
             (group, param, gradient)
             for index, group in enumerate(self.param_groups)
@@ -234,7 +243,7 @@ class Sampler(Optimizer):
         ]
 
     def _streams(self) -> dict[int, int]:
-        """The number of each parameter, which its noise depends on, by id."""
+        """Return the number of each parameter, which its noise depends on, by id."""
         params = (param for group in self.param_groups for param in group["params"])
         return {id(param): index for index, param in enumerate(params)}
 
@@ -245,38 +254,39 @@ class Sampler(Optimizer):
         return self.noise.draw(params, [streams[id(param)] for param in params])
 
     def _state_tensors(self, params: list[Tensor], name: str) -> list[Tensor]:
-        """The tensor ``name`` of each parameter's state, zero at first."""
+        """Return the tensor ``name`` of each parameter's state, zero at first."""
         tensors = []
         for param in params:
             state = self.state[param]
             if name not in state:
                 state[name] = torch.zeros_like(param, memory_format=torch.preserve_format)
-            elif is_dense(param):  # a checkpoint keeps no memory format, and torch is slow where two differ
+            elif is_dense(param):  # a checkpoint keeps no memory format, and torch is slow if two differ
                 state[name] = align(state[name], param)
             tensors.append(state[name])
         return tensors
 
-    def _compiled(self, function: Callable[..., None]) -> Callable[..., None]:
-        """``function``, or a version compiled once for all values of what schedules change."""
-        if not self.compile:
-            return function
-        compiled = torch.compile(function)
-
-        def call(*tensors: Any, **numbers: Any) -> None:
+    def _call(self, group: Group, function: Callable[..., None], *tensors: Any, **numbers: Any) -> None:
+        """Call an update with the group's switches, compiled once for all values of what schedules change."""
+        if group["compile"]:
+            if function not in self._compiled:
+                self._compiled[function] = torch.compile(function)
+            function = self._compiled[function]
             # In double precision, as Python's numbers; a tensor without dimensions changes no other's dtype.
             names = [name for name in COMPILED_AS_TENSORS if name in numbers]
-            moving = {name: torch.tensor(numbers[name], dtype=torch.float64) for name in names}
-            compiled(*tensors, **numbers | moving)
-
-        return call
+            numbers |= {name: torch.tensor(numbers[name], dtype=torch.float64) for name in names}
+        function(*tensors, **numbers, foreach=group["foreach"])
 
     def _check_finite(self, rest: list[list[Tensor]], step: int) -> None:
-        """Raise if a number is not finite among what the fused update has gathered or in the ``rest``."""
-        # Cheap passes that say yes almost always; only where they do not do we look at each number.
-        if (self._fused is None or self._fused.is_finite()) and _finite_norms(rest):
+        """Raise if a number is not finite, in the ``rest`` or among the parameters of the fused update."""
+        checked = [group["check_finite"] for group in self.param_groups]
+        if not any(checked):
+            return
+        # Cheap passes that say yes almost always; only if they do not is each number looked at.
+        norms = [params for params, check in zip(rest, checked, strict=True) if check]
+        if (self._fused is None or self._fused.is_finite()) and _have_finite_norms(norms):
             return
         for index, group in enumerate(self.param_groups):
-            for position, param in enumerate(group["params"]):
+            for position, param in enumerate(group["params"] if checked[index] else []):
                 for what, tensor in (("weight", param), ("gradient", param.grad)):
                     if tensor is not None and not bool(tensor.isfinite().all()):
                         raise NonFiniteError(
@@ -303,30 +313,45 @@ class Sampler(Optimizer):
         return f"parameter {position} of group {index} (shape {tuple(param.shape)})"
 
     def __getstate__(self) -> dict[str, Any]:
-        """Refuse to be copied or pickled: torch would drop the step count, and the copy would lose the prior."""
-        raise TypeError(f"{type(self).__name__} cannot be copied or pickled: use state_dict() and load_state_dict().")
+        """Refuse to be pickled: torch would drop the step count, and the copy would lose the prior."""
+        raise TypeError(
+            f"{type(self).__name__} cannot be pickled: save its state_dict(), or copy the chain with "
+            "copy.deepcopy((model, sampler))."
+        )
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Sampler:
+        """Return a chain that goes on by itself; copied together with the model, it moves the model's copy."""
+        twin = type(self).__new__(type(self))
+        memo[id(self)] = twin
+        # Hooks, and a step that a torch LR scheduler has wrapped, belong to this chain: torch drops them too.
+        own = {k: v for k, v in self.__dict__.items() if k != "step" and not k.startswith("_optimizer_")}
+        twin.__setstate__(copy.deepcopy(own, memo))
+        return twin
 
     def state_dict(self) -> dict[str, Any]:
-        """The optimizer's state, and with it the step count, the noise and the prior's latents."""
+        """Return the optimizer's state, and with it the step count, the noise and the prior's latents."""
         state = super().state_dict()
         state["sampler"] = {
             "kind": type(self).__name__,
             "steps": self.steps,
             "noise": self.noise.state_dict(),
-            # SGLD has no tensor of its own by which to recognise the state of another model.
+            # SGLD has no tensor of its own that would tell the state of another model.
             "shapes": [[list(param.shape) for param in group["params"]] for group in self.param_groups],
         }
         state["prior"] = None if self.prior is None else self.prior.state_dict()
         return state
 
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
-        """Continue from a state, bit for bit; one of another sampler or model is refused and changes nothing."""
+        """Load a state and continue bit for bit; one of another sampler or model is refused and changes nothing."""
         self._check_state(state_dict)
         if self.prior is not None:
             self.prior.load_state_dict(state_dict["prior"])
         # torch would keep the tensors themselves, and the next step would change the state that was given.
-        own = {index: {name: _copied(value) for name, value in of.items()} for index, of in state_dict["state"].items()}
+        own = {index: {name: _clone(value) for name, value in of.items()} for index, of in state_dict["state"].items()}
+        switches = [{name: group[name] for name in SWITCHES} for group in self.param_groups]
         super().load_state_dict({**state_dict, "state": own})
+        for group, of_group in zip(self.param_groups, switches, strict=True):
+            group.update(of_group)
         self.steps = int(state_dict["sampler"]["steps"])
         self.noise.load_state_dict(state_dict["sampler"]["noise"])
 
@@ -335,8 +360,8 @@ class Sampler(Optimizer):
         if kind != type(self).__name__:
             raise ValueError(f"state_dict must hold the state of {type(self).__name__}, but got {kind!r}.")
         if (state["prior"] is None) != (self.prior is None):
-            got, own = ("no prior", "one") if state["prior"] is None else ("a prior", "none")
-            raise ValueError(f"state_dict must match the sampler's prior, but it has {got} and the sampler {own}.")
+            got, own = ("no prior", "with") if state["prior"] is None else ("a prior", "without")
+            raise ValueError(f"The saved state has {got}, but this sampler was created {own} one.")
         if self.prior is not None:
             self.prior.check_state(state["prior"])
         self.noise.check_state(state["sampler"]["noise"])
@@ -355,29 +380,29 @@ class Sampler(Optimizer):
 
 
 def _default_seed() -> int:
-    """A seed from torch's global generator, so that ``torch.manual_seed`` fixes it."""
+    """Return a seed from torch's global generator, so that ``torch.manual_seed`` fixes it."""
     distributed = torch.distributed.is_available() and torch.distributed.is_initialized()
     if distributed and torch.distributed.get_world_size() > 1:
-        raise ValueError(
-            "seed must be an integer when torch.distributed runs, the same on ranks that share a chain and another on "
-            "ranks with a chain of their own, but got None."
-        )
+        expectation = "must be an integer when torch.distributed runs"
+        hint = "the same on ranks that share a chain, another on ranks with a chain of their own"
+        raise ArgumentValueError("seed", expectation, None, hint)
     return int(torch.randint(2**63 - 1, ()).item())
 
 
-def _copied(value: Any) -> Any:
+def _clone(value: Any) -> Any:
     return value.clone() if isinstance(value, Tensor) else value
 
 
 def _check_parameter(name: str, param: Tensor) -> None:
     if hasattr(param, "placements"):
-        raise TypeError(f"params must be ordinary tensors, but {name} is a DTensor (FSDP), which is not supported.")
+        raise TypeError(f"{name} is a DTensor (FSDP), which is not supported: use DistributedDataParallel.")
     if not param.is_floating_point():
-        raise TypeError(f"params must be real floating-point tensors, but {name} has dtype {param.dtype}.")
+        got = Phrase(f"{name} has dtype {param.dtype}")
+        raise ArgumentTypeError("params", "must be real floating-point tensors", got)
 
 
-def _finite_norms(groups: list[list[Tensor]]) -> bool:
-    """Whether the norms of all parameters and gradients are finite: if they are, so is every number."""
+def _have_finite_norms(groups: list[list[Tensor]]) -> bool:
+    """Return True if the norms of all parameters and gradients are finite: then every number is."""
     norms = [
         norm
         for params in groups

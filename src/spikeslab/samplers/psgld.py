@@ -1,4 +1,4 @@
-r"""PSGLD as a torch optimizer."""
+r"""Preconditioned SGLD as a torch optimizer."""
 
 from __future__ import annotations
 
@@ -35,16 +35,16 @@ class PSGLD(Sampler):
         lr: Learning rate in units of ``torch.optim.RMSprop``; a number or a schedule of the step.
         num_data: N, the number of training examples behind the mean loss.
         alpha: Decay of the average of squared gradients, in [0, 1]; 1 keeps it, to freeze G after burn-in.
-        eps: What keeps the preconditioner finite.
+        eps: Term in the denominator that keeps the preconditioner finite.
         temperature: T; 1 is the Bayes posterior, 0 draws no noise; a number or a schedule.
         weight_decay: L2 penalty of the parameters that ``prior`` does not cover.
         prior: Prior of the sparse weights.
         seed: Seed of the noise; ``None`` takes one from torch's global generator.
-        fused: Whether numba draws the noise; ``None`` does where it is installed and all parameters are float32 or
+        fused: If True, numba draws the noise; ``None`` does so if it is installed and all parameters are float32 or
             float64 on the CPU. The update is torch's either way.
-        foreach: Whether to use the list versions of torch's operations.
-        compile: Whether to compile the update with ``torch.compile``; the noise is drawn outside.
-        check_finite: Whether to look for NaN and Inf before every step.
+        foreach: If True, use the list versions of torch's operations.
+        compile: If True, compile the update with ``torch.compile``; the noise is drawn outside.
+        check_finite: If True, look for NaN and Inf before every step.
     """
 
     def __init__(
@@ -52,7 +52,7 @@ class PSGLD(Sampler):
         params: Params,
         lr: float | ScheduleLike,
         *,
-        num_data: int | None = None,
+        num_data: int,
         alpha: float = 0.99,
         eps: float = 1e-5,
         temperature: float | ScheduleLike = 1.0,
@@ -71,18 +71,12 @@ class PSGLD(Sampler):
             "eps": eps,
             "temperature": temperature,
             "weight_decay": weight_decay,
+            "fused": fused,
+            "foreach": foreach,
+            "compile": compile,
+            "check_finite": check_finite,
         }
-        super().__init__(
-            params,
-            defaults,
-            prior=prior,
-            seed=seed,
-            fused=fused,
-            foreach=foreach,
-            compile=compile,
-            check_finite=check_finite,
-        )
-        self._function = self._compiled(psgld)
+        super().__init__(params, defaults, prior=prior, seed=seed)
 
     def _check_settings(self, group: Group) -> None:
         super()._check_settings(group)
@@ -91,7 +85,9 @@ class PSGLD(Sampler):
 
     def _update(self, group: Group, params: list[Tensor], grads: list[Tensor]) -> None:
         std = psgld_noise_std(lr=group["lr"], temperature=group["temperature"], num_data=group["num_data"])
-        self._function(
+        self._call(
+            group,
+            psgld,
             params,
             grads,
             [cast(Tensor, param.grad) for param in params],
@@ -101,5 +97,4 @@ class PSGLD(Sampler):
             alpha=group["alpha"],
             eps=group["eps"],
             noise_std=std,
-            foreach=self.foreach,
         )

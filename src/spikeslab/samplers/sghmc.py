@@ -1,4 +1,4 @@
-r"""SGHMC as a torch optimizer."""
+r"""Stochastic gradient Hamiltonian Monte Carlo as a torch optimizer."""
 
 from __future__ import annotations
 
@@ -41,11 +41,11 @@ class SGHMC(Sampler):
         prior: Prior of the sparse weights.
         gradient_noise: V, the variance of a coordinate of the stochastic gradient of U; that much less is injected.
         seed: Seed of the noise; ``None`` takes one from torch's global generator.
-        fused: Whether numba does the whole update in one pass over memory, with its own noise, for parameters on the
-            CPU; ``None`` takes it where numba is installed and all parameters are float32 or float64 on the CPU.
-        foreach: Whether to use the list versions of torch's operations.
-        compile: Whether to compile the update with ``torch.compile``; the noise is drawn outside.
-        check_finite: Whether to look for NaN and Inf before every step.
+        fused: If True, numba does the whole update in one pass over memory, with its own noise; ``None`` does so if
+            numba is installed and all parameters are float32 or float64 on the CPU.
+        foreach: If True, use the list versions of torch's operations.
+        compile: If True, compile the update with ``torch.compile``; the noise is drawn outside.
+        check_finite: If True, look for NaN and Inf before every step.
     """
 
     _can_fuse: ClassVar[bool] = True
@@ -56,7 +56,7 @@ class SGHMC(Sampler):
         lr: float | ScheduleLike,
         momentum: float = 0.9,
         *,
-        num_data: int | None = None,
+        num_data: int,
         temperature: float | ScheduleLike = 1.0,
         weight_decay: float = 0.0,
         prior: Prior | None = None,
@@ -74,18 +74,12 @@ class SGHMC(Sampler):
             "temperature": temperature,
             "weight_decay": weight_decay,
             "gradient_noise": gradient_noise,
+            "fused": fused,
+            "foreach": foreach,
+            "compile": compile,
+            "check_finite": check_finite,
         }
-        super().__init__(
-            params,
-            defaults,
-            prior=prior,
-            seed=seed,
-            fused=fused,
-            foreach=foreach,
-            compile=compile,
-            check_finite=check_finite,
-        )
-        self._function = self._compiled(sghmc)
+        super().__init__(params, defaults, prior=prior, seed=seed)
 
     def _check_settings(self, group: Group) -> None:
         super()._check_settings(group)
@@ -102,7 +96,7 @@ class SGHMC(Sampler):
         )
 
     def _retemper_state(self, group: Group, temperature: float) -> None:
-        """The buffer's variance is proportional to the temperature, whatever the lr."""
+        """Scale the buffer, whose variance is proportional to the temperature, whatever the lr."""
         if group["temperature"] > 0.0:
             factor = math.sqrt(temperature / group["temperature"])
             for param in group["params"]:
@@ -114,7 +108,9 @@ class SGHMC(Sampler):
 
     def _update(self, group: Group, params: list[Tensor], grads: list[Tensor]) -> None:
         std = self._noise_std(group)
-        self._function(
+        self._call(
+            group,
+            sghmc,
             params,
             grads,
             self._state_tensors(params, "momentum_buffer"),
@@ -122,5 +118,4 @@ class SGHMC(Sampler):
             lr=group["lr"],
             momentum=group["momentum"],
             noise_std=std,
-            foreach=self.foreach,
         )

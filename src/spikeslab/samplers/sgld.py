@@ -1,4 +1,4 @@
-r"""SGLD as a torch optimizer."""
+r"""Stochastic gradient Langevin dynamics as a torch optimizer."""
 
 from __future__ import annotations
 
@@ -37,11 +37,11 @@ class SGLD(Sampler):
         prior: Prior of the sparse weights.
         gradient_noise: V, the variance of a coordinate of the stochastic gradient of U; that much less is injected.
         seed: Seed of the noise; ``None`` takes one from torch's global generator.
-        fused: Whether numba does the whole update in one pass over memory, with its own noise, for parameters on the
-            CPU; ``None`` takes it where numba is installed and all parameters are float32 or float64 on the CPU.
-        foreach: Whether to use the list versions of torch's operations.
-        compile: Whether to compile the update with ``torch.compile``; the noise is drawn outside.
-        check_finite: Whether to look for NaN and Inf before every step.
+        fused: If True, numba does the whole update in one pass over memory, with its own noise; ``None`` does so if
+            numba is installed and all parameters are float32 or float64 on the CPU.
+        foreach: If True, use the list versions of torch's operations.
+        compile: If True, compile the update with ``torch.compile``; the noise is drawn outside.
+        check_finite: If True, look for NaN and Inf before every step.
     """
 
     _can_fuse: ClassVar[bool] = True
@@ -51,7 +51,7 @@ class SGLD(Sampler):
         params: Params,
         lr: float | ScheduleLike,
         *,
-        num_data: int | None = None,
+        num_data: int,
         temperature: float | ScheduleLike = 1.0,
         weight_decay: float = 0.0,
         prior: Prior | None = None,
@@ -68,18 +68,12 @@ class SGLD(Sampler):
             "temperature": temperature,
             "weight_decay": weight_decay,
             "gradient_noise": gradient_noise,
+            "fused": fused,
+            "foreach": foreach,
+            "compile": compile,
+            "check_finite": check_finite,
         }
-        super().__init__(
-            params,
-            defaults,
-            prior=prior,
-            seed=seed,
-            fused=fused,
-            foreach=foreach,
-            compile=compile,
-            check_finite=check_finite,
-        )
-        self._function = self._compiled(sgld)
+        super().__init__(params, defaults, prior=prior, seed=seed)
 
     def _check_settings(self, group: Group) -> None:
         super()._check_settings(group)
@@ -98,5 +92,4 @@ class SGLD(Sampler):
 
     def _update(self, group: Group, params: list[Tensor], grads: list[Tensor]) -> None:
         std = self._noise_std(group)
-        noises = self._noises(params, std)
-        self._function(params, grads, noises, lr=group["lr"], noise_std=std, foreach=self.foreach)
+        self._call(group, sgld, params, grads, self._noises(params, std), lr=group["lr"], noise_std=std)
