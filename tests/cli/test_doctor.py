@@ -27,7 +27,7 @@ def words(text: str) -> str:
 def test_the_doctor_says_it_in_words_and_exits_with_0(folder, capsys):
     assert run(["doctor", str(folder)]) == 0
     captured = capsys.readouterr()
-    assert captured.out.startswith("1 problem (latents), and 1 thing to know.\n")
+    assert captured.out.startswith("1 problem (latents), and 1 note.\n")
     assert "problem latents The latents have gone 53% of the way" in words(captured.out)
     assert captured.err == ""
 
@@ -37,7 +37,7 @@ def test_the_findings_as_json(folder, tmp_path, capsys):
     assert run(["doctor", str(folder), "--json", str(path)]) == 0
     assert f"Files written:\n  {path}\n" in capsys.readouterr().out
     record = json.loads(path.read_text())
-    assert record["verdict"] == "1 problem (latents), and 1 thing to know."
+    assert record["verdict"] == "1 problem (latents), and 1 note."
     assert record["findings"][0]["level"] == "problem"
     assert [item["name"] for item in record["convergence"]] == ["norms of layers", "some weights"]
     assert run(["doctor", str(folder), "--json", str(path)]) == 0, "an earlier diagnosis is replaced"
@@ -60,7 +60,7 @@ def test_what_is_not_a_run_is_refused(command, tmp_path, capsys):
     assert capsys.readouterr().err == message
     (tmp_path / "run.json").write_text("{")
     assert run([command, str(tmp_path)]) == 2
-    assert capsys.readouterr().err.startswith(f"Error: {tmp_path / 'run.json'} must be readable JSON, but got: ")
+    assert capsys.readouterr().err.startswith(f"Error: {tmp_path / 'run.json'} is not readable JSON: ")
 
 
 @pytest.mark.parametrize(

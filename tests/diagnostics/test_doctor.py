@@ -9,9 +9,9 @@ from dataclasses import replace
 import pytest
 from synthetic_runs import STEPS, run_record, write_run
 
-from spikeslab.diagnostics.doctor import Finding, Level, examine, findings_table, verdict
-from spikeslab.diagnostics.run_facts import RunFacts
-from spikeslab.diagnostics.run_reader import read_run
+from spikeslab.diagnostics.doctor import examine
+from spikeslab.diagnostics.findings import Finding, Level, findings_table, verdict
+from spikeslab.diagnostics.run_reader import RunFacts, read_run
 from spikeslab.posterior import Convergence
 
 OK, NOTE, PROBLEM = Level.OK, Level.NOTE, Level.PROBLEM
@@ -65,7 +65,7 @@ def test_every_finding_that_is_not_ok_says_what_to_do(healthy):
          "The run failed at step 120 of 300: the gradient of fc1.weight must be finite."),
         ({"status": "interrupted", "steps": 120}, NOTE, "The run was interrupted at step 120 of 300."),
         ({"status": "running", "steps": 120}, NOTE,
-         "The run is at step 120 of 300: it still runs, or was killed."),
+         "The run is at step 120 of 300: it is still running, or was killed."),
     ],
 )  # fmt: skip
 def test_how_it_ended(healthy, run, level, sentence):
@@ -77,11 +77,11 @@ def test_how_it_ended(healthy, run, level, sentence):
     ("change", "level", "sentence"),
     [
         (lambda r: r.update(loss=math.nan if r["step"] > 100 else 1.0), PROBLEM,
-         "The loss is not a finite number from step 110 on."),
+         "The loss is NaN or infinite from step 110 on."),
         (lambda r: r.update(loss=r["step"] / 100), PROBLEM,
          "The loss rose by 22% over the last third of the run while the network is still being pruned, to 3."),
         (lambda r: r.update(loss=0.5 if r["step"] > 10 else 0.1), NOTE,
-         "The loss ended at 0.5, above the 0.1 that it began with."),
+         "The loss ended at 0.5, above its first value of 0.1."),
     ],
 )  # fmt: skip
 def test_the_loss(healthy, change, level, sentence):
@@ -107,8 +107,8 @@ def test_noise_in_the_loss_is_no_rise(healthy):
         ([Convergence("predictions", 9, 4, 40, 1.004, 300.0, 200.0)], OK, "The 4 chains agree: R-hat is 1"),
         ([Convergence("predictions", 9, 4, 400, 1.05, 300.0, 200.0)], NOTE, "The 4 chains nearly agree: R-hat is 1.05"),
         ([Convergence("predictions", 9, 4, 40, 1.3, 12.0, 20.0)], PROBLEM,
-         "The 4 chains differ: R-hat is 1.3 in the worst of 9 predictions, and the effective sample size 12; they have "
-         "not found the same distribution."),
+         "The 4 chains differ: R-hat is 1.3 in the worst of 9 predictions, and the effective sample size is 12. They "
+         "have not reached the same distribution."),
         ([Convergence("predictions", 9, 4, 40, 1.004, 30.0, 20.0)], NOTE, "The 4 chains nearly agree"),
         # With 40 draws of 9 quantities an R-hat of 1.05 is chance.
         ([Convergence("predictions", 9, 4, 40, 1.05, 300.0, 200.0)], OK, "The 4 chains agree: R-hat is 1.05"),
@@ -133,23 +133,23 @@ def test_chains_that_are_apart_and_a_chain_that_drifts(tmp_path):
     assert "The 2 chains differ" in finding(apart, "mixing").sentence
     drift = read_run(write_run(tmp_path / "drift", chains=1, centre=lambda chain, draw: draw / 10))
     assert finding(drift, "mixing").level is PROBLEM
-    assert finding(drift, "mixing").sentence.endswith("; the chain still drifts.")
+    assert finding(drift, "mixing").sentence.endswith(". The chain still drifts.")
 
 
 def test_one_chain_never_shows_that_it_mixed(tmp_path):
     found = finding(read_run(write_run(tmp_path / "one", chains=1)), "mixing")
     assert found.level is NOTE
     assert found.sentence.startswith("The two halves of the chain agree: R-hat is 1.")
-    assert "One chain cannot show whether another would have found another mode." in found.sentence
+    assert "A single chain cannot show whether there are other modes." in found.sentence
 
 
 @pytest.mark.parametrize(
     ("chains", "draws", "level", "sentence"),
     [
-        (0, 0, NOTE, "No samples were kept, so there is no average to predict with."),
-        (1, 0, PROBLEM, "No sample was taken."),
+        (0, 0, NOTE, "The run kept no samples, so there is no average to predict with."),
+        (1, 0, PROBLEM, "No sample was collected."),
         (1, 5, PROBLEM, "There are only 5 samples of 1 chain."),
-        (2, 10, NOTE, "There are 20 samples of 2 chains: enough for an average, few for an interval."),
+        (2, 10, NOTE, "There are 20 samples of 2 chains: enough for an average, too few for an interval."),
     ],
 )
 def test_the_number_of_samples(tmp_path, chains, draws, level, sentence):
@@ -162,9 +162,9 @@ def test_the_number_of_samples(tmp_path, chains, draws, level, sentence):
     ("change", "level", "sentence"),
     [
         (lambda r: r.update(temperature=0.0), PROBLEM,
-         "Samples were taken at temperature 0: they are points on the path of SGD, not of a posterior."),
+         "The samples were taken at temperature 0: they are points on the path of SGD, not posterior samples."),
         (lambda r: r.update(temperature=0.99 ** r["step"]), NOTE,
-         "Samples were taken while the temperature went from 0.0663 to 0.049, so they are not of one law."),
+         "The temperature went from 0.0663 to 0.049 while samples were taken, so they do not share one law."),
         (lambda r: None, OK,
          "All samples were taken at temperature 0.01, a cold posterior (1 is the Bayes posterior)."),
         (lambda r: r.update(temperature=1.0), OK, "All samples were taken at temperature 1."),
@@ -186,17 +186,17 @@ def kinetic(**ratios: float):
 @pytest.mark.parametrize(
     ("change", "level", "beginning"),
     [
-        (kinetic(fc1=1.1, fc2=0.9), OK, "The momenta are as warm as T: 0.90 to 1.10 times in 2 layers."),
+        (kinetic(fc1=1.1, fc2=0.9), OK, "The kinetic temperature agrees with T: 0.90 to 1.10 times T in 2 layers."),
         (kinetic(fc1=1.0, fc2=3.0), PROBLEM,
-         "The chain is warmer than its temperature: 3 times in fc2.weight, above 1.25 times in 1 of 2 layers. The "
-         "noise of the mini-batches adds to what is injected, or lr is too large."),
-        (kinetic(fc1=1.6, fc2=1.7), NOTE, "The chain is warmer than its temperature: 1.7 times"),
+         "The chain is warmer than T: 3 times in fc2.weight, and above 1.25 times in 1 of 2 layers. The noise of the "
+         "mini-batches adds to the injected noise, or lr is too large."),
+        (kinetic(fc1=1.6, fc2=1.7), NOTE, "The chain is warmer than T: 1.7 times"),
         (kinetic(fc1=50.0, fc2=1.0), PROBLEM,
-         "The chain is warmer than its temperature: 50 times in fc1.weight, above 1.25 times in 1 of 2 layers. All of "
-         "these have the spike-and-slab prior, and no other layer: a step is longer than the spike is wide"),
+         "The chain is warmer than T: 50 times in fc1.weight, and above 1.25 times in 1 of 2 layers. Only layers with "
+         "the spike-and-slab prior are affected: a step is longer than the spike is wide"),
         (kinetic(fc1=0.3, fc2=1.0), PROBLEM,
-         "The chain is colder than its temperature: 0.3 times in fc1.weight, below 0.8 times in 1 of 2 layers."),
-        (kinetic(fc1=0.7, fc2=1.0), NOTE, "The chain is colder than its temperature: 0.7 times"),
+         "The chain is colder than T: 0.3 times in fc1.weight, and below 0.8 times in 1 of 2 layers."),
+        (kinetic(fc1=0.7, fc2=1.0), NOTE, "The chain is colder than T: 0.7 times"),
     ],
 )  # fmt: skip
 def test_the_temperature(healthy, change, level, beginning):
@@ -213,11 +213,11 @@ def test_a_small_layer_may_read_wrong_by_chance(healthy):
 @pytest.mark.parametrize(
     ("ratios", "level", "beginning"),
     [
-        ((0.9, 1.1), OK, "The weights have travelled as far as T lets them: their configurational temperature is 0.9 "
-         "times to 1.1 times T."),
-        ((0.13, 0.98), NOTE, "The chain has seen only a part of its law: the configurational temperature of a is 0.13 "
-         "times T, and below 0.5 times in 1 of 2 layers."),
-        ((0.13, 12.0), NOTE, "The configurational temperature of b is 12 times T: these weights are warmer than T"),
+        ((0.9, 1.1), OK, "The weights have explored their distribution: the configurational temperature is 0.9 times "
+         "to 1.1 times T."),
+        ((0.13, 0.98), NOTE, "The chain has explored only a part of its distribution: the configurational temperature "
+         "of a is 0.13 times T, and below 0.5 times T in 1 of 2 layers."),
+        ((0.13, 12.0), NOTE, "The configurational temperature of b is 12 times T: its weights are warmer than T"),
     ],
 )  # fmt: skip
 def test_the_travel_of_the_weights(healthy, ratios, level, beginning):
@@ -231,15 +231,15 @@ def test_the_travel_of_the_weights(healthy, ratios, level, beginning):
     ("change", "level", "beginning"),
     [
         (lambda r: r.update(omega_sum=0.75 * r["step"] / STEPS), PROBLEM,
-         "The latents have gone 53% of the way from where they started (the sum of omega is 0.75), so rho, sigma and "
-         "delta still depend on their initial values."),
+         "The latents have gone 53% of the way from their initial values (the sum of omega is 0.75), so rho, sigma and "
+         "delta still depend on them."),
         (lambda r: r.update(omega_sum=2.0), NOTE, "The latents have gone 86% of the way"),
         (lambda r: r.update(omega_sum=0.0), OK, "The latents of the prior do not adapt (omega is 0), as Fixed() asks."),
         (lambda r: r.update(sigma=1.0 + r["step"] / 300), PROBLEM,
-         "The sigma still moves: by 17% over the last third of the run."),
+         "The sigma still changes, by 17% over the last third of the run."),
         (lambda r: r.update(delta={"a": 0.995 ** r["step"], "b": 0.998 ** r["step"]}), PROBLEM,
-         "The delta of a still moves: by 44% over the last third of the run, with 1 other."),
-        (lambda r: None, OK, "The latents of the prior stand still (the sum of omega is 10)."),
+         "The delta of a still changes, by 44% over the last third of the run, and so does 1 other."),
+        (lambda r: None, OK, "The latents of the prior have settled (the sum of omega is 10)."),
     ],
 )  # fmt: skip
 def test_the_latents(healthy, change, level, beginning):
@@ -253,7 +253,7 @@ def test_a_recipe_of_compress_is_judged_by_what_it_asks_for(healthy):
     facts = changed(asked, lambda r: r.update(omega_sum=0.8, sparsity=0.9))
     latents = finding(facts, "latents")
     assert latents.level is NOTE
-    assert latents.change == "The recipe asks for it (omega_sum=1), and prunes well so; to read them as results, set 5."
+    assert latents.change.startswith("This is intended for pruning (omega_sum=1).")
     assert finding(facts, "sparsity").sentence == "The sparsity reached its target of 90.0%."
     channels = with_settings(facts, count="channels")
     assert "sparsity" not in {f.about for f in examine(channels)}, "weights say nothing about a share of channels"
@@ -275,7 +275,9 @@ def test_samples_with_different_zeros(tmp_path):
     moving = read_run(write_run(tmp_path / "moving", chains=1, mask=lambda chain, draw: draw))
     found = finding(moving, "zeros")
     assert found.level is PROBLEM
-    assert found.sentence.startswith("The samples have different zeros: each at least 38.3%, all together 0.0%, so")
+    assert found.sentence.startswith(
+        "The samples have different zeros: at least 38.3% of the weights in each, but only 0.0% in all"
+    )
     # Every chain may have a mask of its own.
     own = read_run(write_run(tmp_path / "own", chains=2, mask=lambda chain, draw: chain))
     assert finding(own, "zeros").sentence == "All samples have the same 300 zeros (38.3%)."

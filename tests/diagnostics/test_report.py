@@ -14,23 +14,23 @@ from synthetic_runs import EVALUATION, write_run
 
 import spikeslab as ss
 from spikeslab.diagnostics import REPORT, Thermometer, write_report
+from spikeslab.diagnostics._report_figures import LAYERS, curves_figure, histograms_figure, latents_figure
 from spikeslab.diagnostics.report import run_page
-from spikeslab.diagnostics.report_figures import LAYERS, curves_figure, histograms_figure, latents_figure
 from spikeslab.diagnostics.run_reader import read_run
 from spikeslab.training import RunFolder, TensorBatches, Training
 from spikeslab.training.checkpoints import Checkpoints
 
 SECTIONS = [
-    "How it went",
+    "Findings",
     "Curves",
     "Latents of the prior",
     "Sparsity",
     "Weights",
     "Calibration",
-    "Did the chains converge?",
+    "Convergence",
     "Settings",
-    "What was saved",
-    "Made by",
+    "Files",
+    "Command and versions",
 ]
 
 
@@ -53,7 +53,7 @@ def test_all_sections_of_a_full_run(page):
     assert page.title == "Run: full <run>"
     assert page.lead == (
         "Finished 300 steps in 12.5 s: accuracy 93.0%, NLL 0.25, ECE 6.0%, 50.0% of the weights zero, 60 samples. "
-        "No problem was found, and 1 thing to know."
+        "No problem was found, and 1 note."
     )
     assert "Run: full &lt;run&gt;" in page.html()
 
@@ -75,7 +75,7 @@ def test_the_sparsity_of_each_layer(page):
 
 
 def test_what_was_saved(page):
-    rows = {row["name"]: row for row in section(page, "What was saved").blocks[0].table.rows}
+    rows = {row["name"]: row for row in section(page, "Files").blocks[0].table.rows}
     assert list(rows) == [
         "checkpoints/step-000000300/", "evaluation.json", "metrics.jsonl", "posterior/chain-0/", "posterior/chain-1/",
         "run.json",
@@ -87,14 +87,14 @@ def test_what_was_saved(page):
 def test_what_is_absent_is_left_out(tmp_path):
     folder = write_run(tmp_path / "bare", chains=0, checkpoint=False, change=dict.clear, status="running", steps=10)
     page = run_page(folder)
-    assert [section.title for section in page.sections] == ["How it went", "Settings", "What was saved", "Made by"]
+    assert [section.title for section in page.sections] == ["Findings", "Settings", "Files", "Command and versions"]
     assert page.lead.startswith("At step 10 of 300 in 12.5 s. No problem was found")
     assert "<img" not in page.html()
 
 
 def test_problems_are_warnings_and_the_rest_is_listed(tmp_path):
     folder = write_run(tmp_path / "ill", chains=0, checkpoint=False, change=lambda r: r.update(omega_sum=0.75))
-    blocks = section(run_page(folder), "How it went").blocks
+    blocks = section(run_page(folder), "Findings").blocks
     assert blocks[0].kind == "warning"
     assert "the sum of omega is 0.75" in blocks[0].text
     assert blocks[0].text.endswith("To prune, about 1, the default of compress, is often better.")

@@ -114,8 +114,8 @@ def cut(pattern):
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (lambda folder: (folder / "run.json").unlink(), r"^RUN must be the folder of a run, with run\.json in it, but"),
-        (damage("run.json", "{"), r"run\.json must be readable JSON, but got: "),
+        (lambda folder: (folder / "run.json").unlink(), r"^run must be the folder of a run, with run\.json in it, but"),
+        (damage("run.json", "{"), r"run\.json is not readable JSON: "),
         (damage("run.json", "[]"), r"run\.json must hold a JSON object, but got list\.$"),
         (damage("run.json", '{"version": 9}'), r"run\.json must be of version 1, but got 9\.$"),
         (damage("run.json", json.dumps(run_record(steps="many"))), r"must have a valid 'steps', but got 'many'\.$"),
@@ -125,8 +125,8 @@ def cut(pattern):
             damage("metrics.jsonl", '{"step": 1}\n{}\n{"step": 2}\n'),
             r"must have an integer step in line 2, but got",
         ),
-        (lambda folder: (folder / "metrics.jsonl").write_bytes(b"\xff\n"), r"metrics\.jsonl must be text, but got: "),
-        (damage("evaluation.json", '{"convergence": [{"x": 1}]}'), r"must hold a valid 'convergence', but got: "),
+        (lambda folder: (folder / "metrics.jsonl").write_bytes(b"\xff\n"), r"metrics\.jsonl is damaged: 'utf-8' codec"),
+        (damage("evaluation.json", '{"convergence": [{"x": 1}]}'), r"damaged entry 'convergence': "),
         (damage("posterior/chain-0/posterior.json", "{"), r"^Cannot read .*posterior\.json: "),
         (
             damage("posterior/chain-0/posterior.json", '{"version": 1}'),

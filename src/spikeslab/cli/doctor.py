@@ -1,12 +1,11 @@
-"""``spikeslab doctor`` and ``spikeslab report``: how a run went, in words and as a page."""
+"""``spikeslab doctor`` and ``spikeslab report``: a run's findings in words and as a page."""
 
 from __future__ import annotations
 
 import json
-import math
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -14,11 +13,11 @@ from spikeslab.cli.options import bad_input, check_file
 from spikeslab.cli.output import plain_console, write_file
 
 if TYPE_CHECKING:
-    from spikeslab.diagnostics.doctor import Finding
-    from spikeslab.diagnostics.run_facts import RunFacts
+    from spikeslab.diagnostics.findings import Finding
+    from spikeslab.diagnostics.run_reader import RunFacts
 
 DIAGNOSIS, PAGE = '{\n "diagnosis of": ', '<meta name="generator" content="spikeslab">'
-"""What tells files of these commands from others, near their beginning."""
+"""Marks by which files of these commands are recognised."""
 
 Run = Annotated[Path, typer.Argument(metavar="RUN", help="Folder of a run.", show_default=False)]
 
@@ -31,12 +30,12 @@ def doctor(
 ) -> None:
     """Say in plain words how a run went: did it mix, did the prior settle, are lr and temperature right.
 
-    Reads the folder of a run and prints what it found, with what to change. Problems of the run are what it is for, so
-    the exit code is 0 whatever they are.
+    Reads the folder of a run and prints findings with advice. The exit code is 0 even if the run has problems.
 
     Example: `spikeslab doctor out/run --json findings.json`
     """
-    from spikeslab.diagnostics.doctor import examine, findings_table, verdict
+    from spikeslab.diagnostics.doctor import examine
+    from spikeslab.diagnostics.findings import findings_table, verdict
     from spikeslab.diagnostics.run_reader import read_run
 
     if json_file is not None:
@@ -70,21 +69,19 @@ def report(
     if out is not None:
         check_file("--out", path, PAGE, "a report")
     with bad_input():
-        page = run_page(run).html()
-    write_file("--out", path, page.encode())
+        page = run_page(run)
+    write_file("--out", path, page.html().encode())
     plain_console().print(f"Files written:\n  {path}", soft_wrap=True)
 
 
 def _json(run: Path, facts: RunFacts, findings: list[Finding]) -> str:
-    from spikeslab.diagnostics.doctor import verdict
-
-    def finite(item: dict[str, Any]) -> dict[str, Any]:
-        return {k: None if isinstance(v, float) and not math.isfinite(v) else v for k, v in item.items()}
+    from spikeslab.diagnostics.findings import verdict
+    from spikeslab.training.log import nan_to_null
 
     record = {
         "diagnosis of": str(run),
         "verdict": verdict(findings),
         "findings": [asdict(finding) for finding in findings],
-        "convergence": [finite(asdict(item)) for item in facts.convergence],
+        "convergence": [nan_to_null(asdict(item)) for item in facts.convergence],
     }
     return json.dumps(record, indent=1, ensure_ascii=False, allow_nan=False) + "\n"

@@ -1,10 +1,10 @@
-"""Health of a run: temperatures, the run reader, the doctor and the HTML report."""
+"""Diagnostics of a run: temperatures, the run reader, the doctor and the HTML report."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
-from spikeslab.diagnostics.thermometer import Thermometer
+from spikeslab.diagnostics.temperatures import Thermometer
 from spikeslab.files import write_atomically
 
 __all__ = ["REPORT", "Thermometer", "write_report"]
@@ -15,7 +15,7 @@ REPORT = "report.html"
 def write_report(folder: Path, path: Path | None = None) -> Path:
     """Write the HTML report of a run, by default to ``report.html`` in its folder, and return its path.
 
-    Pass it to :class:`~spikeslab.training.RunFolder` as ``report`` and a run that finishes ends in a report.
+    Pass it to :class:`~spikeslab.training.RunFolder` as ``report``, so that a finished run has a report.
     """
     from spikeslab.diagnostics.report import run_page  # needs the extra `report`
 

@@ -1,4 +1,4 @@
-"""``report.html`` of a run: made from its folder alone, self-contained."""
+"""HTML report of a run, a single file made from the run's folder."""
 
 from __future__ import annotations
 
@@ -10,8 +10,7 @@ from typing import Any
 import torch
 
 from spikeslab.diagnostics import REPORT
-from spikeslab.diagnostics.doctor import Level, examine, verdict
-from spikeslab.diagnostics.report_figures import (
+from spikeslab.diagnostics._report_figures import (
     LAYERS,
     LINES,
     curves_figure,
@@ -19,8 +18,10 @@ from spikeslab.diagnostics.report_figures import (
     is_constant,
     latents_figure,
 )
-from spikeslab.diagnostics.run_facts import RunFacts, Snapshot, mapping
-from spikeslab.diagnostics.run_reader import POSTERIOR, read_run
+from spikeslab.diagnostics.doctor import examine
+from spikeslab.diagnostics.findings import Level, verdict
+from spikeslab.diagnostics.run_reader import POSTERIOR, RunFacts, Snapshot, mapping, read_run
+from spikeslab.diagnostics.temperatures import KINETIC
 from spikeslab.errors import pluralize
 from spikeslab.metrics import Reliability
 from spikeslab.posterior.convergence import SOME_WEIGHTS
@@ -33,27 +34,27 @@ from spikeslab.report.tables import Column, Table
 from spikeslab.training.run_folder import CHECKPOINTS
 
 ROWS = 60
-"""Layers in the table of the sparsity."""
+"""Largest number of layers in the table of the sparsity."""
 
 
 def run_page(folder: Path) -> Page:
-    """The report of a run.
+    """Return the report of a run as a page.
 
     Raises:
-        ValueError: If the folder is not that of a run, or a file in it is damaged.
+        SpikeSlabError: If the folder is not that of a run, or a file in it is damaged.
     """
     facts = read_run(folder)
     sections = [
-        Section("How it went", _findings(facts)),
+        Section("Findings", _findings(facts)),
         Section("Curves", _curves(facts)),
         Section("Latents of the prior", _latents(facts)),
         Section("Sparsity", _sparsity(facts.snapshot)),
         Section("Weights", _weights(facts.snapshot)),
         Section("Calibration", _calibration(facts.evaluation)),
-        Section("Did the chains converge?", _convergence(facts)),
+        Section("Convergence", _convergence(facts)),
         Section("Settings", [Facts(_settings(facts))]),
-        Section("What was saved", [Grid(_files(folder))]),
-        Section("Made by", [*_command(facts), Facts(_texts(facts.run["versions"]))]),
+        Section("Files", [Grid(_files(folder))]),
+        Section("Command and versions", [*_command(facts), Facts(_texts(facts.run["versions"]))]),
     ]
     return Page(f"Run: {folder.resolve().name}", _lead(facts), [section for section in sections if section.blocks])
 
@@ -78,7 +79,7 @@ def _lead(facts: RunFacts) -> str:
 
 
 def _final(facts: RunFacts, key: str) -> float | None:
-    """The value of the final evaluation, or else of the last one along the way."""
+    """Return a number of the final evaluation, or else of the last one in the log."""
     if isinstance(facts.evaluation.get(key), int | float):
         return float(facts.evaluation[key])
     series = facts.series("evaluation", key)
@@ -91,27 +92,22 @@ def _share(value: float) -> str:
 
 def _findings(facts: RunFacts) -> list[Block]:
     findings = examine(facts)
-    blocks: list[Block] = [
-        Text(" ".join(filter(None, [finding.sentence, finding.change])), "warning")
-        for finding in findings
-        if finding.level is Level.PROBLEM
-    ]
-    rest = [finding for finding in findings if finding.level is not Level.PROBLEM]
-    return [*blocks, Facts({f.about.capitalize(): " ".join(filter(None, [f.sentence, f.change])) for f in rest})]
+    problems = [Text(finding.text, "warning") for finding in findings if finding.level is Level.PROBLEM]
+    return [*problems, Facts({f.about.capitalize(): f.text for f in findings if f.level is not Level.PROBLEM})]
 
 
 def _curves(facts: RunFacts) -> list[Block]:
     figure = curves_figure(facts)
     if figure is None:
         return []
-    caption = f"Along the steps of the run, as metrics.jsonl has them.{_constants(facts, 'lr', 'temperature')}"
-    if facts.layers("kinetic_temperature"):
-        caption += " The kinetic temperature is that of the momenta: at its right value it lies on the one that is set."
-    return [Picture(render_png(figure), caption, "Curves of the loss and of what else the run reported.")]
+    caption = f"Records of metrics.jsonl against the step.{_constants(facts, 'lr', 'temperature')}"
+    if facts.layers(KINETIC):
+        caption += " The kinetic temperature is measured from the momenta and should agree with the set temperature."
+    return [Picture(render_png(figure), caption, "Curves of the loss and the other logged numbers.")]
 
 
 def _constants(facts: RunFacts, *names: str) -> str:
-    """A sentence on the numbers that have no curve because they never changed."""
+    """Return a sentence with the numbers that have no curve because they are constant."""
     series = {name: facts.series(name) for name in names}
     same = [f"{name} {s.values[0]:.3g}" for name, s in series.items() if len(s) and is_constant(s)]
     return f" Constant: {', '.join(same)}." if same else ""
@@ -120,22 +116,22 @@ def _constants(facts: RunFacts, *names: str) -> str:
 def _latents(facts: RunFacts) -> list[Block]:
     figure = latents_figure(facts)
     layers = len(facts.layers("delta"))
-    more = f" Of {layers} layers the {LINES} whose delta moved most are shown." if layers > LINES else ""
+    more = f" Of {layers} layers, the {LINES} whose delta changed most are shown." if layers > LINES else ""
     rho = _histograms(
         {} if facts.snapshot is None else facts.snapshot.rho,
         "rho",
         (0.0, 1.0),
-        "Probability of every sparse weight to be in the slab, at the last checkpoint.",
+        "Probability of each sparse weight to be in the slab (rho), at the last checkpoint.",
     )
     constant = _constants(facts, "sigma").strip()
     if figure is None:
         return [*([Text(constant)] if constant else []), *rho]
-    caption = f"They should be level well before the first sample is taken.{more} {constant}"
+    caption = f"The latents should settle well before the first sample.{more} {constant}"
     return [Picture(render_png(figure), caption, "Traces of sigma and delta."), *rho]
 
 
 def _histograms(tensors: Tensors, label: str, limits: tuple[float, float] | None, caption: str) -> list[Block]:
-    """Histograms of the largest layers."""
+    """Return histograms of the largest layers."""
     filled = {name: tensor for name, tensor in tensors.items() if tensor.numel()}
     if not filled:
         return []
@@ -152,8 +148,8 @@ def _weights(snapshot: Snapshot | None) -> list[Block]:
         return []
     alive = {name: weight[weight != 0] for name, weight in snapshot.weights.items() if weight.ndim > 1}
     caption = (
-        f"Weights at {snapshot.origin}, without those that are exactly zero; the largest one in a thousand of a layer "
-        "stands at the ends."
+        f"Non-zero weights at {snapshot.origin}. The outermost bins include the most extreme weight in a thousand of "
+        "each layer."
     )
     return _histograms(alive, "weight", None, caption)
 
@@ -195,7 +191,7 @@ def _calibration(evaluation: Mapping[str, Any]) -> list[Block]:
     )
     ece = f"ECE is {_share(evaluation['ece'])}: the" if evaluation.get("ece") is not None else "The ECE is the"
     rows = f" {pluralize(evaluation['rows'], 'row')}." if isinstance(evaluation.get("rows"), int) else ""
-    caption = f"{ece} mean distance of the points from the diagonal, weighted by their rows.{rows}"
+    caption = f"{ece} mean distance of the points from the diagonal, weighted by their numbers of rows.{rows}"
     figure = reliability_figure({"at the last evaluation": Reliability(*bins)})
     return [Picture(render_png(figure), caption, "Accuracy against confidence, in bins.")]
 
@@ -206,7 +202,7 @@ def _convergence(facts: RunFacts) -> list[Block]:
     columns = [
         Column("name", "Quantity"),
         Column("rhat", "worst R-hat", ".3f"),
-        Column("chance", "by chance below", ".3f"),
+        Column("chance", "by chance up to", ".3f"),
         Column("bulk", "least bulk ESS", ",.0f"),
         Column("tail", "least tail ESS", ",.0f"),
         Column("count", "compared", ","),
@@ -225,13 +221,13 @@ def _convergence(facts: RunFacts) -> list[Block]:
         for item in facts.convergence
     ]
     notes = [
-        "R-hat compares chains, or the two halves of a single one: 1 means that they have the same distribution, above "
-        "1.1 that they do not. Few draws of many quantities have a larger one by chance: independent draws stay below "
-        "the number beside it in 99 of 100 cases. The effective sample size (ESS) is the number of independent draws "
-        "worth as much, for means (bulk) and for 5 % and 95 % quantiles (tail)."
+        "R-hat compares chains, or the two halves of a single one: near 1 they have the same distribution, above 1.1 "
+        "they do not. Few draws of many quantities have a larger R-hat by chance; independent draws stay below the "
+        "number in the next column in 99 of 100 cases. The effective sample size (ESS) is the equivalent number of "
+        "independent draws, for means (bulk) and for 5 % and 95 % quantiles (tail)."
     ]
     if any(item.name == SOME_WEIGHTS for item in facts.convergence):
-        notes.append("Single weights of two chains need not agree: hidden units can swap their places.")
+        notes.append("Single weights of two chains need not agree, since hidden units can be permuted.")
     return [Grid(Table("R-hat and effective sample size", columns, rows, notes))]
 
 
@@ -253,7 +249,7 @@ def _texts(facts: Mapping[str, Any]) -> dict[str, str]:
 
 
 def _files(folder: Path) -> Table:
-    """What is in the folder, the samples of a chain and the files of a checkpoint together."""
+    """Return a table of the files, with those of a checkpoint or a chain in one row."""
     groups: dict[str, list[Path]] = {}
     for path in sorted(path for path in folder.rglob("*") if path.is_file() and path.name != REPORT):
         parts = path.relative_to(folder).parts

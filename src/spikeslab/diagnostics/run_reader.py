@@ -1,27 +1,25 @@
-"""Reads the folder of a run.
+"""Reader of a run's folder, for the doctor and the report.
 
-``run.json`` says how the run came about and how it ended, ``metrics.jsonl`` has a line for each report of the loop,
-``checkpoints/`` the last states, ``posterior/`` the samples (in ``chain-0``, ``chain-1`` and so on if there are several
-chains; samples in memory are in the checkpoint), and ``evaluation.json`` the final predictions. All but the first may
-be missing.
+It reads ``run.json`` (settings and status), ``metrics.jsonl`` (records of the loop), ``checkpoints/``, ``posterior/``
+(samples on disk, with a folder per chain if there are several; samples in memory are in the checkpoint) and
+``evaluation.json``. All but the first may be missing.
 """
 
 from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import NoneType
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import torch
 from safetensors.torch import load_file
 
-from spikeslab.diagnostics.run_facts import RunFacts, SampleFacts, Snapshot, mapping
-from spikeslab.errors import quote
+from spikeslab.errors import SpikeSlabError, first_line, quote
 from spikeslab.functional.convergence import NEEDED_DRAWS
 from spikeslab.posterior.chains import chain_folders
 from spikeslab.posterior.convergence import (
@@ -36,6 +34,11 @@ from spikeslab.posterior.samples import INDEX, DiskSamples, Tensors
 from spikeslab.training.checkpoints import Checkpoint, Checkpoints
 from spikeslab.training.log import MetricsLog
 from spikeslab.training.run_folder import CHECKPOINTS, EVALUATION_FILE, METRICS_FILE, RECORD_FILE, VERSION
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    Floats = NDArray[np.float64]
 
 POSTERIOR = "posterior"
 STATUSES = ("running", "finished", "interrupted", "failed")
@@ -54,18 +57,114 @@ FIELDS: dict[str, type | tuple[type, ...]] = {
 }
 
 
-class RunError(ValueError):
-    """What is wrong with the folder of a run, in one sentence."""
+class RunError(SpikeSlabError, ValueError):
+    """Raised when a folder is not that of a run, or a file in it is damaged."""
+
+
+@dataclass(frozen=True)
+class Series:
+    """Numbers recorded at steps of a run."""
+
+    steps: Floats
+    values: Floats
+
+    def __len__(self) -> int:
+        return len(self.values)
+
+    def last_third(self) -> Series:
+        """Return the last third of the steps, in which a chain should be stationary."""
+        if not len(self):
+            return self
+        end = self.steps >= self.steps[0] + 2.0 * (self.steps[-1] - self.steps[0]) / 3.0
+        return Series(self.steps[end], self.values[end])
+
+
+@dataclass(frozen=True)
+class SampleFacts:
+    """Facts about the samples of a run.
+
+    Attributes:
+        chains: Number of samples of each chain.
+        first_step: Step of the first sample.
+        zeros_each: Smallest number of zeros in a sample.
+        zeros_common: Number of weights that are zero in all samples of a chain, the fewest over chains.
+        total: Number of weights of the network.
+    """
+
+    chains: list[int]
+    first_step: int
+    zeros_each: int
+    zeros_common: int
+    total: int
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """Network at the last checkpoint.
+
+    Attributes:
+        weights: Learned tensors by name.
+        rho: Slab probabilities of the sparse weights by layer; empty without an adaptive prior.
+        sparse: Names of the layers that a prior or a pruner covers.
+        origin: Name of the checkpoint.
+    """
+
+    weights: Tensors
+    rho: Tensors
+    sparse: list[str]
+    origin: str
+
+
+@dataclass(frozen=True)
+class RunFacts:
+    """Contents of a run's folder; missing parts are empty or ``None``."""
+
+    run: dict[str, Any]
+    metrics: list[dict[str, Any]] = field(default_factory=list)
+    evaluation: dict[str, Any] = field(default_factory=dict)
+    samples: SampleFacts | None = None
+    snapshot: Snapshot | None = None
+    convergence: list[Convergence] = field(default_factory=list)
+
+    def series(self, *keys: str) -> Series:
+        """Return the numbers under ``keys``, such as ``"evaluation", "accuracy"``, including NaN."""
+        found = [(record["step"], value) for record in self.metrics if (value := _number(record, keys)) is not None]
+        return Series(np.array([s for s, _ in found], dtype=float), np.array([v for _, v in found], dtype=float))
+
+    def layers(self, key: str) -> dict[str, Series]:
+        """Return the numbers of each layer under ``key``, such as ``"delta"``."""
+        names = {name: None for record in self.metrics for name in mapping(record.get(key))}
+        return {name: self.series(key, name) for name in names}
+
+    def setting(self, *names: str) -> Any:
+        """Return the first of the settings that is not ``None``."""
+        settings = self.run["settings"]
+        return next((settings[name] for name in names if settings.get(name) is not None), None)
+
+
+def mapping(value: object) -> Mapping[str, Any]:
+    """Return ``value`` if it is a mapping, otherwise an empty one."""
+    return value if isinstance(value, Mapping) else {}
+
+
+def _number(record: Mapping[str, Any], keys: Iterable[str]) -> float | None:
+    value: Any = record
+    for key in keys:
+        value = mapping(value).get(key)
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return None
+    return float(value)
 
 
 def read_run(folder: Path) -> RunFacts:
     """Read the folder of a run.
 
     Raises:
-        RunError, ValueError: If it is not one, or a file in it is damaged; the message is one sentence for people.
+        RunError: If it is not the folder of a run, or a record in it is damaged.
+        SpikeSlabError: If a checkpoint or a sample is damaged.
     """
     if not (folder / RECORD_FILE).is_file():
-        raise RunError(f"RUN must be the folder of a run, with {RECORD_FILE} in it, but got {folder}.")
+        raise RunError(f"{{run}} must be the folder of a run, with {RECORD_FILE} in it, but got {folder}.")
     run = _read_object(folder / RECORD_FILE)
     _check_run(run, folder / RECORD_FILE)
     metrics = _read_metrics(folder / METRICS_FILE)
@@ -80,7 +179,7 @@ def _read_object(path: Path) -> dict[str, Any]:
     try:
         value = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
-        raise RunError(f"{path} must be readable JSON, but got: {error}.") from error
+        raise RunError(f"{path} is not readable JSON: {first_line(error)}.") from error
     if not isinstance(value, dict):
         raise RunError(f"{path} must hold a JSON object, but got {type(value).__name__}.")
     return value
@@ -97,11 +196,11 @@ def _check_run(run: Mapping[str, Any], path: Path) -> None:
 
 
 def _read_metrics(path: Path) -> list[dict[str, Any]]:
-    """The records in the order of their steps; steps that were taken again replace those taken first."""
+    """Read the records in the order of their steps; a repeated step replaces the earlier record."""
     try:
         lines = MetricsLog(path).read()
-    except UnicodeDecodeError as error:
-        raise RunError(f"{path} must be text, but got: {error}.") from error
+    except ValueError as error:
+        raise RunError(f"{first_line(error)}.") from error
     records: list[dict[str, Any]] = []
     for number, record in enumerate(lines, start=1):
         if not isinstance(record.get("step"), int):
@@ -113,14 +212,14 @@ def _read_metrics(path: Path) -> list[dict[str, Any]]:
 
 
 class _Chain(NamedTuple):
-    """Samples of a chain: their steps, and how to read the one of a step."""
+    """Steps of a chain's samples, and the function that reads the sample of a step."""
 
     steps: list[int]
     read: Callable[[int], Tensors]
 
 
 def _chains(folder: Path, checkpoint: Checkpoint | None) -> list[_Chain]:
-    """The chains on disk, or else the one whose samples a checkpoint holds."""
+    """Return the chains on disk, or else the one whose samples the checkpoint holds."""
     try:
         stores = [DiskSamples(path) for path in chain_folders(folder)]
     except FileNotFoundError:
@@ -139,7 +238,7 @@ def _sample_steps(store: DiskSamples) -> list[int]:
     try:
         return [int(record["step"]) for record in store.read_index()["samples"]]
     except (KeyError, TypeError) as error:
-        raise RunError(f"{store.directory / INDEX} must list samples, but it does not.") from error
+        raise RunError(f"{store.directory / INDEX} is damaged: it lists no samples.") from error
 
 
 def _describe_samples(chains: Sequence[_Chain]) -> tuple[SampleFacts | None, list[Convergence]]:
@@ -161,7 +260,7 @@ def _describe_samples(chains: Sequence[_Chain]) -> tuple[SampleFacts | None, lis
 
 
 class _Zeros:
-    """Counts zeros of the samples of a chain as they pass."""
+    """Counts of zeros in the samples of a chain, taken while they are read."""
 
     def __init__(self) -> None:
         self.each: list[int] = []
@@ -169,7 +268,7 @@ class _Zeros:
         self._alive: dict[str, torch.Tensor] = {}
 
     def watch(self, chain: _Chain, length: int) -> Iterator[Tensors]:
-        """The last ``length`` samples, one at a time."""
+        """Yield the last ``length`` samples."""
         for step in chain.steps[-length:]:
             tensors = chain.read(step)
             weights = learned_tensors(tensors)
@@ -180,21 +279,21 @@ class _Zeros:
             yield tensors
 
     def common(self) -> int:
-        """Weights that were zero in all of them."""
+        """Return the number of weights that are zero in all samples."""
         return self.total - sum(int(mask.sum()) for mask in self._alive.values())
 
 
 def _predictions(evaluation: Mapping[str, Any]) -> list[Convergence]:
-    """Convergence in function space, which needs the model and is therefore kept by the run itself."""
+    """Return the convergence of the predictions, which the run itself computed, since that needs the model."""
     try:
         found = [Convergence(**_numbers(item)) for item in evaluation.get("convergence", [])]
     except (TypeError, AttributeError) as error:
-        raise RunError(f"{EVALUATION_FILE} must hold a valid 'convergence', but got: {error}.") from error
+        raise RunError(f"{EVALUATION_FILE} has a damaged entry 'convergence': {first_line(error)}.") from error
     return [item for item in found if item.name == PREDICTIONS]
 
 
 def _numbers(item: Mapping[str, Any]) -> dict[str, Any]:
-    """``item`` with NaN for null, which JSON has instead."""
+    """Return ``item`` with NaN in place of null."""
     return {name: math.nan if value is None else value for name, value in item.items()}
 
 
@@ -216,7 +315,7 @@ def _snapshot(checkpoint: Checkpoint | None) -> Snapshot | None:
     prior = mapping(mapping(state.get("sampler")).get("prior"))
     names = list(prior.get("names") or [])
     found = prior.get("rho")
-    # Stacked chains have the latents of all layers in one tensor, which no layer's histogram can show.
+    # Stacked chains keep the latents of all layers in one tensor, which has no histogram per layer.
     rho = dict(zip(names, found, strict=False)) if isinstance(found, list) else {}
     pruned = mapping(mapping(state.get("callbacks")).get("pruner")).get("names") or []
     sparse = [name for name in weights if name in {*names, *pruned}]

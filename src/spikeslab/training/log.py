@@ -42,11 +42,11 @@ class MetricsLog:
         """
         if not self.path.exists():
             return []
-        *lines, _ = self.path.read_text(encoding="utf-8").split("\n")
         try:
+            *lines, _ = self.path.read_text(encoding="utf-8").split("\n")
             records = [json.loads(line) for line in lines]
         except ValueError as error:
-            raise ValueError(f"{self.path} is damaged, a line is not JSON: {first_line(error)}.") from error
+            raise ValueError(f"{self.path} is damaged: {first_line(error)}.") from error
         if not all(isinstance(record, dict) for record in records):
             raise ValueError(f"{self.path} is damaged: every line must be a JSON object.")
         return records

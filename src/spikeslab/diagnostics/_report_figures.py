@@ -11,7 +11,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import LogLocator, MaxNLocator, PercentFormatter
 
-from spikeslab.diagnostics.run_facts import RunFacts, Series
+from spikeslab.diagnostics.run_reader import RunFacts, Series
 from spikeslab.report.figures import BLUE, COLOURS, WIDTH, style
 
 if TYPE_CHECKING:
@@ -19,23 +19,23 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 LINES = len(COLOURS)
-"""Layers with a line of their own."""
+"""Largest number of lines in a panel."""
 LAYERS = 9
-"""Layers with a histogram."""
+"""Largest number of histograms."""
 WIDE = 30.0
-"""Ratio of the largest to the smallest number from which an axis is logarithmic."""
+"""Ratio of the largest to the smallest number above which an axis is logarithmic."""
 EVALUATIONS = {"accuracy": "accuracy", "rmse": "RMSE", "nll": "NLL", "ece": "ECE", "brier": "Brier score"}
 PANELS = 3
-"""Numbers of the evaluation with a panel of their own."""
+"""Largest number of panels for evaluations."""
 BINS = 60
 BASE = 0.7
-"""Where the logarithmic axis of a histogram begins, so that a bin with one weight is seen."""
+"""Lower end of the logarithmic axis of a histogram, so that a bin with one weight is visible."""
 MARKED = 40
-"""Points up to which each is marked, so that a line between few is not taken for more."""
+"""Number of points up to which each is marked, so that few points are not taken for many."""
 
 
 def shorten(name: str, length: int = 28) -> str:
-    """A name that fits above a panel: its end says which weight it is.
+    """Shorten a name to fit above a panel; its end identifies the weight.
 
     >>> shorten("stages.0.blocks.1.convolution2.weight", 20)
     '…convolution2.weight'
@@ -44,7 +44,7 @@ def shorten(name: str, length: int = 28) -> str:
 
 
 def curves_figure(facts: RunFacts) -> Figure | None:
-    """Loss, evaluation, sparsity, temperature and lr against the step; ``None`` where there are no numbers."""
+    """Plot loss, evaluation, sparsity, temperature and lr against the step; return ``None`` without numbers."""
     panels: dict[str, dict[str, Series]] = {"training loss": {"": facts.series("loss")}}
     evaluated = _evaluated(facts)
     for name in _names(evaluated):
@@ -54,32 +54,32 @@ def curves_figure(facts: RunFacts) -> Figure | None:
         "sparse layers": facts.series("sparsity_sparse"),
     }
     kinetic = _median(list(facts.layers("kinetic_temperature").values()))
-    panels["temperature"] = {"kinetic, median of the layers": kinetic, "set": facts.series("temperature")}
+    panels["temperature"] = {"kinetic, median over layers": kinetic, "set": facts.series("temperature")}
     panels["lr"] = {"": facts.series("lr")}
     return _panels(panels)
 
 
 def latents_figure(facts: RunFacts) -> Figure | None:
-    """Sigma and the delta of each layer against the step; of many layers, those that moved most."""
+    """Plot sigma and delta against the step, delta for the layers in which it changed most."""
     deltas = sorted(facts.layers("delta").items(), key=lambda item: -float(np.ptp(item[1].values)))[:LINES]
     panels = {"sigma": {"": facts.series("sigma")}, "delta": {shorten(name): series for name, series in deltas}}
     return _panels(panels)
 
 
 def is_constant(series: Series) -> bool:
-    """Whether all numbers are the same."""
+    """Return True if all numbers are equal."""
     return bool((series.values == series.values[:1]).all())
 
 
 def _evaluated(facts: RunFacts) -> RunFacts:
-    """The records that were written after a new evaluation; the others repeat the last one."""
+    """Return the records with a new evaluation; the others repeat the last one."""
     found = [record.get("evaluation") for record in facts.metrics]
     new = [record for record, now, before in zip(facts.metrics, found, [None, *found], strict=False) if now != before]
     return replace(facts, metrics=new)
 
 
 def _names(facts: RunFacts) -> list[str]:
-    """Numbers of the evaluations that get a panel, the best known first."""
+    """Return the evaluations that get a panel, well-known ones first."""
     names = {name: None for record in facts.metrics for name in record.get("evaluation") or {}}
     known = [name for name in EVALUATIONS if name in names]
     return [*known, *(name for name in names if name not in EVALUATIONS)][:PANELS]
@@ -94,7 +94,7 @@ def _median(series: Sequence[Series]) -> Series:
 
 
 def _panels(panels: Mapping[str, Mapping[str, Series]]) -> Figure | None:
-    """A grid, at most two wide, of the panels that have something to show: a single constant line does not."""
+    """Plot panels in two columns, leaving out those whose lines are all constant."""
     shown = {title: {n: s for n, s in lines.items() if len(s)} for title, lines in panels.items()}
     shown = {title: lines for title, lines in shown.items() if any(not is_constant(s) for s in lines.values())}
     if not shown:
@@ -133,12 +133,12 @@ def _panel(axes: Axes, title: str, lines: Mapping[str, Series]) -> None:
 
 
 def histograms_figure(tensors: Mapping[str, Tensor], label: str, limits: tuple[float, float] | None) -> Figure:
-    """Small multiples of histograms, one for each layer.
+    """Plot one histogram per layer.
 
     Args:
         tensors: At most ``LAYERS`` layers.
-        label: What the numbers are.
-        limits: Ends of the axis; ``None`` takes them from each layer, symmetric about zero.
+        label: Label of the x axis.
+        limits: Limits of the x axis; ``None`` chooses them per layer, symmetric about zero.
     """
     columns = min(3, len(tensors))
     rows = -(-len(tensors) // columns)
@@ -165,6 +165,6 @@ def histograms_figure(tensors: Mapping[str, Tensor], label: str, limits: tuple[f
 
 
 def _symmetric(values: NDArray[np.float64]) -> tuple[float, float]:
-    """Limits that hold all but the most extreme one in a thousand, which stand at the ends."""
+    """Return limits that hold all but the most extreme weight in a thousand."""
     end = float(np.quantile(np.abs(values), 0.999)) if values.size else 1.0
     return (-end, end) if end > 0 else (-1.0, 1.0)
