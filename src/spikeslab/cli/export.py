@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from spikeslab.cli.errors import InputError
+from spikeslab.cli.errors import InputError, spells
 from spikeslab.cli.options import bad_input, check_file
 from spikeslab.cli.output import plain_console, print_result
 from spikeslab.cli.stored_network import check_onnx, read_stored
@@ -15,6 +15,7 @@ from spikeslab.cli.stored_network import check_onnx, read_stored
 MARK, WHAT = "pytorch", "an ONNX network of torch"
 
 
+@spells(model="model()", example_input="example_input()")
 def export(
     model: Annotated[
         Path, typer.Argument(metavar="MODEL", help="Folder of a compressed model, or a safetensors file.")

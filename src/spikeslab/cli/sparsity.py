@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from spikeslab.cli.errors import InputError
+from spikeslab.cli.errors import InputError, spells
 from spikeslab.cli.options import bad_input, check_file, check_folder
 from spikeslab.cli.output import plain_console, print_result, write_file
 from spikeslab.cli.stored_network import StoredNetwork, check_onnx, read_stored
@@ -20,6 +20,7 @@ MARK, WHAT = '{\n "sparsity of": ', "a report of sparsity"
 STEM = "sparsity"
 
 
+@spells(model="model()", example_input="example_input()")
 def sparsity(
     model: Annotated[
         Path, typer.Argument(metavar="MODEL", help="Folder of a compressed model, or a safetensors file.")

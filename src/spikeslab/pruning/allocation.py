@@ -47,7 +47,7 @@ def per_layer(
     Args:
         zeros: Zeros in all.
         sizes: Weights of each layer.
-        keep: What each layer keeps at least.
+        keep: Number that each layer keeps at least.
         at_least: Zeros that each layer has already and does not give back.
     """
     return _share_out(zeros, sizes, [1.0] * len(sizes), keep, at_least)
@@ -70,7 +70,7 @@ def erk(
     Args:
         zeros: Zeros in all.
         shapes: Shapes of the weights.
-        keep: What each layer keeps at least.
+        keep: Number that each layer keeps at least.
         at_least: Zeros that each layer has already and does not give back.
         sizes: Units of each layer, where they are not single weights.
     """
