@@ -37,7 +37,7 @@ SGLDSeeds = Annotated[
 Steps = Annotated[int, typer.Option(help="Steps of each chain of the paper's methods.")]
 Workers = Annotated[int, typer.Option(help="Processes, each on one core.")]
 
-app = typer.Typer(help="Reproduce the paper's tables and figures.", no_args_is_help=True)
+app = typer.Typer(no_args_is_help=True)
 
 
 @app.callback(

@@ -7,10 +7,11 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
+import torch
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from spikeslab.metrics import accuracy, mean_squared_error, negative_log_likelihood, reliability_curve
+from spikeslab.metrics import accuracy, mean_squared_error, negative_log_likelihood, selective_accuracy
 from spikeslab.paper._grid import one_thread
 from spikeslab.paper._selection_figures import draw_posteriors, draw_predictions
 from spikeslab.paper.demo.data import Digits, load_digits
@@ -18,13 +19,12 @@ from spikeslab.paper.demo.digits import DigitsResult, DigitsSettings, digits_tab
 from spikeslab.paper.demo.linear import METHODS, LinearResult, linear_table, run_linear
 from spikeslab.paper.linear.data import LinearData, simulate_linear
 from spikeslab.report.figures import BLUE, GREY, ORANGE, WIDTH, save, style
-from spikeslab.report.plots import draw_bars, draw_diagonal, draw_reliability
+from spikeslab.report.plots import draw_bars
 from spikeslab.report.tables import Estimate, Provenance, Table, command_line
 
 FILES = ("linear", "digits")
 """Names of the tables and of the figures."""
 COLOURS = (GREY, ORANGE, BLUE)
-BINS, FEWEST_ROWS = 5, 4  # few predictions are unsure: wide bins, and none of a row or two
 
 
 @dataclass(frozen=True)
@@ -100,7 +100,7 @@ def _draw_test_rows(axes: Axes, data: LinearData, result: LinearResult, limit: f
 
 
 def digits_figure(data: Digits, results: Sequence[DigitsResult]) -> Figure:
-    """Draw bars of error, log score and size of the three models, and their reliability."""
+    """Draw bars of error, log score and size of the three models, and their error on the most confident images."""
     errors = [100.0 * (1.0 - accuracy(result.probabilities, data.y_test)) for result in results]
     losses = [negative_log_likelihood(result.probabilities, data.y_test) for result in results]
     sizes = [result.size / 1000.0 for result in results]
@@ -113,14 +113,16 @@ def digits_figure(data: Digits, results: Sequence[DigitsResult]) -> Figure:
             (axes[2], "size, kB", sizes, ".0f"),
         ):
             draw_bars(panel, title, [Estimate(value, None) for value in values], COLOURS, spec)
-        _draw_reliability(axes[3], data, results)
+        _draw_selective_error(axes[3], data, results)
         figure.legend(list(axes[0].patches), [result.name for result in results], loc="outside lower center", ncols=3)
     return figure
 
 
-def _draw_reliability(axes: Axes, data: Digits, results: Sequence[DigitsResult]) -> None:
-    draw_diagonal(axes)
+def _draw_selective_error(axes: Axes, data: Digits, results: Sequence[DigitsResult]) -> None:
+    """Draw the error among the images that a model is most sure of, against their share."""
+    shares = torch.linspace(0.5, 1.0, 101)
     for result, colour in zip(results, COLOURS, strict=True):
-        draw_reliability(axes, reliability_curve(result.probabilities, data.y_test, BINS), colour, fewest=FEWEST_ROWS)
-    axes.set(xlim=(0.3, 1.02), ylim=(0.3, 1.02), xlabel="confidence", ylabel="accuracy", aspect="equal")
-    axes.set_title("reliability")
+        errors = 100.0 * (1.0 - selective_accuracy(result.probabilities, data.y_test, shares))
+        axes.plot(100.0 * shares, errors, color=colour)
+    axes.set(xlabel="images kept, most confident first, %", ylim=(0, None))
+    axes.set_title("test error of those kept, %")
