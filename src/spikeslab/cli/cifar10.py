@@ -139,7 +139,7 @@ def cifar10(
       --methods gmp,l2:0.002,l2:0.005 --epochs 10 --held-out 5000`
     - the paper's run: `spikeslab reproduce cifar10 --pretrain --preset paper`
     """
-    from spikeslab.cli.settings import read_settings
+    from spikeslab.cli.options import read_settings
     from spikeslab.paper.cifar10.data import pretrain as pretrain_dense
     from spikeslab.paper.cifar10.study import make_study, run_study, write_figures, write_tables
     from spikeslab.paper.images.data import load_cifar10
@@ -229,7 +229,7 @@ def _read_share(text: str) -> float:
 
 
 def _read_dense(path: Path) -> Dense:
-    from spikeslab.cli.dense import load_dense
+    from spikeslab.cli.stored_network import load_dense
     from spikeslab.files import digest
     from spikeslab.paper.cifar10.data import Dense, new_network
 

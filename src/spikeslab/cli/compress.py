@@ -2,36 +2,65 @@
 
 from __future__ import annotations
 
+import math
 import shlex
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from importlib.resources import files
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
-from spikeslab.cli.dense import load_dense
 from spikeslab.cli.errors import SET, InputError, explain_os_errors, spells
-from spikeslab.cli.options import check_folder, use_threads
+from spikeslab.cli.options import SETTINGS, bad_input, check_folder, read_settings, use_threads
 from spikeslab.cli.output import plain_console, print_result
-from spikeslab.errors import Phrase, SpikeSlabError
-from spikeslab.files import check_free
-from spikeslab.report.tables import Provenance, command_line
+from spikeslab.cli.recipe import (
+    COPY,
+    RUNS,
+    TEST,
+    VAL,
+    Recipe,
+    RecipeError,
+    describe_failure,
+    find_line,
+    is_from_user,
+    read_recipe,
+)
+from spikeslab.cli.stored_network import load_dense
+from spikeslab.compression import METHODS, BatchError, Compressed, Compression, Settings
+from spikeslab.compression.harness import CHANNELS, WEIGHTS
+from spikeslab.compression.result import MODEL_FILE, REPORT_FILE, SPARSE_FILE
+from spikeslab.compression.sparse_file import DENSE
+from spikeslab.compression.tasks import Evaluation, first_batch
+from spikeslab.diagnostics import REPORT
+from spikeslab.errors import ArgumentError, Phrase, check_choice, pluralize
+from spikeslab.files import check_free, digest
+from spikeslab.report.tables import Cell, Column, Provenance, Table, command_line
+from spikeslab.training import Callback, Training
+from spikeslab.training.run_folder import POSTERIOR, RECORD_FILE
 
-if TYPE_CHECKING:
-    from spikeslab.cli.recipe import Recipe
-    from spikeslab.compression import Compressed
-
-RECIPE, RESULT, VAL, TEST = "recipe.py", "result", "val_data()", "test_data()"
-OWN = ("scope", "floor", "lr", "temperature", "samples")
+RESULT = "result"
+"""Stem of the files with the table."""
+OWN_OPTIONS = ("scope", "floor", "lr", "temperature", "samples")
 """Settings that have an option of their own."""
 OTHERWISE = "if not given, that of the recipe's settings, or else"
+METRICS = {
+    "accuracy": ("acc. %", 100.0, ".2f"),
+    "nll": ("NLL", 1.0, ".4f"),
+    "ece": ("ECE %", 100.0, ".2f"),
+    "rmse": ("RMSE", 1.0, ".4g"),
+    "mae": ("MAE", 1.0, ".4g"),
+    "loss": ("loss", 1.0, ".4g"),
+}
+"""Heading, factor and format of the numbers in the table."""
+ROUNDED = ("fp16", "int8")
+"""Formats of a file that round values."""
 
 
 def init(
-    recipe: Annotated[Path, typer.Argument(help="File to write.", show_default=False)] = Path(RECIPE),
+    recipe: Annotated[Path, typer.Argument(help="File to write.", show_default=False)] = Path(COPY),
 ) -> None:
     """Write a recipe for `spikeslab compress`, with comments, that runs as it is.
 
@@ -45,7 +74,7 @@ def init(
     try:
         recipe.parent.mkdir(parents=True, exist_ok=True)
         with recipe.open("x", encoding="utf-8") as file:
-            file.write(text.replace(f"compress {RECIPE}", f"compress {shlex.quote(str(recipe))}"))
+            file.write(text.replace(f"compress {COPY}", f"compress {shlex.quote(str(recipe))}"))
     except OSError as error:
         raise InputError(f"RECIPE must be a file that can be written, but {recipe}: {error.strerror}.") from error
     console = plain_console()
@@ -60,7 +89,12 @@ def init(
 )  # fmt: skip
 def compress(
     recipe: Annotated[
-        Path, typer.Argument(metavar="RECIPE", help="Python file from `spikeslab init`.", show_default=False)
+        Path,
+        typer.Argument(
+            metavar="RECIPE",
+            help="Python file with the network and the data, as `spikeslab init` writes it.",
+            show_default=False,
+        ),
     ],
     out: Annotated[Path | None, typer.Option(help="Folder for the run; out/NAME for NAME.py if not given.")] = None,
     sparsity: Annotated[float, typer.Option(help="Share of zeros.")] = 0.9,
@@ -129,175 +163,205 @@ def compress(
     The recipe is a Python file with model(), train_data(), val_data() and optionally loss(model, batch), test_data()
     and settings. --out gets the sparse network (model.safetensors, and smaller in sparse.safetensors), the samples
     (posterior/), report.json, the table (result.md and result.json), report.html, a copy of the recipe, and
-    checkpoints: a run that was stopped, however it was, goes on with --resume.
+    checkpoints: --resume continues a run that was stopped or killed.
 
     For example:
 
     - a recipe to begin with: `spikeslab init recipe.py`
     - its run: `spikeslab compress recipe.py --out out/first`
     - a baseline: `spikeslab compress recipe.py --sparsity 0.95 --method gmp --out out/gmp`
-    - the dense network as a teacher: `spikeslab compress recipe.py --set distillation=0.2 --out out/taught`
+    - the dense network as a teacher: `spikeslab compress recipe.py --set distillation=0.2 --out out/distilled`
     """
     folder = Path("out") / recipe.stem if out is None else out
     check_folder(folder)
     _check_new(folder, resume)
-    from spikeslab.cli.recipe import read_recipe
-    from spikeslab.compression import METHODS, Compression, Settings
-    from spikeslab.compression.harness import CHANNELS
-    from spikeslab.compression.tasks import Evaluation, first_batch
-    from spikeslab.errors import check_choice
-    from spikeslab.files import digest
-
+    check_choice("method", method, METHODS)
     if structure == CHANNELS and count is not None:
-        raise InputError(
-            "--count must not go with --structure channels, where --sparsity is the share of the channels, but got "
-            f"{count}."
-        )
-    with _bad_input(recipe):
-        check_choice("method", method, METHODS)  # before the recipe, which may take long
-        given = {"lr": lr, "temperature": temperature, "samples": samples, "scope": scope, "floor": _number(floor)}
-        changes = given | _changes(settings or [])
-        Settings().changed(**changes)
+        expectation = "must not go with {structure=channels}, where {sparsity} is the share of the channels"
+        raise ArgumentError("count", expectation, count)
+    own: dict[str, Any] = {
+        "lr": lr,
+        "temperature": temperature,
+        "samples": samples,
+        "scope": scope,
+        "floor": _as_count(floor),
+    }
+    changes = own | _read_changes(settings or [])
+    Settings().changed(**changes)  # raises before the recipe runs, which may take long
     use_threads(threads)
-    read = read_recipe(recipe)
+    user = read_recipe(recipe)
     if dense is not None:
-        load_dense(read.model, dense, "model()")
-    command = command_line(
-        "compress",
-        recipe,
-        sparsity=sparsity,
-        epochs=epochs,
-        method=method,
-        seed=seed,
-        **given,
-        count=count,
-        structure=None if structure == "weights" else structure,
-        num_data=num_data,
-        dense=dense,
-        threads=threads,
-        out=out,
-        weights=weights,
-        set=settings,
-    )
-    with _bad_input(recipe):
-        prepared = Compression(
-            read.model,
-            read.train_data,
-            read.val_data,
-            sparsity=sparsity,
-            epochs=epochs,
-            loss=read.loss,
-            method=method,
+        load_dense(user.model, dense, "model()")
+    shared: dict[str, Any] = {"sparsity": sparsity, "epochs": epochs, "method": method, "seed": seed}
+    more: dict[str, Any] = {
+        "num_data": num_data,
+        "dense": dense,
+        "threads": threads,
+        "out": out,
+        "weights": weights,
+        "set": settings,
+    }
+    shape = None if structure == WEIGHTS else structure
+    command = command_line("compress", recipe, **shared, **own, count=count, structure=shape, **more)
+    with bad_input(), _explain_errors(recipe):
+        run = Compression(
+            user.model,
+            user.train_data,
+            user.val_data,
+            **shared,
+            loss=user.loss,
             weights=weights,
             count=count or "network",
             structure=structure,
-            settings=(read.settings or Settings()).changed(**changes),
+            settings=user.settings.changed(**changes),
             num_data=num_data,
-            seed=seed,
             folder=folder,
             resume=resume,
             report=report,
-            callbacks=[_keep_recipe(recipe, folder / RECIPE)],
+            callbacks=[KeepRecipe(recipe, folder / COPY)],
             command=command,
             facts={"recipe": digest(recipe)[:16], "dense": None if dense is None else digest(dense)[:16]},
         ).prepare()
-        if read.test_data is not None:  # nobody shall learn after all epochs that it cannot be judged
-            Evaluation(prepared.task, [first_batch(TEST, read.test_data)], TEST).of_model(read.model)
-    with explain_os_errors(folder), _bad_data(recipe):
-        result = prepared.run()
-        _finish(read, result, folder, command, seed)
+        if user.test_data is not None:  # fail before all epochs, not after them
+            Evaluation(run.task, [first_batch(f"{TEST}()", user.test_data)], f"{TEST}()").of_model(user.model)
+    with explain_os_errors(folder), _explain_errors(recipe):
+        table = _compare(user, run.run())
+        paths = table.write(folder / RESULT, Provenance(command, seed))
+    names = (MODEL_FILE, SPARSE_FILE, REPORT_FILE, POSTERIOR, COPY, REPORT)
+    console = plain_console()
+    print_result(console, [table], [folder / name for name in names if (folder / name).exists()] + paths)
+    place, origin = shlex.quote(str(folder)), shlex.quote(str(recipe))  # the copy may lack what the recipe imports
+    console.print(f"Next:\n  spikeslab sparsity {place} --recipe {origin}\n  spikeslab doctor {place}", soft_wrap=True)
 
 
 def _check_new(folder: Path, resume: bool) -> None:
     if resume:
         if not folder.exists():
             print(f"There is no run in {folder} yet: a new one begins.", file=sys.stderr)
-        return
-    if (folder / "run.json").exists():
+    elif (folder / RECORD_FILE).exists():
         raise InputError(
             f"--out must not hold a run yet, but {folder} does: continue it with --resume, or choose another."
         )
-    check_free(folder, "out")
+    else:
+        check_free(folder, "out")
 
 
 @contextmanager
-def _bad_input(recipe: Path) -> Iterator[None]:
-    """Turn errors of checks into bad input."""
-    try:
-        with _bad_data(recipe):
-            yield
-    except SpikeSlabError:
-        raise
-    except (ValueError, TypeError) as error:
-        raise InputError(str(error)) from error
-
-
-@contextmanager
-def _bad_data(recipe: Path) -> Iterator[None]:
-    """Errors of the user's code and batches as bad input, with the line where they were raised."""
-    from spikeslab.cli.recipe import RUNS, RecipeError, failure, is_users, place_of
-    from spikeslab.compression import BatchError
-
+def _explain_errors(recipe: Path) -> Iterator[None]:
+    """Name the line of the user's code in errors that it raised."""
     try:
         yield
     except BatchError as error:
-        place = place_of(recipe, error.__cause__ or error)
-        if place is None:
+        line = find_line(recipe, error.__cause__ or error)
+        if line is None:
             raise
-        raise error.changed(hint=f"{error.args[-1]} ({place})") from error
+        raise error.changed(hint=f"{error.args[-1]} ({line})") from error
     except (Exception, SystemExit) as error:
-        if not is_users(recipe, error):
+        if not is_from_user(recipe, error):
             raise
-        raise RecipeError("recipe", RUNS, Phrase(failure(recipe, error))) from error
+        raise RecipeError("recipe", RUNS, Phrase(describe_failure(recipe, error))) from error
 
 
-def _keep_recipe(recipe: Path, copy: Path) -> Any:
-    """A callback that puts a copy of the recipe into the folder of the run."""
-    from spikeslab.training import Callback, Training
+class KeepRecipe(Callback):
+    """Callback that copies the recipe into the folder of the run.
 
-    class KeepRecipe(Callback):
-        def begin(self, run: Training) -> None:
-            if not copy.exists():
-                copy.write_bytes(recipe.read_bytes())
+    Args:
+        recipe: The recipe.
+        copy: File to write, unless it exists.
+    """
 
-    return KeepRecipe()
+    def __init__(self, recipe: Path, copy: Path) -> None:
+        self.recipe, self.copy = recipe, copy
+
+    def begin(self, run: Training) -> None:
+        """Copy the recipe."""
+        if not self.copy.exists():
+            self.copy.write_bytes(self.recipe.read_bytes())
 
 
-def _changes(texts: list[str]) -> dict[str, Any]:
-    """What ``--set`` says, of the settings that have no option of their own."""
-    from spikeslab.cli.settings import NAMES, read_settings
-
-    own = [name for text in texts if (name := text.partition("=")[0]) in NAMES and name in OWN]
-    if own:
-        raise ValueError(f"{SET} must not be used for {own[0]}, which has an option of its own: --{own[0]}.")
-    read = read_settings(texts, [name for name in NAMES if name not in OWN])
+def _read_changes(texts: Sequence[str]) -> dict[str, Any]:
+    """Return the values of ``--set``, for settings that have no option of their own."""
+    for name in (text.partition("=")[0] for text in texts):
+        if name in OWN_OPTIONS:
+            raise InputError(f"{SET} must not be used for {name}, which has an option of its own: --{name}.")
+    read = read_settings(texts, [name for name in SETTINGS if name not in OWN_OPTIONS])
     for name, values in read:
         if len(values) > 1:
-            raise ValueError(f"{SET} must give {name} one value, but got {len(values)}.")
+            raise InputError(f"{SET} must give {name} one value, but got {len(values)}.")
     return {name: values[0] for name, values in read}
 
 
-def _number(floor: float | None) -> float | None:
-    """A number of weights as an integer, a share as it is."""
-    return int(floor) if floor is not None and floor.is_integer() else floor
-
-
-def _finish(recipe: Recipe, result: Compressed, folder: Path, command: str, seed: int) -> None:
-    from spikeslab.cli.compress_table import comparison
-    from spikeslab.compression.tasks import Evaluation
-    from spikeslab.diagnostics import REPORT
-
-    parts, stored = {"val": result.evaluation}, {"val": result.evaluate_stored(recipe.val_data, VAL)}
+def _compare(recipe: Recipe, result: Compressed) -> Table:
+    """Evaluate the dense and the compressed network on all data of the recipe."""
+    parts = {"val": result.evaluation}
+    stored = {"val": result.evaluate_stored(recipe.val_data, f"{VAL}()")}
     if recipe.test_data is not None:
-        dense = Evaluation(result.task, recipe.test_data, TEST).of_model(recipe.model)
-        parts["test"] = {"dense": dense, **result.evaluate(recipe.test_data, TEST)}
-        stored["test"] = result.evaluate_stored(recipe.test_data, TEST)
-    table = comparison(result, parts, stored)
-    paths = table.write(folder / RESULT, Provenance(command, seed))
-    names = ("model.safetensors", "sparse.safetensors", "report.json", "posterior", RECIPE, REPORT)
-    paths = [folder / name for name in names if (folder / name).exists()] + paths
-    console = plain_console()
-    print_result(console, [table], paths)
-    # The copy of the recipe in the folder may lack what it imports.
-    following = command_line("sparsity", folder, recipe=recipe.path), command_line("doctor", folder)
-    console.print("\n  ".join(("Next:", *following)), soft_wrap=True)
+        name = f"{TEST}()"
+        dense = Evaluation(result.task, recipe.test_data, name).of_model(recipe.model)
+        parts["test"] = {"dense": dense, **result.evaluate(recipe.test_data, name)}
+        stored["test"] = result.evaluate_stored(recipe.test_data, name)
+    return comparison_table(result, parts, stored)
+
+
+def comparison_table(
+    result: Compressed,
+    parts: dict[str, dict[str, dict[str, Any]]],
+    stored: dict[str, dict[str, dict[str, float]]],
+) -> Table:
+    """Return the table of dense, sparse, rounded and averaged network on every part of the data.
+
+    Args:
+        result: The result.
+        parts: Metrics of ``"dense"``, ``"sparse"`` and ``"average"`` on each part of the data, by its name.
+        stored: Results of ``result.evaluate_stored`` on each part.
+    """
+    parts = {part: {**found, **{key: stored[part][key] for key in ROUNDED}} for part, found in parts.items()}
+    files = next(iter(stored.values()))
+    sizes = {"dense": files[DENSE], "sparse": files["fp32"], **{key: files[key] for key in ROUNDED}}
+    shown = [name for name in METRICS if any(name in found for part in parts.values() for found in part.values())]
+    network, layers, samples = result.report["network"], result.report["sparse_layers"], result.report["samples"]
+    rows: list[dict[str, Cell]] = []
+    for key, copies in (("dense", 0), ("sparse", 1), *((key, 1) for key in ROUNDED), ("average", samples)):
+        row: dict[str, Cell] = {"model": f"sparse, {key}" if key in ROUNDED else key}
+        for part, found in parts.items():
+            for metric in shown:
+                # The NLL of a network that gives the right class no chance is infinite, which JSON lacks.
+                value = float(found[key].get(metric, math.nan))
+                row[f"{part}_{metric}"] = METRICS[metric][1] * value if math.isfinite(value) else None
+        row["nonzeros"] = copies * network["nonzeros"] or network["weights"]
+        row["layers"] = copies * layers["nonzeros"] or layers["weights"]
+        if key in ROUNDED:  # small values may have become zero
+            row["nonzeros"], row["layers"] = files[key]["nonzeros"], files[key]["sparse_nonzeros"]
+        row["kilobytes"] = sizes[key]["bytes"] / 1000.0 if key in sizes else None
+        rows.append(row)
+    columns = [
+        Column(f"{part}_{metric}", f"{part} {METRICS[metric][0]}", METRICS[metric][2])
+        for part in parts
+        for metric in shown
+    ]
+    rest = [
+        Column("nonzeros", "non-zeros", ","),
+        Column("layers", "in sparse layers", ","),
+        Column("kilobytes", "file, kB", ".1f"),
+    ]
+    note = (
+        f"{network['sparsity']:.2%} of the whole network is zero, and {layers['sparsity']:.2%} of "
+        f"{pluralize(len(result.report['layers']), 'sparse layer')}. The average is that of "
+        f"{pluralize(samples, 'sample')} with the same zeros, and needs them all. Files are those of `save_sparse`, "
+        "lossless or with values rounded to fp16 or int8; that of the dense network is a safetensors file."
+    )
+    notes = [note, *([_describe_channels(result.report)] if "channels" in result.report else [])]
+    return Table("Dense and compressed", [Column("model", "Network"), *columns, *rest], rows, notes=notes)
+
+
+def _describe_channels(report: dict[str, Any]) -> str:
+    layers = report["channels"].values()
+    living, total = (sum(layer[key] for layer in layers) for key in ("living", "all"))
+    gone = f"{total - living} of {total} channels of {pluralize(len(layers), 'layer')} are gone."
+    if "compacted" not in report:
+        return gone
+    weights, macs = report["compacted"]["parameters"], report["compacted"]["multiply_adds"]
+    return (
+        f"{gone} Without them (spikeslab.compact) the network has {weights['after']:,} parameters instead of "
+        f"{weights['before']:,}, and {macs['after']:,} multiply-adds instead of {macs['before']:,}."
+    )

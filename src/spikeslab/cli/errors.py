@@ -6,16 +6,18 @@ import sys
 import warnings
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import fields
 from pathlib import Path
 from typing import Any, TypeVar
 
 import typer
 from typer.core import TyperArgument, TyperCommand, TyperOption
 
+from spikeslab.compression import Settings
 from spikeslab.errors import Spelling, SpikeSlabError, SpikeSlabWarning, spell_keyword
 from spikeslab.training.interruption import Interrupted
 
-SET = "--set"
+SET, SETTINGS = "--set", {field.name for field in fields(Settings)}
 SPELLED = "__spelled__"
 """Attribute of a command's function with the spelling of arguments that are not options of it."""
 
@@ -60,11 +62,8 @@ def option_spelling(command: TyperCommand) -> Spelling:
             return parameter.metavar or name.upper()
         if name in names:
             return names[name]
-        if any(SET in option.opts for option in command.params):
-            from spikeslab.cli.settings import NAMES
-
-            if name in NAMES:
-                return f"{SET} {spell_keyword(name, value)}"
+        if name in SETTINGS and any(SET in option.opts for option in command.params):
+            return f"{SET} {spell_keyword(name, value)}"
         return spell_keyword(name, value)
 
     return spelling

@@ -1,19 +1,27 @@
-"""Defaults of options, and checks of them before any work is done."""
+"""Checks of options before any work is done, and ``--set NAME=VALUE``: a field of `spikeslab.compression.Settings`."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import fields
 from pathlib import Path
 from tempfile import TemporaryFile
+from typing import Any
 
-from spikeslab.cli.errors import InputError
-from spikeslab.errors import SpikeSlabError, check_choice, check_count
+import torch
+
+from spikeslab.cli.errors import SET, InputError
+from spikeslab.compression import Settings
+from spikeslab.errors import ArgumentValueError, SpikeSlabError, check_choice, check_count, quote
 
 HEAD = 200
-"""Bytes at the beginning of a file that a mark is looked for in."""
+"""Bytes at the beginning of a file in which a mark must be."""
 TABLE_MARK, PNG_MARK = '{\n  "title": ', "PNG"
+SETTINGS = tuple(field.name for field in fields(Settings) if field.name not in ("prior", "scope"))
+"""Settings that one word can hold; the scope has an option of its own."""
+TRUTHS = {"true": True, "false": False}
 CORES = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 """Cores that this process may use."""
 
@@ -28,10 +36,7 @@ def check_folder(out: Path) -> None:
 
 
 def check_file(option: str, path: Path, mark: str | None, what: str) -> None:
-    """Raise if ``path`` cannot be written, or is a file without the mark of those which the command writes.
-
-    Without a mark every file is somebody else's.
-    """
+    """Raise if ``path`` cannot be written, or is a file without the mark of the command's files; None fits no file."""
     if path.is_dir():
         raise InputError(f"{option} must be a file, but {path} is a folder.")
     parent = next(folder for folder in path.absolute().parents if folder.exists())
@@ -48,7 +53,7 @@ def check_file(option: str, path: Path, mark: str | None, what: str) -> None:
 
 
 def check_results(out: Path, tables: Iterable[str], figures: Iterable[str]) -> None:
-    """Raise if ``out`` cannot be a folder, or has files of these names that are no tables and figures."""
+    """Raise if ``out`` cannot be a folder, or has other files with the names of the tables and figures."""
     check_folder(out)
     for name in tables:
         numbers = out / f"{name}.json"
@@ -60,7 +65,7 @@ def check_results(out: Path, tables: Iterable[str], figures: Iterable[str]) -> N
 
 
 def check_writable(option: str, folder: Path) -> None:
-    """Raise if nothing can be written to the folder, or to the one in which it would be made."""
+    """Raise if nothing can be written to the folder, or to its nearest parent."""
     parent = next(path for path in (folder.absolute(), *folder.absolute().parents) if path.exists())
     try:
         with TemporaryFile(dir=parent):
@@ -71,30 +76,21 @@ def check_writable(option: str, folder: Path) -> None:
         ) from error
 
 
-def check_option(option: str, value: int, minimum: int) -> None:
-    """Raise if an option is not an integer of at least ``minimum``."""
-    with bad_input():
-        check_count(option, value, minimum)
-
-
 def check_seed(seed: int) -> None:
-    """Raise if ``--seed`` is none that torch and NumPy both take."""
-    check_option("--seed", seed, minimum=0)
+    """Raise if ``--seed`` is not a seed of both torch and NumPy."""
+    check_count("seed", seed, minimum=0)
     if seed >= 1 << 63:
-        raise InputError(f"--seed must be an integer below 2**63, but got {seed}.")
+        raise ArgumentValueError("seed", "must be an integer below 2**63", seed)
 
 
 def use_threads(threads: int | None) -> None:
-    """Keep torch to as many threads as ``--threads`` says; ``None`` leaves it torch's choice."""
+    """Limit torch to ``--threads`` threads; ``None`` leaves it torch's choice."""
     if threads is not None:
-        check_option("--threads", threads, minimum=1)
-        import torch
-
-        torch.set_num_threads(threads)
+        torch.set_num_threads(check_count("threads", threads))
 
 
 def check_choices(option: str, value: str, choices: Collection[str]) -> tuple[str, ...]:
-    """Return the parts of a list with commas if each is one of ``choices``; what is named twice counts once."""
+    """Return the parts of a list with commas if each is one of ``choices``; duplicates are dropped."""
     return tuple(dict.fromkeys(check_choice(option, part.strip(), choices) for part in value.split(",")))
 
 
@@ -107,3 +103,53 @@ def bad_input() -> Iterator[None]:
         raise
     except ValueError as error:
         raise InputError(str(error)) from error
+
+
+def read_settings(texts: Sequence[str], names: Collection[str] = SETTINGS) -> list[tuple[str, list[Any]]]:
+    """Return settings and their values from ``NAME=VALUE,VALUE``; the parts of a pair have a colon between.
+
+    >>> read_settings(["lr=0.05,0.1", "kappa=5e-4:5e-4"])
+    [('lr', [0.05, 0.1]), ('kappa', [(0.0005, 0.0005)])]
+
+    Raises:
+        InputError: If a name is not among ``names`` or is there twice, or a value is not of its type.
+    """
+    read = [_read_setting(text, names) for text in texts]
+    twice = {name for name, _ in read if sum(name == other for other, _ in read) > 1}
+    if twice:
+        raise InputError(f"{SET} must name a setting once, with commas between its values, but got {min(twice)} twice.")
+    return read
+
+
+def _read_setting(text: str, names: Collection[str]) -> tuple[str, list[Any]]:
+    name, equals, values = text.partition("=")
+    if name not in names or not equals:
+        raise InputError(f"{SET} must be NAME=VALUE with a name among {quote(names, 99)}, but got {text!r}.")
+    return name, [_read_value(name, value) for value in values.split(",")]
+
+
+def _read_value(name: str, text: str) -> Any:
+    kind = {field.name: str(field.type) for field in fields(Settings)}[name]
+    if kind == "str":
+        return text
+    if kind == "bool":
+        if text not in TRUTHS:
+            raise InputError(f"{SET} must be {name}=true or {name}=false, but got {name}={text}.")
+        return TRUTHS[text]
+    try:
+        parts = [_read_number(part) for part in text.split(":")]
+    except ValueError:
+        raise InputError(f"{SET} must be NAME=VALUE with a number, but got {name}={text}.") from None
+    if "tuple" in kind:
+        return tuple(parts)
+    if len(parts) > 1:
+        raise InputError(f"{SET} must give {name} one number at a time, but got {name}={text}.")
+    return parts[0]
+
+
+def _read_number(text: str) -> float:
+    """Return an integer if it is written as one: a count and a share differ by that."""
+    try:
+        return int(text)
+    except ValueError:
+        return float(text)

@@ -1,33 +1,36 @@
-"""The network in a folder of ``spikeslab compress``: its tensors, and the module that its recipe builds for them."""
+"""Networks in files: weights of a dense network, and the folder of ``spikeslab compress`` with its recipe."""
 
 from __future__ import annotations
 
 import json
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+
+from safetensors import SafetensorError
+from safetensors.torch import load, load_file
+from torch import Tensor, nn
 
 from spikeslab.cli.errors import InputError
 from spikeslab.cli.options import bad_input
-
-if TYPE_CHECKING:
-    from torch import Tensor, nn
-
-DENSE, SPARSE, RECIPE, REPORT = "model.safetensors", "sparse.safetensors", "recipe.py", "report.json"
-"""Files in a folder of ``spikeslab compress``."""
-COPY = "The copy of the recipe in MODEL"
+from spikeslab.cli.recipe import COPY, MODEL, VAL, RecipeError, read_recipe
+from spikeslab.compression import finalize, load_sparse
+from spikeslab.compression.onnx import INSTALL, missing_packages
+from spikeslab.compression.result import MODEL_FILE, REPORT_FILE, SPARSE_FILE
+from spikeslab.compression.sparse_file import load_tensors_into
+from spikeslab.compression.sparse_format import read_header
+from spikeslab.errors import quote
 
 
 @dataclass(frozen=True)
 class StoredNetwork:
-    """Tensors from a file, and where the module for them comes from.
+    """Tensors from a file, and the recipe that builds the module for them.
 
     Attributes:
         tensors: The state_dict.
-        file: The file that it is from.
-        weights: Names of the sparse layers, where the run says so.
-        recipe: The Python file that builds the module, if there is one.
-        is_copy: Whether that is the copy in the folder, which may lack the files beside the original.
+        file: File of the tensors.
+        weights: Names of the sparse weights, if the run recorded them.
+        recipe: Python file that builds the module, if there is one.
+        is_copy: True if the recipe is the copy in the folder, which may lack the files beside the original.
     """
 
     tensors: dict[str, Tensor]
@@ -37,19 +40,15 @@ class StoredNetwork:
     is_copy: bool
 
     def build(self) -> tuple[nn.Module, nn.Module, Tensor | tuple[Tensor, ...]]:
-        """The module as the recipe makes it, the same with the tensors in it, and a batch for both."""
-        from spikeslab.cli.recipe import RecipeError, RecipeFile
-        from spikeslab.compression import finalize
-        from spikeslab.compression.sparse_file import load_tensors_into
-
+        """Return the module as the recipe makes it, the same with the tensors in it, and a batch for both."""
         assert self.recipe is not None
         try:
-            recipe = RecipeFile(self.recipe, ("model", "val_data"))
-            model, example = recipe.model(), recipe.example_input()
+            recipe = read_recipe(self.recipe, (MODEL, VAL))
+            model, example = recipe.model, recipe.example_input
         except RecipeError as error:
             if not self.is_copy:
                 raise
-            argument = COPY if error.argument == "recipe" else None
+            argument = "The copy of the recipe in MODEL" if error.argument == "recipe" else None
             raise error.changed(argument=argument, hint="name the original with {recipe}") from error
         with bad_input():
             dense = finalize(model)
@@ -58,35 +57,51 @@ class StoredNetwork:
 
 
 def read_stored(model: Path, recipe: Path | None) -> StoredNetwork:
-    """The network in a folder or a file; ``recipe`` comes before the copy in the folder."""
-    tensors, file = _read(model)
-    beside = model / RECIPE
-    found = recipe or (beside if beside.is_file() else None)
-    return StoredNetwork(tensors, file, _sparse_layers(model), found, recipe is None)
+    """Read the network in a folder or a file; ``recipe`` replaces the copy in the folder."""
+    tensors, file = _read_tensors(model)
+    copy = model / COPY
+    found = recipe or (copy if copy.is_file() else None)
+    return StoredNetwork(tensors, file, _sparse_weights(model), found, recipe is None)
+
+
+def load_dense(model: nn.Module, path: Path, owner: str) -> None:
+    """Load the state_dict of ``--dense`` into a model, which messages call ``owner``.
+
+    Raises:
+        InputError: If the file cannot be read, or has other keys or shapes; the model is then unchanged.
+    """
+    try:
+        state = load_file(path)
+    except (OSError, SafetensorError) as error:
+        raise InputError(f"--dense must be a safetensors file, but {path} cannot be read: {error}.") from error
+    own = {name: tuple(tensor.shape) for name, tensor in model.state_dict().items()}
+    found = {name: tuple(tensor.shape) for name, tensor in state.items()}
+    missing = [name for name in own if name not in found]
+    extra = [name for name in found if name not in own]
+    odd = [name for name in own if name in found and own[name] != found[name]]
+    faults = [
+        *([f"it lacks {quote(missing)}"] if missing else []),
+        *([f"it has {quote(extra)} besides"] if extra else []),
+        *([f"{quote(odd)} has another shape"] if odd else []),
+    ]
+    if faults:
+        raise InputError(f"--dense must hold the state_dict of {owner}, but in {path} {', '.join(faults)}.")
+    model.load_state_dict(state)
 
 
 def check_onnx(option: str) -> None:
     """Raise if a package that ``option`` needs is not installed."""
-    from spikeslab.compression.onnx import INSTALL, missing_packages
-    from spikeslab.errors import quote
-
     if missing_packages():
         raise InputError(f"{option} must have its packages, but {quote(missing_packages())} is missing: {INSTALL}.")
 
 
-def _read(model: Path) -> tuple[dict[str, Tensor], Path]:
-    from safetensors import SafetensorError
-    from safetensors.torch import load
-
-    from spikeslab.compression import load_sparse
-    from spikeslab.compression.sparse_format import read_header
-
+def _read_tensors(model: Path) -> tuple[dict[str, Tensor], Path]:
     file = model
     if model.is_dir():
-        file = model / (DENSE if (model / DENSE).exists() else SPARSE)
+        file = model / (MODEL_FILE if (model / MODEL_FILE).exists() else SPARSE_FILE)
     if not file.is_file():
         raise InputError(
-            f"MODEL must be a folder with {DENSE} or {SPARSE} in it, or a safetensors file, but got {model}."
+            f"MODEL must be a folder with {MODEL_FILE} or {SPARSE_FILE} in it, or a safetensors file, but got {model}."
         )
     content = file.read_bytes()
     if read_header(content) is not None:
@@ -98,12 +113,12 @@ def _read(model: Path) -> tuple[dict[str, Tensor], Path]:
         raise InputError(f"MODEL must be a readable safetensors file, but {file}: {error}.") from error
 
 
-def _sparse_layers(model: Path) -> list[str] | None:
-    record = model / REPORT
+def _sparse_weights(model: Path) -> list[str] | None:
+    record = model / REPORT_FILE
     if not record.is_file():
         return None
     try:
         found = json.loads(record.read_text(encoding="utf-8"))
     except ValueError as error:
-        raise InputError(f"MODEL must have a readable {REPORT} or none, but {record}: {error}.") from error
+        raise InputError(f"MODEL must have a readable {REPORT_FILE} or none, but {record}: {error}.") from error
     return found.get("weights") if isinstance(found, dict) else None

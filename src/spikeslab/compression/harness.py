@@ -39,7 +39,6 @@ from spikeslab.compression.tasks import (
     with_distillation,
 )
 from spikeslab.diagnostics import write_report
-from spikeslab.diagnostics.run_reader import POSTERIOR
 from spikeslab.errors import (
     ArgumentError,
     ArgumentTypeError,
@@ -57,7 +56,7 @@ from spikeslab.states import State
 from spikeslab.training import Callback, Collect, Evaluate, Every, RunFolder, ShowProgress, TensorBatches, Training
 from spikeslab.training.loop import Loss, autocast
 from spikeslab.training.randomness import preserve_randomness, seed_everything
-from spikeslab.training.run_folder import CHECKPOINTS, LOCK_FILE, RECORD_FILE
+from spikeslab.training.run_folder import CHECKPOINTS, LOCK_FILE, POSTERIOR, RECORD_FILE
 from spikeslab.weights import unwrapped
 
 TRAIN, VALIDATION = "train_loader", "val_loader"

@@ -16,15 +16,15 @@ from torch import Tensor, nn
 from spikeslab.compression.compact import compact
 from spikeslab.compression.sparse_file import evaluate_stored, save_sparse, state_tensors, tensor_dict
 from spikeslab.compression.tasks import Evaluation, Task
-from spikeslab.diagnostics.run_reader import POSTERIOR
 from spikeslab.errors import NonFiniteError, SpikeSlabWarning, first_line
 from spikeslab.files import check_free, write_atomically
 from spikeslab.functional.groups import norms
 from spikeslab.posterior import Posterior
 from spikeslab.pruning import measure_sparsity
 from spikeslab.training.log import nan_to_null
+from spikeslab.training.run_folder import POSTERIOR
 
-MODEL, SPARSE, REPORT = "model.safetensors", "sparse.safetensors", "report.json"
+MODEL_FILE, SPARSE_FILE, REPORT_FILE = "model.safetensors", "sparse.safetensors", "report.json"
 
 
 @dataclass(frozen=True)
@@ -89,11 +89,11 @@ class Compressed:
 
     def write(self, folder: Path) -> list[Path]:
         """Write the model and the report into an existing folder, and replace earlier ones."""
-        write_atomically(folder / MODEL, save(state_tensors(self.model)))
+        write_atomically(folder / MODEL_FILE, save(state_tensors(self.model)))
         # The same names as in the other file; finalize, for a module, would take parametrizations off.
-        save_sparse(tensor_dict(self.model), folder / SPARSE)
-        write_atomically(folder / REPORT, json.dumps(nan_to_null(self.report), indent=1).encode())
-        return [folder / name for name in (MODEL, SPARSE, REPORT)]
+        save_sparse(tensor_dict(self.model), folder / SPARSE_FILE)
+        write_atomically(folder / REPORT_FILE, json.dumps(nan_to_null(self.report), indent=1).encode())
+        return [folder / name for name in (MODEL_FILE, SPARSE_FILE, REPORT_FILE)]
 
 
 def unbounded_buffers(model: nn.Module) -> frozenset[str]:

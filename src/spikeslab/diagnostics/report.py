@@ -20,7 +20,7 @@ from spikeslab.diagnostics._report_figures import (
 )
 from spikeslab.diagnostics.doctor import examine
 from spikeslab.diagnostics.findings import Level, verdict
-from spikeslab.diagnostics.run_reader import POSTERIOR, RunFacts, Snapshot, mapping, read_run
+from spikeslab.diagnostics.run_reader import RunFacts, Snapshot, mapping, read_run
 from spikeslab.diagnostics.temperatures import KINETIC
 from spikeslab.errors import pluralize
 from spikeslab.metrics import Reliability
@@ -31,7 +31,7 @@ from spikeslab.report.page import Block, Code, Facts, Grid, Page, Picture, Secti
 from spikeslab.report.plots import reliability_figure
 from spikeslab.report.progress import format_duration
 from spikeslab.report.tables import Column, Table
-from spikeslab.training.run_folder import CHECKPOINTS
+from spikeslab.training.run_folder import CHECKPOINTS, POSTERIOR
 
 ROWS = 60
 """Largest number of layers in the table of the sparsity."""

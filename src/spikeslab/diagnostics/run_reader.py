@@ -33,14 +33,13 @@ from spikeslab.posterior.convergence import (
 from spikeslab.posterior.samples import INDEX, DiskSamples, Tensors
 from spikeslab.training.checkpoints import Checkpoint, Checkpoints
 from spikeslab.training.log import MetricsLog
-from spikeslab.training.run_folder import CHECKPOINTS, EVALUATION_FILE, METRICS_FILE, RECORD_FILE, VERSION
+from spikeslab.training.run_folder import CHECKPOINTS, EVALUATION_FILE, METRICS_FILE, POSTERIOR, RECORD_FILE, VERSION
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     Floats = NDArray[np.float64]
 
-POSTERIOR = "posterior"
 STATUSES = ("running", "finished", "interrupted", "failed")
 LOSS = "training loss"
 FIELDS: dict[str, type | tuple[type, ...]] = {

@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from spikeslab.training.loop import Training
 
 RECORD_FILE, METRICS_FILE, EVALUATION_FILE, LOCK_FILE = "run.json", "metrics.jsonl", "evaluation.json", ".lock"
-CHECKPOINTS, TENSORBOARD = "checkpoints", "tensorboard"
+CHECKPOINTS, POSTERIOR, TENSORBOARD = "checkpoints", "posterior", "tensorboard"
 VERSION = 1
 
 

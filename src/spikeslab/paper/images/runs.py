@@ -48,7 +48,7 @@ from spikeslab.training import (
     describe_classifier,
 )
 from spikeslab.training.loop import FLOAT32, PRECISIONS
-from spikeslab.training.run_folder import RECORD_FILE
+from spikeslab.training.run_folder import POSTERIOR, RECORD_FILE
 from spikeslab.weights import select_weights
 
 ADAM = ("vanilla", "dropout")
@@ -56,7 +56,7 @@ METHODS = (*ADAM, "sghmc", "sghmc-sa")
 HELD_OUT = 5000
 OTHER = {"mnist": "fashion", "fashion": "mnist"}
 HELD, FOREIGN = "held_out", "foreign"
-NETWORK, PREDICTIONS, POSTERIOR = "network.safetensors", "predictions.safetensors", "posterior"
+NETWORK, PREDICTIONS = "network.safetensors", "predictions.safetensors"
 DEFAULTS = {"precision": FLOAT32}
 """Settings of runs that were made before there was a choice."""
 

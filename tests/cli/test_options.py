@@ -1,10 +1,11 @@
-"""``--set NAME=VALUE``."""
+"""Options: ``--set NAME=VALUE``."""
 
 from __future__ import annotations
 
 import pytest
 
-from spikeslab.cli.settings import NAMES, read_settings
+from spikeslab.cli.errors import InputError
+from spikeslab.cli.options import SETTINGS, read_settings
 
 
 def test_settings_keep_their_types() -> None:
@@ -23,10 +24,10 @@ def test_settings_keep_their_types() -> None:
         (["condition=no"], "--set must be condition=true or condition=false, but got condition=no."),
         (["lr=1:2"], "--set must give lr one number at a time, but got lr=1:2."),
         (["lr=1", "lr=2"], "--set must name a setting once, with commas between its values, but got lr twice."),
-        (["lr"], f"--set must be NAME=VALUE with a name among {', '.join(map(repr, NAMES))}, but got 'lr'."),
+        (["lr"], f"--set must be NAME=VALUE with a name among {', '.join(map(repr, SETTINGS))}, but got 'lr'."),
     ],
 )
 def test_bad_settings_are_one_sentence(texts: list[str], message: str) -> None:
-    with pytest.raises(ValueError) as error:
+    with pytest.raises(InputError) as error:
         read_settings(texts)
     assert str(error.value) == message
