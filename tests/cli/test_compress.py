@@ -375,7 +375,7 @@ def test_a_bad_recipe_is_one_sentence(text, message, folder, capsys):
         (["--floor", "1.5"], "--floor must be an integer >= 1 or a number in (0, 1), but got 1.5."),
         (["--scope", "row"], "--scope must be one of 'layer', 'global', 'erk', but got 'row'."),
         (["--structure", "channels", "--count", "layers"], "--count must not go with --structure channels, where "
-         "--sparsity is the share of the channels, but got layers."),
+         "--sparsity is the share of the channels, but got 'layers'."),
         (["--structure", "rows"], "--structure must be one of 'weights', 'channels', but got 'rows'."),
         (["--structure", "channels", "--method", "dpf"], "--method must be one that prunes channels with "
          "--structure channels, but got 'dpf'."),

@@ -20,11 +20,11 @@ from spikeslab.cli.options import (
     bad_input,
     check_choices,
     check_file,
-    check_option,
     check_results,
     check_writable,
 )
 from spikeslab.cli.output import plain_console, print_result, write_file
+from spikeslab.errors import check_count
 from spikeslab.report.progress import Progress
 
 if TYPE_CHECKING:
@@ -67,12 +67,12 @@ def bench(
 
     with bad_input():
         names = check_choices("--suite", suite, SUITES)
-    check_option("--threads", threads, minimum=1)
+    check_count("threads", threads)
     if threads > CORES:
         raise InputError(f"--threads must be an integer up to the number of cores, {CORES}, but got {threads}.")
     if repeats is not None:
-        check_option("--repeats", repeats, minimum=1)
-    check_option("--seed", seed, minimum=0)
+        check_count("repeats", repeats)
+    check_count("seed", seed, minimum=0)
     if seed > LARGEST_SEED:
         raise InputError(f"--seed must be an integer up to {LARGEST_SEED}, but got {seed}.")
     rounds = {name: repeats or (QUICK_REPEATS if quick else SUITES[name].repeats) for name in names}

@@ -179,13 +179,8 @@ def compress(
     if structure == CHANNELS and count is not None:
         expectation = "must not go with {structure=channels}, where {sparsity} is the share of the channels"
         raise ArgumentError("count", expectation, count)
-    own: dict[str, Any] = {
-        "lr": lr,
-        "temperature": temperature,
-        "samples": samples,
-        "scope": scope,
-        "floor": _as_count(floor),
-    }
+    own: dict[str, Any] = {"lr": lr, "temperature": temperature, "samples": samples, "scope": scope}
+    own["floor"] = int(floor) if floor is not None and floor.is_integer() else floor  # a count or a share
     changes = own | _read_changes(settings or [])
     Settings().changed(**changes)  # raises before the recipe runs, which may take long
     use_threads(threads)
@@ -193,16 +188,9 @@ def compress(
     if dense is not None:
         load_dense(user.model, dense, "model()")
     shared: dict[str, Any] = {"sparsity": sparsity, "epochs": epochs, "method": method, "seed": seed}
-    more: dict[str, Any] = {
-        "num_data": num_data,
-        "dense": dense,
-        "threads": threads,
-        "out": out,
-        "weights": weights,
-        "set": settings,
-    }
-    shape = None if structure == WEIGHTS else structure
-    command = command_line("compress", recipe, **shared, **own, count=count, structure=shape, **more)
+    rare: dict[str, Any] = {"count": count, "structure": None if structure == WEIGHTS else structure}
+    rare |= {"num_data": num_data, "dense": dense, "threads": threads, "out": out, "weights": weights, "set": settings}
+    command = command_line("compress", recipe, **shared, **own, **rare)
     with bad_input(), _explain_errors(recipe):
         run = Compression(
             user.model,

@@ -9,8 +9,9 @@ import typer
 from rich.console import Console
 
 from spikeslab.cli.errors import explain_os_errors
-from spikeslab.cli.options import check_option, check_results, check_seed
+from spikeslab.cli.options import check_results, check_seed
 from spikeslab.cli.output import print_result
+from spikeslab.errors import check_count
 from spikeslab.report.progress import Progress
 
 
@@ -37,7 +38,7 @@ def demo(
 
     check_results(out, FILES, FILES)
     check_seed(seed)
-    check_option("--steps", steps, minimum=1)
+    check_count("steps", steps)
     console = Console(highlight=False)
     with explain_os_errors(out), Progress(stages(steps)) as progress:
         result = run_demo(out, seed=seed, steps=steps, progress=progress.advance)

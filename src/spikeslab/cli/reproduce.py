@@ -12,9 +12,9 @@ import typer
 from spikeslab.cli.cifar10 import cifar10
 from spikeslab.cli.errors import Command, InputError, explain_os_errors
 from spikeslab.cli.images import WIDE, adversarial, fashion, image_search, mnist
-from spikeslab.cli.options import CORES, bad_input, check_choices, check_option, check_results, check_seed
+from spikeslab.cli.options import CORES, bad_input, check_choices, check_results, check_seed
 from spikeslab.cli.output import plain_console, print_result
-from spikeslab.errors import check_choice
+from spikeslab.errors import check_choice, check_count
 from spikeslab.report.progress import Progress
 
 if TYPE_CHECKING:
@@ -88,8 +88,8 @@ def theory(
 
     check_results(out, THEORY_FILES, THEORY_FILES)
     check_seed(seed)
-    check_option("--chains", chains, minimum=100)
-    check_option("--steps", steps, minimum=100)
+    check_count("chains", chains, minimum=100)
+    check_count("steps", steps, minimum=100)
     chains -= chains % 10  # the error of a slope comes from ten batches of chains
     alphas = (0.6, 0.75, 0.9)
     stages = {f"Theorem 1, α = {alpha:g}": steps for alpha in alphas} | {"Corollary 1": corollary1_steps()}
@@ -201,9 +201,9 @@ def uci(
 
     check_results(out, TABLES, FIGURES)
     check_seed(seed)
-    check_option("--workers", workers, minimum=1)
+    check_count("workers", workers)
     if epochs is not None:
-        check_option("--epochs", epochs, minimum=2)
+        check_count("epochs", epochs, minimum=2)
     with bad_input():
         plan = UCIPlan(
             datasets=check_choices("--datasets", datasets, TITLES),
@@ -234,10 +234,10 @@ def _run_study(study: SelectionStudy, out: Path, plan: SelectionPlan) -> None:
 
     check_results(out, study.tables, study.figures)
     check_seed(plan.seed)
-    check_option("--seeds", plan.seeds, minimum=1)
-    check_option("--sgld-seeds", plan.sgld_seeds, minimum=1)
-    check_option("--steps", plan.steps, minimum=1000)
-    check_option("--workers", plan.workers, minimum=1)
+    check_count("seeds", plan.seeds)
+    check_count("sgld_seeds", plan.sgld_seeds)
+    check_count("steps", plan.steps, minimum=1000)
+    check_count("workers", plan.workers)
     _run(
         out,
         plan.stages(study),
