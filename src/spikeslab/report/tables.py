@@ -5,12 +5,12 @@ from __future__ import annotations
 import json
 import platform
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from importlib.metadata import version
 from pathlib import Path
 from statistics import mean, stdev
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 from spikeslab.errors import quote
 from spikeslab.files import write_atomically
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from rich.table import Table as RichTable
 
 MISSING = "–"
+Item = TypeVar("Item")
 
 
 @dataclass(frozen=True)
@@ -144,6 +145,24 @@ class Table:
         self.rows = [{key: row[key] for key in keys} for row in rows]
         self.notes = tuple(notes)
         self.raw = raw
+
+    @classmethod
+    def build(
+        cls,
+        title: str,
+        items: Iterable[Item],
+        columns: Mapping[Column, Callable[[Item], Cell]],
+        notes: Sequence[str] = (),
+        raw: Mapping[str, Any] | None = None,
+    ) -> Table:
+        """Return a table with one row for each item, whose cells are functions of the item.
+
+        >>> table = Table.build("Squares", [1, 2], {Column("x", "x"): lambda x: x, Column("y", "x²"): lambda x: x**2})
+        >>> table.rows
+        [{'x': 1, 'y': 1}, {'x': 2, 'y': 4}]
+        """
+        rows = [{column.key: cell(item) for column, cell in columns.items()} for item in items]
+        return cls(title, list(columns), rows, notes, raw)
 
     def markdown(self) -> str:
         """Return the table in Markdown, with aligned columns."""

@@ -21,8 +21,8 @@ from spikeslab.paper.adversarial import study as adversarial
 from spikeslab.paper.adversarial.study import (
     AdversarialStudy,
     Attack,
+    AttackedNetwork,
     Curve,
-    Target,
     check_runs,
     measure,
     run_adversarial,
@@ -157,7 +157,7 @@ def test_memory_is_bounded_by_smaller_batches(study, x, y):
         return target.attacked(images)
 
     whole = measure(target, "fgsm", x, y, (0.1,))
-    parts = measure(Target(watched, target.defence, samples=100), "fgsm", x, y, (0.1,))
+    parts = measure(AttackedNetwork(watched, target.defence, samples=100), "fgsm", x, y, (0.1,))
     assert rows == [10, 10, 4]
     assert parts["right"] == whole["right"]
 

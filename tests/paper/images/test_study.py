@@ -30,7 +30,7 @@ from spikeslab.paper.images.runs import (
     run_images,
     train,
 )
-from spikeslab.paper.images.tables import ImageRow
+from spikeslab.paper.images.tables import ImageRow, make_rows
 from spikeslab.paper.runs import read_result, run_folder
 from spikeslab.priors import SA, Fixed
 from spikeslab.training import CheckpointError, Every
@@ -271,7 +271,7 @@ def test_networks_are_trained_with_channels_last(augment: bool) -> None:
     assert not model.conv2.weight.is_contiguous()
 
 
-def trained(method: str, right: list[list[bool]], samples: bool) -> ImageRow:
+def trained(method: str, right: list[list[bool]], samples: bool) -> list[ImageRow]:
     """Seeds whose answers are right or wrong as told."""
     predictions = []
     for answers in right:
@@ -288,13 +288,13 @@ def trained(method: str, right: list[list[bool]], samples: bool) -> ImageRow:
     results = [{"samples": int(samples), **describe(each, parts)} for each in predictions]
     for result in results:
         result["held_out"] = result["test"]
-    return ImageRow(method, "paper", results, predictions)
+    return make_rows(method, "paper", results, predictions)
 
 
 LABELS = torch.zeros(4, dtype=torch.long)
 RUNS = [
-    trained("vanilla", [[True, False, False, False], [True, True, False, False]], samples=False),
-    trained("sghmc-sa", [[True, True, True, False], [True, True, True, True]], samples=True),
+    *trained("vanilla", [[True, False, False, False], [True, True, False, False]], samples=False),
+    *trained("sghmc-sa", [[True, True, True, False], [True, True, True, True]], samples=True),
 ]
 
 

@@ -221,7 +221,7 @@ def measure_piece(study: AdversarialStudy, cell: Cell) -> Record:
     return measure(read_target(study, attack), study.attack, x, data.y_test[rows], ZETAS[attack.dataset])
 
 
-class Target(NamedTuple):
+class AttackedNetwork(NamedTuple):
     """Network whose gradient an attack follows, network that predicts, and the number of samples behind it."""
 
     attacked: LogProbabilities
@@ -229,16 +229,16 @@ class Target(NamedTuple):
     samples: int
 
 
-def read_target(study: AdversarialStudy, attack: Attack) -> Target:
+def read_target(study: AdversarialStudy, attack: Attack) -> AttackedNetwork:
     """Read the network that is attacked from its finished run."""
     run = study.image_run(attack.dataset, attack.method)
     model, posterior = read_network(run, study.folder(attack.dataset, attack.method))
     if posterior is None:
-        return Target(of_model(model), of_model(model), 1)
+        return AttackedNetwork(of_model(model), of_model(model), 1)
     chosen = spread_indices(len(posterior), study.samples or len(posterior))
     average = of_posterior(posterior, chosen)
     attacked = of_model(posterior.sample(chosen[-1])) if attack.kind == "single" else average
-    return Target(attacked, average, len(chosen))
+    return AttackedNetwork(attacked, average, len(chosen))
 
 
 def spread_indices(total: int, wanted: int) -> list[int]:
@@ -250,7 +250,7 @@ def spread_indices(total: int, wanted: int) -> list[int]:
     return [(index + 1) * total // wanted - 1 for index in range(wanted)]
 
 
-def measure(target: Target, attack: str, x: Tensor, y: Tensor, zetas: Sequence[float]) -> Record:
+def measure(target: AttackedNetwork, attack: str, x: Tensor, y: Tensor, zetas: Sequence[float]) -> Record:
     """Return the sums over images of correct predictions, confidence and entropy, for each zeta.
 
     Args:

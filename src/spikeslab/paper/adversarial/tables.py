@@ -10,6 +10,7 @@ from spikeslab.paper.images.tables import NAMES, PAPER, TITLES
 from spikeslab.report.tables import Cell, Column, Table
 
 SHOWN = (0.0, 0.1, 0.2, 0.3, 0.4, 0.5)
+HEAD = (Column("data", "Data"), Column("method", "Method"), Column("attack", "Attack along"))
 KIND_NAMES = {"itself": "its own gradient", "single": "one sample's gradient", "averaged": "the average's gradient"}
 # Accuracy in per cent at the zetas above 0, read off figure 2 of the paper: good to about 0.7 points.
 READ_OFF: dict[str, dict[str, tuple[float, ...]]] = {
@@ -41,8 +42,7 @@ def accuracy_table(curves: Sequence[Curve], study: AdversarialStudy) -> Table:
         if study.attack == "fgsm" and curve.attack.kind != "averaged":
             paper = paper_curve(curve.attack.dataset, curve.attack.method)
             rows.append(_names(curve.attack) | {"attack": "paper"} | {_key(zeta): paper[zeta] for zeta in SHOWN})
-    columns = [Column("data", "Data"), Column("method", "Method"), Column("attack", "Attack along")]
-    columns += [Column(_key(zeta), f"ζ = {zeta:g}", ".2f") for zeta in SHOWN]
+    columns = [*HEAD, *(Column(_key(zeta), f"ζ = {zeta:g}", ".2f") for zeta in SHOWN)]
     return Table(f"Accuracy under attack, %: {_title(study)}", columns, rows, _notes(curves, study))
 
 
@@ -51,19 +51,12 @@ def curves_table(curves: Sequence[Curve], study: AdversarialStudy) -> Table:
     rows: list[dict[str, Cell]] = []
     for curve in curves:
         paper = paper_curve(curve.attack.dataset, curve.attack.method) if study.attack == "fgsm" else {}
-        for index, zeta in enumerate(curve.zetas):
-            measured: dict[str, Cell] = {
-                "zeta": zeta,
-                "accuracy": curve.accuracy(zeta),
-                "confidence": 100.0 * curve.confidence[index],
-                "entropy": curve.entropy[index],
-                "paper": paper.get(zeta),
-            }
+        for zeta, confidence, entropy in zip(curve.zetas, curve.confidence, curve.entropy, strict=True):
+            measured: dict[str, Cell] = {"zeta": zeta, "accuracy": curve.accuracy(zeta), "entropy": entropy}
+            measured |= {"confidence": 100.0 * confidence, "paper": paper.get(zeta)}
             rows.append(_names(curve.attack) | measured)
     columns = [
-        Column("data", "Data"),
-        Column("method", "Method"),
-        Column("attack", "Attack along"),
+        *HEAD,
         Column("zeta", "ζ", ".2f"),
         Column("accuracy", "accuracy %", ".2f"),
         Column("confidence", "mean confidence %", ".2f"),

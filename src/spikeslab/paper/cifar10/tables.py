@@ -127,118 +127,85 @@ def _distinguish(label: str, found: Sequence[Mapping[str, Any]]) -> list[str]:
     return [", ".join([label, *(f"{name}={format_value(each.get(name))}" for name in differing)]) for each in found]
 
 
+HEAD: dict[Column, Callable[[CifarRow], Cell]] = {
+    Column("method", "Method"): lambda row: method_title(row.method),
+    Column("sparsity", "zeros", ".0%"): lambda row: (
+        row.sparsity if row.of_weights else f"{row.sparsity:.0%} of channels"
+    ),
+    Column("label", "Settings"): lambda row: row.label,
+    Column("epochs", "epochs", ","): lambda row: row.epochs,
+}
+
+
 def accuracy_table(rows: Sequence[CifarRow], part: str) -> Table:
     """Return the accuracy of the dense, the sparse and the averaged network, with the paper's."""
-    best = [row.best_epoch for row in rows]
-    cells: list[dict[str, Cell]] = [
-        {
-            **_head(row),
-            "paper": row.paper,
-            "log": row.log,
-            "dense": row.percent("dense").mean,
-            "single": row.percent(SINGLE),
-            "drop": row.drop(SINGLE),
-            "average": row.percent(AVERAGE),
-            "average_drop": row.drop(AVERAGE),
-            **({"best": found} if any(best) else {}),
-            "runs": len(row.results),
-        }
-        for row, found in zip(rows, best, strict=True)
-    ]
-    return Table(
-        f"CIFAR-10, ResNet20: accuracy on {_images(part)}",
-        [
-            *HEAD,
-            Column("paper", "paper, best epoch %", ".2f"),
-            Column("log", "its log, last epoch %", ".2f"),
-            Column("dense", "dense %", ".2f"),
-            Column("single", "last epoch %", ".2f"),
-            Column("drop", "drop from dense", ".2f"),
-            Column("average", "average %", ".2f"),
-            Column("average_drop", "drop from dense", ".2f"),
-            *([Column("best", "best test epoch %", ".2f")] if any(best) else []),
-            Column("runs", "runs"),
-        ],
-        cells,
-        notes=[_judged(rows, part, any(best)), _spread(rows), _cited()],
-    )
+    columns = HEAD | {
+        Column("paper", "paper, best epoch %", ".2f"): lambda row: row.paper,
+        Column("log", "its log, last epoch %", ".2f"): lambda row: row.log,
+        Column("dense", "dense %", ".2f"): lambda row: row.percent("dense").mean,
+        Column("single", "last epoch %", ".2f"): lambda row: row.percent(SINGLE),
+        Column("drop", "drop from dense", ".2f"): lambda row: row.drop(SINGLE),
+        Column("average", "average %", ".2f"): lambda row: row.percent(AVERAGE),
+        Column("average_drop", "drop from dense", ".2f"): lambda row: row.drop(AVERAGE),
+    }
+    best = any(row.best_epoch for row in rows)
+    if best:
+        columns[Column("best", "best test epoch %", ".2f")] = lambda row: row.best_epoch
+    columns[Column("runs", "runs")] = lambda row: len(row.results)
+    title = f"CIFAR-10, ResNet20: accuracy on {_images(part)}"
+    return Table.build(title, rows, columns, [_judged(rows, part, best), _spread(rows), _cited()])
 
 
 def detail_table(rows: Sequence[CifarRow], part: str) -> Table:
     """Return the calibration, the non-zeros and the time."""
-    channels = any(row.multiply_adds for row in rows)
-    cells: list[dict[str, Cell]] = [
-        {
-            **_head(row),
-            "nll": row.nll(SINGLE),
-            "average_nll": row.nll(AVERAGE),
-            "ece": row.percent(SINGLE, "ece"),
-            "average_ece": row.percent(AVERAGE, "ece"),
-            "nonzeros": round(row.estimate(lambda result: result["network"]["nonzeros"]).mean),
-            "network": row.percent("network", "sparsity").mean,
-            "layers": row.percent("sparse_layers", "sparsity").mean,
-            **({"multiply_adds": row.multiply_adds} if channels else {}),
-            "samples": min(result["samples"] for result in row.results),
-            "minutes": row.estimate(lambda result: result["seconds"] / 60.0 / result["epochs"]).mean,
-        }
-        for row in rows
-    ]
-    return Table(
-        f"CIFAR-10, ResNet20: calibration on {_images(part)}, and size",
-        [
-            *HEAD,
-            Column("nll", "NLL", ".4f"),
-            Column("average_nll", "NLL, average", ".4f"),
-            Column("ece", "ECE %", ".2f"),
-            Column("average_ece", "ECE %, average", ".2f"),
-            Column("nonzeros", "non-zeros", ","),
-            Column("network", "zeros in the network %", ".2f"),
-            Column("layers", "zeros in the sparse layers %", ".2f"),
-            *([Column("multiply_adds", "multiply-adds left %", ".1f")] if channels else []),
-            Column("samples", "samples"),
-            Column("minutes", "min per epoch", ".1f"),
-        ],
-        cells,
-        notes=[
-            "Non-zeros and zeros of the network are counted over all 272,474 parameters, batch normalisation and the "
-            f"last layer included; {_sparse_layers(rows)}. An average is over samples with the same zeros, each with "
-            "its own statistics of batch normalisation."
-        ],
+    columns = HEAD | {
+        Column("nll", "NLL", ".4f"): lambda row: row.nll(SINGLE),
+        Column("average_nll", "NLL, average", ".4f"): lambda row: row.nll(AVERAGE),
+        Column("ece", "ECE %", ".2f"): lambda row: row.percent(SINGLE, "ece"),
+        Column("average_ece", "ECE %, average", ".2f"): lambda row: row.percent(AVERAGE, "ece"),
+        Column("nonzeros", "non-zeros", ","): lambda row: round(
+            row.estimate(lambda result: result["network"]["nonzeros"]).mean
+        ),
+        Column("network", "zeros in the network %", ".2f"): lambda row: row.percent("network", "sparsity").mean,
+        Column("layers", "zeros in the sparse layers %", ".2f"): lambda row: (
+            row.percent("sparse_layers", "sparsity").mean
+        ),
+    }
+    if any(row.multiply_adds for row in rows):
+        columns[Column("multiply_adds", "multiply-adds left %", ".1f")] = lambda row: row.multiply_adds
+    columns[Column("samples", "samples")] = lambda row: min(result["samples"] for result in row.results)
+    columns[Column("minutes", "min per epoch", ".1f")] = lambda row: (
+        row.estimate(lambda result: result["seconds"] / 60.0 / result["epochs"]).mean
     )
+    note = (
+        "Non-zeros and zeros of the network are counted over all 272,474 parameters, batch normalisation and the last "
+        f"layer included; {_sparse_layers(rows)}. An average is over samples with the same zeros, each with its own "
+        "statistics of batch normalisation."
+    )
+    return Table.build(f"CIFAR-10, ResNet20: calibration on {_images(part)}, and size", rows, columns, [note])
 
 
 def file_table(rows: Sequence[CifarRow], part: str) -> Table:
     """Return the bytes on disk, and the accuracy of the networks read back from rounded values."""
-    cells: list[dict[str, Cell]] = [
-        {
-            **_head(row),
-            "dense": row.of_files(lambda files: files[DENSE]["bytes"] / 1000.0),
-            **{key: cell for values in VALUES for key, cell in _of_format(row, values).items()},
-        }
-        for row in rows
-    ]
-    names = dict(zip(VALUES, ("lossless", "fp16", "int8"), strict=True))
-    return Table(
-        f"CIFAR-10, ResNet20: files, and accuracy on {_images(part)} after they are read",
-        [
-            *HEAD,
-            Column("dense", "dense, kB", ".0f"),
-            *(
-                column
-                for values, name in names.items()
-                for column in (
-                    Column(f"{values}_kilobytes", f"{name}, kB", ".0f"),
-                    Column(f"{values}_ratio", "dense / this", ".1f"),
-                    Column(f"{values}_accuracy", "accuracy %", ".2f"),
-                )
+
+    def cell(values: str, function: Callable[[Mapping[str, Any], Mapping[str, Any]], float]) -> Callable[..., Cell]:
+        return lambda row: row.of_files(lambda files: function(files[values], files[DENSE]))
+
+    columns = HEAD | {Column("dense", "dense, kB", ".0f"): cell(DENSE, lambda own, dense: own["bytes"] / 1000.0)}
+    for values, name in zip(VALUES, ("lossless", "fp16", "int8"), strict=True):
+        columns |= {
+            Column(f"{values}_kilobytes", f"{name}, kB", ".0f"): cell(values, lambda own, dense: own["bytes"] / 1000.0),
+            Column(f"{values}_ratio", "dense / this", ".1f"): cell(
+                values, lambda own, dense: dense["bytes"] / own["bytes"]
             ),
-        ],
-        cells,
-        notes=[
-            "Files of `save_sparse` with all parameters and the statistics of batch normalisation, and as dense the "
-            "safetensors file of the same network; the network is that of the last epoch. A kB is 1000 bytes."
-        ],
+            Column(f"{values}_accuracy", "accuracy %", ".2f"): cell(values, lambda own, dense: 100.0 * own["accuracy"]),
+        }
+    note = (
+        "Files of `save_sparse` with all parameters and the statistics of batch normalisation, and as dense the "
+        "safetensors file of the same network; the network is that of the last epoch. A kB is 1000 bytes."
     )
+    title = f"CIFAR-10, ResNet20: files, and accuracy on {_images(part)} after they are read"
+    return Table.build(title, rows, columns, [note])
 
 
 def _sparse_layers(rows: Sequence[CifarRow]) -> str:
@@ -249,31 +216,10 @@ def _sparse_layers(rows: Sequence[CifarRow]) -> str:
     return "; ".join([*([told] if True in kinds else []), *([channels] if False in kinds else [])])
 
 
-def _of_format(row: CifarRow, values: str) -> dict[str, Cell]:
-    return {
-        f"{values}_kilobytes": row.of_files(lambda files: files[values]["bytes"] / 1000.0),
-        f"{values}_ratio": row.of_files(lambda files: files[DENSE]["bytes"] / files[values]["bytes"]),
-        f"{values}_accuracy": row.of_files(lambda files: 100.0 * files[values]["accuracy"]),
-    }
-
-
-HEAD = (
-    Column("method", "Method"),
-    Column("sparsity", "zeros", ".0%"),
-    Column("label", "Settings"),
-    Column("epochs", "epochs", ","),
-)
-
-
 def _cited() -> str:
     """Return a sentence with the methods that the paper cites."""
     found = [f"{name.removesuffix(' (cited)')} {value:g} % ({remark})" for name, (value, remark) in CITED.items()]
     return f"The paper cites {' and '.join(found)}; all of its numbers are in `paper.md`."
-
-
-def _head(row: CifarRow) -> dict[str, Cell]:
-    zeros = row.sparsity if row.of_weights else f"{row.sparsity:.0%} of channels"
-    return {"method": method_title(row.method), "sparsity": zeros, "label": row.label, "epochs": row.epochs}
 
 
 def _images(part: str) -> str:

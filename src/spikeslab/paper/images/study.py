@@ -26,7 +26,7 @@ from spikeslab.paper.images.runs import (
     run_images,
     train,
 )
-from spikeslab.paper.images.tables import ImageRow, accuracy_table, difference_table, uncertainty_table
+from spikeslab.paper.images.tables import ImageRow, accuracy_table, difference_table, make_rows, uncertainty_table
 from spikeslab.paper.runs import run_folder
 from spikeslab.report.figures import save
 from spikeslab.report.tables import Column, Provenance, Table, command_line
@@ -85,11 +85,11 @@ class ImageStudy:
 
     def run_all(self, out: Path, data: Images, foreign: Tensor) -> list[ImageRow]:
         """Do all runs in their folders below ``out``, or continue them."""
-        found = []
+        found: list[ImageRow] = []
         for runs in self.rows():
             results = [run_images(run, out, data, foreign, command=self.command) for run in runs]
             predictions = [read_predictions(run_folder(out, run.name)) for run in runs]
-            found.append(ImageRow(runs[0].method, runs[0].preset.name, results, predictions))
+            found += make_rows(runs[0].method, runs[0].preset.name, results, predictions)
         return found
 
     def write(self, rows: Sequence[ImageRow], labels: Tensor, out: Path) -> tuple[list[Table], list[Path]]:

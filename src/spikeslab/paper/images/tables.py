@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -12,7 +13,7 @@ from torch import Tensor
 from spikeslab.errors import pluralize
 from spikeslab.metrics import selective_accuracy
 from spikeslab.paper.images.runs import ADAM, HELD, OTHER, average_samples
-from spikeslab.report.tables import Cell, Column, Estimate, Table
+from spikeslab.report.tables import Column, Estimate, Table
 
 NAMES = {"vanilla": "Vanilla", "dropout": "Dropout", "sghmc": "SGHMC", "sghmc-sa": "SGHMC-SA"}
 PAPER = {
@@ -35,130 +36,125 @@ PAPER_EPOCHS = {
 TITLES = {"mnist": "MNIST", "fashion": "Fashion-MNIST"}
 
 
-class ImageRow(NamedTuple):
-    """Runs of one method with one preset over seeds: a result and predictions for each."""
+@dataclass(frozen=True)
+class ImageRow:
+    """Row of a table: one method with one preset over seeds, as a point estimate or as a posterior average.
+
+    Attributes:
+        method: Method.
+        preset: Name of the preset.
+        kind: ``"point"`` for the last weights or ``"average"`` for the mean over samples.
+        results: Result of each seed.
+        predictions: Predictions of each seed.
+    """
 
     method: str
     preset: str
+    kind: str
     results: Sequence[Mapping[str, Any]]
     predictions: Sequence[Mapping[str, Tensor]]
 
-    def kinds(self) -> Iterator[tuple[str, str]]:
-        """Yield ``"point"`` and, where there are samples, ``"average"``, each with the name of its row."""
-        yield "point", NAMES[self.method]
-        if self.results[0]["samples"]:
-            yield "average", f"{NAMES[self.method]}, average"
+    @property
+    def name(self) -> str:
+        """Name of the row."""
+        return f"{NAMES[self.method]}{', average' if self.kind == 'average' else ''}"
 
-    def estimate(self, part: str, kind: str, metric: str, scale: float = 1.0) -> Estimate:
+    @property
+    def reported(self) -> bool:
+        """True for the kind that the paper reports: the point estimate of Adam and the average of SGHMC."""
+        return (self.kind == "point") == (self.method in ADAM)
+
+    def estimate(self, metric: str, scale: float = 1.0, part: str = "test") -> Estimate:
         """Return the mean of a metric over seeds, with its standard error."""
-        return Estimate.of([scale * result[part][kind][metric] for result in self.results])
+        return Estimate.of([scale * result[part][self.kind][metric] for result in self.results])
 
-    def correct(self, kind: str, labels: Tensor) -> Tensor:
-        """Return 1 where a test image is classified correctly and 0 elsewhere, of shape (seeds, images)."""
-        found = [average_samples(each, "test")[kind].argmax(dim=1) == labels for each in self.predictions]
-        return torch.stack(found).double()
+    def probabilities(self, part: str) -> list[Tensor]:
+        """Return the probabilities of the images of a part, for each seed."""
+        return [average_samples(each, part)[self.kind] for each in self.predictions]
 
 
-def accuracy_table(dataset: str, runs: Sequence[ImageRow], epochs: int, augment: bool) -> Table:
-    """Return the accuracy and calibration of every method and preset on the test images."""
-    rows: list[dict[str, Cell]] = [
-        {
-            "method": name,
-            "preset": run.preset,
-            # The paper reports the point estimate of Adam and the average of SGHMC.
-            "paper": PAPER[dataset, augment][run.method] if (kind == "point") == (run.method in ADAM) else None,
-            "accuracy": run.estimate("test", kind, "accuracy", 100.0),
-            "nll": run.estimate("test", kind, "nll"),
-            "brier": run.estimate("test", kind, "brier"),
-            "ece": run.estimate("test", kind, "ece", 100.0),
-            HELD: run.estimate(HELD, kind, "accuracy", 100.0) if HELD in run.results[0] else None,
-            "runs": len(run.results),
-        }
-        for run in runs
-        for kind, name in run.kinds()
-    ]
-    for name, value in ({} if augment else CITED[dataset]).items():
-        cited: dict[str, Cell] = dict.fromkeys(rows[0])
-        rows.append(cited | {"method": name, "preset": "", "paper": value})
-    tested = runs[0].results[0]["test"]["point"]["rows"]
-    return Table(
+def make_rows(
+    method: str, preset: str, results: Sequence[Mapping[str, Any]], predictions: Sequence[Mapping[str, Tensor]]
+) -> list[ImageRow]:
+    """Return the row of the point estimate and, where there are samples, that of their average."""
+    kinds = ("point", "average") if results[0]["samples"] else ("point",)
+    return [ImageRow(method, preset, kind, results, predictions) for kind in kinds]
+
+
+def accuracy_table(dataset: str, rows: Sequence[ImageRow], epochs: int, augment: bool) -> Table:
+    """Return the accuracy and calibration of every row on the test images."""
+    paper, first = PAPER[dataset, augment], rows[0].results[0]
+    table = Table.build(
         f"{TITLES[dataset]}{', augmented' if augment else ''}, {pluralize(epochs, 'epoch')}",
-        [
-            Column("method", "Method"),
-            Column("preset", "Settings"),
-            Column("paper", "accuracy %, paper", ".2f"),
-            Column("accuracy", "accuracy %, ours", ".2f"),
-            Column("nll", "NLL", ".4f"),
-            Column("brier", "Brier", ".4f"),
-            Column("ece", "ECE %", ".2f"),
-            Column(HELD, "held-out accuracy %", ".2f"),
-            Column("runs", "runs"),
-        ],
         rows,
-        notes=[
-            f"{tested:,} test images, used once after the last step; {_held_out(runs)}. An accuracy of "
-            f"p % has a standard error over the images of √(p(100 − p)/n) points: "
-            f"{_error(99.5, tested):.2f} at 99.5 %, {_error(93.0, tested):.2f} at 93 %.{_averages(runs)} The paper "
-            f"{PAPER_EPOCHS[dataset, augment]}; its numbers are of the average for SGHMC and SGHMC-SA."
-        ],
+        {
+            Column("method", "Method"): lambda row: row.name,
+            Column("preset", "Settings"): lambda row: row.preset,
+            Column("paper", "accuracy %, paper", ".2f"): lambda row: paper[row.method] if row.reported else None,
+            Column("accuracy", "accuracy %, ours", ".2f"): lambda row: row.estimate("accuracy", 100.0),
+            Column("nll", "NLL", ".4f"): lambda row: row.estimate("nll"),
+            Column("brier", "Brier", ".4f"): lambda row: row.estimate("brier"),
+            Column("ece", "ECE %", ".2f"): lambda row: row.estimate("ece", 100.0),
+            Column(HELD, "held-out accuracy %", ".2f"): lambda row: (
+                row.estimate("accuracy", 100.0, HELD) if HELD in row.results[0] else None
+            ),
+            Column("runs", "runs"): lambda row: len(row.results),
+        },
+        notes=[_accuracy_note(rows, first["test"]["point"]["rows"], PAPER_EPOCHS[dataset, augment])],
+    )
+    for name, value in ({} if augment else CITED[dataset]).items():
+        table.rows.append(dict.fromkeys(table.rows[0]) | {"method": name, "preset": "", "paper": value})
+    return table
+
+
+def _accuracy_note(rows: Sequence[ImageRow], tested: int, paper: str) -> str:
+    first = rows[0].results[0]
+    held_out = (
+        f"{first[HELD]['point']['rows']:,} training images were held out for all choices"
+        if HELD in first
+        else "all training images were trained on, with settings chosen on held-out ones before"
+    )
+    low, high = (math.sqrt(percent * (100.0 - percent) / tested) for percent in (99.5, 93.0))
+    samples = {
+        row.preset: f"{pluralize(row.results[0]['samples'], 'sample')} of "
+        f"{pluralize(row.results[0].get('settings', {}).get('chains', 1), 'chain')} ({row.preset})"
+        for row in rows
+        if row.kind == "average"
+    }
+    average = f" A posterior average is over {', '.join(samples.values())}; chains share the epochs." if samples else ""
+    return (
+        f"{tested:,} test images, used once after the last step; {held_out}. An accuracy of p % has a standard error "
+        f"over the images of √(p(100 − p)/n) points: {low:.2f} at 99.5 %, {high:.2f} at 93 %.{average} The paper "
+        f"{paper}; its numbers are of the average for SGHMC and SGHMC-SA."
     )
 
 
-def _held_out(runs: Sequence[ImageRow]) -> str:
-    """Return how many training images were held out, as a part of a sentence."""
-    first = runs[0].results[0]
-    if HELD not in first:
-        return "all training images were trained on, with settings chosen on held-out ones before"
-    return f"{first[HELD]['point']['rows']:,} training images were held out for all choices"
-
-
-def _error(percent: float, images: int) -> float:
-    return math.sqrt(percent * (100.0 - percent) / images)
-
-
-def _averages(runs: Sequence[ImageRow]) -> str:
-    """Return a sentence on the samples behind each posterior average."""
-    each = {
-        run.preset: f"{pluralize(run.results[0]['samples'], 'sample')} of "
-        f"{pluralize(run.results[0].get('settings', {}).get('chains', 1), 'chain')} ({run.preset})"
-        for run in runs
-        if run.results[0]["samples"]
-    }
-    return f" A posterior average is over {', '.join(each.values())}; chains share the epochs." if each else ""
-
-
-def difference_table(dataset: str, runs: Sequence[ImageRow], labels: Tensor) -> Table | None:
+def difference_table(dataset: str, rows: Sequence[ImageRow], labels: Tensor) -> Table | None:
     """Return the accuracy of SGHMC-SA's average minus that of every other row, paired over images.
 
     Without SGHMC-SA there is no table.
     """
-    ours = [run for run in runs if run.method == "sghmc-sa"]
+    ours = [row for row in rows if row.method == "sghmc-sa" and row.reported]
+    pairs = [(own, row) for own in ours for row in rows if row is not own and len(row.results) == len(own.results)]
+
+    def difference(pair: tuple[ImageRow, ImageRow]) -> Estimate:
+        correct = [
+            torch.stack([(each.argmax(dim=1) == labels).double() for each in row.probabilities("test")]) for row in pair
+        ]
+        gaps = 100.0 * (correct[0] - correct[1]).mean(dim=0)
+        return Estimate(float(gaps.mean()), float(gaps.std()) / len(gaps) ** 0.5)
+
     if not ours:
         return None
-    rows: list[dict[str, Cell]] = []
-    for reference in ours:
-        correct = reference.correct("average", labels)
-        for run in runs:
-            for kind, name in run.kinds():
-                if (run, kind) != (reference, "average") and len(run.results) == len(reference.results):
-                    gaps = 100.0 * (correct - run.correct(kind, labels)).mean(dim=0)
-                    rows.append(
-                        {
-                            "reference": reference.preset,
-                            "method": name,
-                            "preset": run.preset,
-                            "difference": Estimate(float(gaps.mean()), float(gaps.std()) / len(gaps) ** 0.5),
-                        }
-                    )
-    return Table(
+    return Table.build(
         f"{TITLES[dataset]}: SGHMC-SA, average, against the others",
-        [
-            Column("reference", "SGHMC-SA with"),
-            Column("method", "against"),
-            Column("preset", "with"),
-            Column("difference", "difference of accuracy, points", "+.2f"),
-        ],
-        rows,
+        pairs,
+        {
+            Column("reference", "SGHMC-SA with"): lambda pair: pair[0].preset,
+            Column("method", "against"): lambda pair: pair[1].name,
+            Column("preset", "with"): lambda pair: pair[1].preset,
+            Column("difference", "difference of accuracy, points", "+.2f"): difference,
+        },
         notes=[
             "Differences on the same test images and seeds; standard errors over the images. They do not hold the "
             "spread over seeds."
@@ -166,43 +162,36 @@ def difference_table(dataset: str, runs: Sequence[ImageRow], labels: Tensor) -> 
     )
 
 
-def uncertainty_table(dataset: str, runs: Sequence[ImageRow], labels: Tensor) -> Table:
-    """Return the detection of foreign images, and the accuracy of the most confident predictions."""
-    rows = [
-        {"method": name, "preset": run.preset, "score": score.replace("_", " "), **cells}
-        for run in runs
-        for kind, name in run.kinds()
-        for score, cells in _uncertainty(run, kind, labels)
-    ]
-    return Table(
+def uncertainty_table(dataset: str, rows: Sequence[ImageRow], labels: Tensor) -> Table:
+    """Return the detection of foreign images by each score, and the accuracy of the most confident predictions."""
+
+    def detection(metric: str) -> Callable[[tuple[ImageRow, str]], Estimate]:
+        return lambda item: Estimate.of(
+            [100.0 * result["foreign"][item[0].kind][item[1]][metric] for result in item[0].results]
+        )
+
+    def selective(share: float) -> Callable[[tuple[ImageRow, str]], Estimate]:
+        shares = torch.tensor([share])
+        return lambda item: Estimate.of(
+            [100.0 * float(selective_accuracy(each, labels, shares)) for each in item[0].probabilities("test")]
+        )
+
+    return Table.build(
         f"{TITLES[dataset]}: uncertainty",
-        [
-            Column("method", "Method"),
-            Column("preset", "Settings"),
-            Column("score", "score"),
-            Column("auroc", "AUROC %", ".2f"),
-            Column("aupr", "AUPR %", ".2f"),
-            Column("fpr95", "FPR95 %", ".2f"),
-            Column("half", "accuracy %, surest half", ".2f"),
-            Column("most", "surest 90 %", ".2f"),
-        ],
-        rows,
+        [(row, score) for row in rows for score in row.results[0]["foreign"][row.kind]],
+        {
+            Column("method", "Method"): lambda item: item[0].name,
+            Column("preset", "Settings"): lambda item: item[0].preset,
+            Column("score", "score"): lambda item: item[1].replace("_", " "),
+            Column("auroc", "AUROC %", ".2f"): detection("auroc"),
+            Column("aupr", "AUPR %", ".2f"): detection("aupr"),
+            Column("fpr95", "FPR95 %", ".2f"): detection("fpr95"),
+            Column("half", "accuracy %, surest half", ".2f"): selective(0.5),
+            Column("most", "surest 90 %", ".2f"): selective(0.9),
+        },
         notes=[
             f"AUROC, AUPR and FPR95 of telling the test images of {TITLES[OTHER[dataset]]}, which the network never "
             "saw, from those of its own data by the score; a lower FPR95 is better. The last columns are the accuracy "
             "on the test images of which the model is most confident."
         ],
     )
-
-
-def _uncertainty(run: ImageRow, kind: str, labels: Tensor) -> Iterator[tuple[str, dict[str, Cell]]]:
-    """Yield each score and its cells: the detection, and the accuracy on the surest half and nine tenths."""
-    shares = torch.tensor([0.5, 0.9])
-    kept = torch.stack(
-        [selective_accuracy(average_samples(each, "test")[kind], labels, shares) for each in run.predictions]
-    )
-    half, most = (Estimate.of(values) for values in (100.0 * kept).T.tolist())
-    for score in run.results[0]["foreign"][kind]:
-        found = [result["foreign"][kind][score] for result in run.results]
-        cells = {key: Estimate.of([100.0 * each[key] for each in found]) for key in ("auroc", "aupr", "fpr95")}
-        yield score, {**cells, "half": half, "most": most}
