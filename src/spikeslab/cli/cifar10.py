@@ -11,7 +11,7 @@ import typer
 
 from spikeslab.cli.errors import InputError, explain_os_errors, spells
 from spikeslab.cli.images import WIDE, check_counts
-from spikeslab.cli.options import bad_input, check_file, check_folder, check_seed, use_threads
+from spikeslab.cli.options import bad_input, check_results, check_seed, use_threads
 from spikeslab.cli.output import plain_console, print_result
 from spikeslab.errors import NonFiniteError, check_count, quote
 
@@ -20,8 +20,6 @@ if TYPE_CHECKING:
 
 HIGHEST = 0.98
 """Highest share of zeros of the whole network that the sparse layers can give."""
-MARKS = {"md": "## CIFAR-10", "json": '"title": "CIFAR-10'}
-"""Beginnings of the files of tables."""
 
 DenseFile = Annotated[
     Path | None,
@@ -141,11 +139,18 @@ def cifar10(
     """
     from spikeslab.cli.options import read_settings
     from spikeslab.paper.cifar10.data import pretrain as pretrain_dense
-    from spikeslab.paper.cifar10.study import make_study, run_study, write_figures, write_tables
+    from spikeslab.paper.cifar10.study import (
+        figure_names,
+        make_study,
+        run_study,
+        table_names,
+        write_figures,
+        write_tables,
+    )
     from spikeslab.paper.images.data import load_cifar10
 
     _check_options(dense, pretrain, best_epoch, held_out)
-    _check_tables(out)
+    check_results(out, table_names(), figure_names(out))
     check_seed(seed)
     check_counts(pretrain_epochs=pretrain_epochs, seeds=seeds, epochs=epochs, batch_size=batch_size)
     use_threads(threads)
@@ -200,20 +205,6 @@ def _check_options(dense: Path | None, pretrain: bool, best_epoch: bool, held_ou
     check_count("held_out", held_out, minimum=0)
     if best_epoch and held_out:
         raise InputError("--best-epoch must not go with --held-out, which leaves the test images unseen, but got both.")
-
-
-def _check_tables(out: Path) -> None:
-    """Raise if ``out`` cannot be a folder, or has tables or figures that are not of this command."""
-    from spikeslab.paper.cifar10.study import ACCURACY, COURSE, DETAILS, FILES, PAPER, STEMS, TABLE3
-
-    check_folder(out)
-    for stem in STEMS.values():
-        for name in (ACCURACY, DETAILS, FILES, PAPER, TABLE3):
-            for suffix, mark in MARKS.items():
-                check_file("--out", out / f"{stem}{name}.{suffix}", mark, "a table of this command at that place")
-        if not (out / f"{stem}{ACCURACY}.json").exists():
-            for path in sorted([*out.glob(f"{stem}{ACCURACY}.png"), *out.glob(f"{stem}{COURSE}-*.png")]):
-                raise InputError(f"--out must be a folder without other files of that name, but {path} exists.")
 
 
 def _read_share(text: str) -> float:

@@ -715,7 +715,7 @@ def test_the_command_writes_tables_and_figures_of_all_runs(
         (
             ["--preset", "paper-short", "--methods", "marginal"],
             "--methods must be ones for --preset paper-short, but got 'marginal': sigma_in_rho must be True with "
-            "Marginal(), the gradient of one density, but got False.",
+            "adapt=Marginal(), but got False.",
         ),
         (
             ["--set", "kappa=5e-4"],

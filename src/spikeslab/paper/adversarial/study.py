@@ -31,7 +31,7 @@ from spikeslab.paper.images.data import LOADERS
 from spikeslab.paper.images.presets import make_preset
 from spikeslab.paper.images.runs import NETWORK, ImageRun, read_network, read_run
 from spikeslab.paper.images.study import ImageStudy
-from spikeslab.paper.runs import read_result, run_folder
+from spikeslab.paper.runs import OLD_PRESETS, read_result, run_folder
 from spikeslab.report.tables import Estimate, Provenance, command_line
 
 DATASETS = ("mnist", "fashion")
@@ -44,7 +44,6 @@ KINDS = {
 }
 STEPS = tuple(round(0.05 * step, 2) for step in range(11))
 ZETAS = {"mnist": STEPS, "fashion": (0.0, 0.01, *STEPS[1:])}
-RENAMED = {"--recipe": "--preset", "tuned": "default"}  # in files of earlier versions
 PIECE = 1000
 IN_MEMORY = 1000
 """Images times samples whose intermediate results a gradient keeps: about 300 MB."""
@@ -206,7 +205,7 @@ def run_adversarial(
         "--samples": "all" if study.samples is None else study.samples,
         "version": version("spikeslab"),
     }
-    file = CellFile(out / CELLS, settings, RENAMED)
+    file = CellFile(out / CELLS, settings, {"--recipe": "--preset", **OLD_PRESETS})
     run_cells(file, study.cells, partial(measure_piece, study), workers=study.workers, on_done=on_done)
     return [_curve(attack, [file[cell] for cell in study.pieces(attack)]) for attack in study.attacks]
 

@@ -141,6 +141,16 @@ def run_study(
             write_tables(out)
 
 
+def table_names() -> list[str]:
+    """Return the names of all tables."""
+    return [f"{stem}{name}" for stem in STEMS.values() for name in (ACCURACY, DETAILS, FILES, PAPER, TABLE3)]
+
+
+def figure_names(out: Path) -> list[str]:
+    """Return the names of figures that :func:`write_figures` may replace in ``out``."""
+    return [*(f"{stem}{ACCURACY}" for stem in STEMS.values()), *(path.stem for path in out.glob(f"*{COURSE}-*.png"))]
+
+
 def write_tables(out: Path) -> tuple[list[Table], list[Path]]:
     """Write the paper's table and those of all finished runs below ``out``; return ours and the paths of all files.
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from spikeslab.errors import check_choice
@@ -126,20 +126,8 @@ def _default_augmented(dataset: str) -> ImagePreset:
     Augmented images take longer to learn by heart, so one chain has all epochs. The lr ends lower than without
     augmentation, since waves up to 0.05 undo what the fall has reached.
     """
-    return ImagePreset(
-        name="default",
-        batch_size=100,
-        lr=0.05,
-        sampling_lr=0.002,
-        crest_lr=0.01,
-        temperature=0.001,
-        v0=0.5,
-        v1=10.0,
-        weight_decay=1e-4,
-        sigma_coupling="fixed",
-        burn_in=0.75,
-        samples=16,
-    )
+    own = replace(_default(dataset), temperature=0.001, weight_decay=1e-4, burn_in=0.75, samples=16, chains=1)
+    return replace(own, lr=0.05, sampling_lr=0.002, crest_lr=0.01)
 
 
 PRESETS = {"paper": _paper, "default": _default}
