@@ -44,8 +44,9 @@ def test_agrees_with_the_enumeration_of_all_models(kind, rng):
 
 def test_both_chains_make_the_same_draws(rng):
     X, y = _problem(rng)
-    gram = GramChain(_gram(X, y), PRIOR, 0, np.random.default_rng(5), swaps=1)
-    columns = ColumnChain(np.ascontiguousarray(X.T), y, PRIOR, 0, np.random.default_rng(5), swaps=1)
+    gram = GramChain(_gram(X, y), PRIOR, 0, np.random.default_rng(5))
+    gram.swaps = 1
+    columns = ColumnChain(np.ascontiguousarray(X.T), y, PRIOR, 0, np.random.default_rng(5))
     a, b = run_chains([gram, columns], 100, 1)
     assert a.coef.toarray() == pytest.approx(b.coef.toarray(), abs=1e-8)
     assert a.mean == pytest.approx(b.mean, abs=1e-8)

@@ -333,13 +333,7 @@ class SpikeSlabBase(SelectorMixin, BaseEstimator):  # type: ignore[misc]
         ax.vlines(np.arange(self.pip_.size), 0.0, self.pip_, color="0.6", linewidth=1.0)
         ax.plot(chosen, self.pip_[chosen], "o", color="C0")
         for j in chosen[np.argsort(-self.pip_[chosen], kind="stable")][:25]:
-            ax.annotate(
-                str(self._names()[j]),
-                (j, self.pip_[j]),
-                xytext=(4, 2),
-                textcoords="offset points",
-                fontsize=8,
-            )
+            ax.annotate(str(self._names()[j]), (j, self.pip_[j]), xytext=(4, 2), textcoords="offset points", fontsize=8)
         ax.axhline(threshold, color="C3", linewidth=0.8, linestyle="--")
         ax.set(xlabel="feature", ylabel="inclusion probability", ylim=(0.0, 1.08))
         return ax

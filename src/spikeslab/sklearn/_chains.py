@@ -7,7 +7,7 @@ import time
 from abc import ABC, abstractmethod
 from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar, NamedTuple
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 import numpy as np
 from numba import njit
@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from numpy.random import Generator
     from numpy.typing import NDArray
 
+    from spikeslab.sklearn._sweep import PointMassPrior
+
     Floats = NDArray[np.float64]
     Ints = NDArray[np.int64]
 
@@ -28,7 +30,7 @@ TICK = 0.1  # seconds between returns from a kernel to Python
 
 
 class Room(NamedTuple):
-    """Arrays that a kernel writes draws to: a compressed sparse matrix and the scalars of each draw."""
+    """Arrays for the draws of a kernel: a compressed sparse matrix and the scalars of each draw."""
 
     indices: Ints
     values: Floats
@@ -38,7 +40,7 @@ class Room(NamedTuple):
 
 @njit(cache=True, nogil=True)
 def has_room(beta: Floats, room: Room, row: int) -> bool:
-    """Whether row `row` fits whatever it will hold: asked before a sweep, so that no draw is ever dropped."""
+    """Return True if row `row` fits even without a zero; asked before a sweep, so that no draw is lost."""
     return bool(room.indptr[row] + beta.size <= room.indices.shape[0])
 
 
@@ -88,15 +90,15 @@ class Buffer:
 
 @dataclass(frozen=True)
 class ChainDraws:
-    """What one chain leaves behind.
+    """Draws and estimates of one chain.
 
     Attributes:
-        coef: draws of the coefficients, shape (draws, classes * features), class by class.
-        intercept: draws of the intercepts, shape (draws, classes), or (draws, 0) if integrated out.
-        scalars: draws of the monitored scalars by name, each of shape (draws,).
-        pip: estimate of P(gamma_j = 1), shape (features,).
-        mean: estimate of E[beta], shape (classes, features).
-        square: estimate of E[beta^2], shape (classes, features).
+        coef: Draws of the coefficients, shape (draws, classes * features), class by class.
+        intercept: Draws of the intercepts, shape (draws, classes), or (draws, 0) if integrated out.
+        scalars: Draws of the monitored scalars by name, each of shape (draws,).
+        pip: Estimate of P(gamma_j = 1), shape (features,).
+        mean: Estimate of E[beta], shape (classes, features).
+        square: Estimate of E[beta^2], shape (classes, features).
     """
 
     coef: sparse.csr_array
@@ -107,15 +109,15 @@ class ChainDraws:
     square: Floats
 
 
-def any_class(coef: sparse.csr_array, n_features: int) -> Floats:
-    """Share of the draws, shape (draws, classes * n_features), in which some class uses a feature."""
+def share_with_any_class(coef: sparse.csr_array, n_features: int) -> Floats:
+    """Return the share of draws, shape (draws, classes * n_features), in which any class uses each feature."""
     rows = np.repeat(np.arange(coef.shape[0]), np.diff(coef.indptr))
     pairs = np.unique(rows * n_features + coef.indices % n_features)
     return np.bincount(pairs % n_features, minlength=n_features) / max(coef.shape[0], 1)
 
 
 class Chain(ABC):
-    """One Markov chain whose kernel runs without Python for as many steps as it is told."""
+    """Markov chain whose kernel runs many steps without returning to Python."""
 
     done: int = 0
 
@@ -125,23 +127,36 @@ class Chain(ABC):
 
     @abstractmethod
     def collect(self) -> ChainDraws:
-        """Return what was kept."""
+        """Return the draws that were kept."""
 
 
 class GibbsChain(Chain):
-    """What the Gibbs chains share: warm-up, the buffer of draws and the Rao-Blackwell sums.
+    """Gibbs chain with a warm-up, a buffer of draws and Rao-Blackwell sums.
+
+    A subclass has a kernel, which runs sweeps in place and returns how many fitted in the buffer.
 
     Args:
-        n_classes: number of coefficient vectors (1 but for several classes).
-        n_features: number of columns of X.
-        warmup: sweeps to discard.
-        rng: the chain's own source of randomness.
-        intercepts: number of intercepts, which the kernel writes after the scalars.
+        n_classes: Number of coefficient vectors: 1, or the number of classes if there are more than two.
+        n_features: Number of columns of X.
+        prior: Prior of the coefficients.
+        warmup: Sweeps to discard.
+        rng: Source of randomness of this chain alone.
+        intercepts: Number of intercepts, which the kernel writes after the scalars.
+
+    Attributes:
+        kernel: Compiled function of `_arrays()`, prior, swaps, sweeps, generator, sums and room.
+        scalar_names: Names of the monitored scalars.
+        swaps: Exchanges of variables per sweep and class.
     """
 
+    kernel: ClassVar[Callable[..., int]]
     scalar_names: ClassVar[tuple[str, ...]]
+    swaps: int = 1
 
-    def __init__(self, n_classes: int, n_features: int, warmup: int, rng: Generator, intercepts: int = 0) -> None:
+    def __init__(
+        self, n_classes: int, n_features: int, prior: PointMassPrior, warmup: int, rng: Generator, intercepts: int = 0
+    ) -> None:
+        self.prior = prior
         self.warmup = warmup
         self.rng = rng
         self.beta = np.zeros((n_classes, n_features))
@@ -149,15 +164,16 @@ class GibbsChain(Chain):
         self.buffer = Buffer(n_classes * n_features, len(self.scalar_names) + intercepts)
 
     @abstractmethod
-    def _run(self, sweeps: int) -> int:
-        """Call the kernel."""
+    def _arrays(self) -> tuple[Any, ...]:
+        """Return the first arguments of the kernel: the data and the state that it changes in place."""
 
     def advance(self, steps: int) -> int:
         """Run up to `steps` sweeps and keep their draws if the warm-up is over."""
         steps = min(steps, self.buffer.rows)
         if self.done < self.warmup:
             steps = min(steps, self.warmup - self.done)
-        ran = self._run(steps)
+        sums = self.sums if self.sums.shape[0] > 1 else self.sums[0]
+        ran = self.kernel(*self._arrays(), self.prior, self.swaps, steps, self.rng, sums, self.buffer.room)
         if self.done >= self.warmup:
             self.buffer.flush(ran)
         self.done += ran
@@ -199,14 +215,14 @@ def run_chains(
 ) -> list[ChainDraws]:
     """Run every chain for `steps` steps, at most `n_jobs` at a time, and return their draws.
 
-    The kernels release the interpreter's lock and return every tenth of a second or so. An interrupt, or an
-    error in a chain, stops all of them before it is raised.
+    The kernels release the interpreter's lock and return every tenth of a second or so. An interrupt, or an error in a
+    chain, stops all of them before it is raised.
 
     Args:
-        chains: the chains.
-        steps: steps per chain, warm-up included.
-        n_jobs: number of threads.
-        on_progress: called from this thread with (steps done, steps in all) about ten times a second.
+        chains: Chains to run.
+        steps: Steps per chain, warm-up included.
+        n_jobs: Number of threads.
+        on_progress: Called from this thread with (steps done, steps in all) about ten times a second.
     """
     counts = [0] * len(chains)
     stop = threading.Event()

@@ -17,7 +17,7 @@ costs O(n p). The moves and their references are in `_sweep`.
 from __future__ import annotations
 
 from math import exp, log1p, sqrt
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numba import njit
@@ -50,7 +50,7 @@ if TYPE_CHECKING:
 
 
 class GramData(NamedTuple):
-    """X'X of standardised columns (equal diagonal), X'y and y'y of a centred response, and the row count."""
+    """X'X of standardised columns (equal diagonal), X'y and y'y of a centred response, and the number of rows."""
 
     gram: Floats
     xty: Floats
@@ -76,7 +76,7 @@ def _gram_coordinates(
     rng: Generator,
     sums: Floats,
 ) -> None:
-    """The update of `_sweep.coordinate_sweep` for columns of equal norm, from corr = X'r."""
+    """Update as `_sweep.coordinate_sweep`, for columns of equal norm, from corr = X'r."""
     p = beta.shape[0]
     if p == 0:
         return
@@ -110,7 +110,7 @@ def _gram_coordinates(
 
 @njit(cache=True, nogil=True)
 def _gram_swap(gram: Floats, corr: Floats, beta: Floats, noise: float, slab: float, rng: Generator) -> None:
-    """The update of `_sweep.swap` for columns of equal norm, from corr = X'r."""
+    """Update as `_sweep.swap`, for columns of equal norm, from corr = X'r."""
     size = count_nonzero(beta)
     if size == 0:
         return
@@ -151,6 +151,20 @@ def _gram_joint(
 
 
 @njit(cache=True, nogil=True)
+def _draw_variances(
+    beta: Floats, rss: float, n: float, variances: Floats, prior: PointMassPrior, rng: Generator, room: Room, row: int
+) -> None:
+    """Draw sigma2 and s2 given the coefficients and their residual sum of squares, and record the sweep."""
+    if prior.noise_df < np.inf:
+        rate = 0.5 * (prior.noise_df * prior.noise_scale**2 + rss)
+        variances[0] = draw_inverse_gamma(0.5 * (prior.noise_df + n - 1.0), rate, rng)
+    variances[1] = draw_slab(beta, prior.slab_df, prior.slab_scale**2, rng)
+    room.scalars[row, 0] = sqrt(variances[0])
+    room.scalars[row, 1] = sqrt(variances[1])
+    room.scalars[row, 2] = record(beta, room, row)
+
+
+@njit(cache=True, nogil=True)
 def gram_sweeps(
     data: GramData,
     corr: Floats,
@@ -176,17 +190,11 @@ def gram_sweeps(
         for _ in range(swaps):
             _gram_swap(gram, corr, beta, noise, slab, rng)
         _gram_joint(gram, xty, corr, beta, noise, slab, rng)
-        if prior.noise_df < np.inf:
-            rss = data.yty
-            for j in range(beta.shape[0]):
-                if beta[j] != 0.0:
-                    rss -= beta[j] * (xty[j] + corr[j])
-            rate = 0.5 * (prior.noise_df * prior.noise_scale**2 + max(rss, 0.0))
-            variances[0] = draw_inverse_gamma(0.5 * (prior.noise_df + data.n - 1.0), rate, rng)
-        variances[1] = draw_slab(beta, prior.slab_df, prior.slab_scale**2, rng)
-        room.scalars[sweep, 0] = sqrt(variances[0])
-        room.scalars[sweep, 1] = sqrt(variances[1])
-        room.scalars[sweep, 2] = record(beta, room, sweep)
+        rss = data.yty
+        for j in range(beta.shape[0]):
+            if beta[j] != 0.0:
+                rss -= beta[j] * (xty[j] + corr[j])
+        _draw_variances(beta, max(rss, 0.0), data.n, variances, prior, rng, room, sweep)
     return sweeps
 
 
@@ -216,87 +224,54 @@ def column_sweeps(
             swap(columns, w, wr, beta, slab, rng)
         joint_draw(columns, w, wr, beta, slab, False, rng)
         residual[:] = wr * noise
-        rss = np.dot(residual, residual)
-        rate = 0.5 * (prior.noise_df * prior.noise_scale**2 + rss)
-        variances[0] = draw_inverse_gamma(0.5 * (prior.noise_df + n - 1), rate, rng)
-        variances[1] = draw_slab(beta, prior.slab_df, prior.slab_scale**2, rng)
-        room.scalars[sweep, 0] = sqrt(variances[0])
-        room.scalars[sweep, 1] = sqrt(variances[1])
-        room.scalars[sweep, 2] = record(beta, room, sweep)
+        _draw_variances(beta, np.dot(residual, residual), float(n), variances, prior, rng, room, sweep)
     return sweeps
 
 
 class GramChain(GibbsChain):
-    """A chain that works on X'X, for p up to a few thousand and any n.
+    """Chain that works on X'X, for p up to a few thousand and any n.
 
     Args:
-        data: the sums of squares and products.
-        prior: the prior.
-        warmup: sweeps to discard.
-        rng: the chain's own source of randomness.
-        swaps: exchanges of variables per sweep.
+        data: Sums of squares and products.
+        prior: Prior of the coefficients.
+        warmup: Sweeps to discard.
+        rng: Source of randomness of this chain alone.
     """
 
+    kernel = staticmethod(gram_sweeps)
     scalar_names = ("sigma", "slab_scale", "model_size")
+    swaps = 2
 
-    def __init__(self, data: GramData, prior: PointMassPrior, warmup: int, rng: Generator, swaps: int = 2) -> None:
-        super().__init__(1, data.xty.shape[0], warmup, rng)
+    def __init__(self, data: GramData, prior: PointMassPrior, warmup: int, rng: Generator) -> None:
+        super().__init__(1, data.xty.shape[0], prior, warmup, rng)
         self.data = data
         self.corr = data.xty.copy()
-        self.prior = prior
-        self.swaps = swaps
         noise = data.yty / data.n if prior.noise_df < np.inf else prior.noise_scale**2
         self.variances = np.array([max(noise, 1e-10), prior.slab_scale**2])
 
-    def _run(self, sweeps: int) -> int:
-        return gram_sweeps(
-            self.data,
-            self.corr,
-            self.beta[0],
-            self.variances,
-            self.prior,
-            self.swaps,
-            sweeps,
-            self.rng,
-            self.sums[0],
-            self.buffer.room,
-        )
+    def _arrays(self) -> tuple[Any, ...]:
+        return self.data, self.corr, self.beta[0], self.variances
 
 
 class ColumnChain(GibbsChain):
-    """A chain that works on the columns of X, for p beyond what X'X allows.
+    """Chain that works on the columns of X, for p beyond what X'X allows.
 
     Args:
         columns: X transposed, standardised, shape (p, n), contiguous.
-        y: centred response.
-        prior: the prior.
-        warmup: sweeps to discard.
-        rng: the chain's own source of randomness.
-        swaps: exchanges of variables per sweep.
+        y: Centred response.
+        prior: Prior of the coefficients.
+        warmup: Sweeps to discard.
+        rng: Source of randomness of this chain alone.
     """
 
+    kernel = staticmethod(column_sweeps)
     scalar_names = GramChain.scalar_names
 
-    def __init__(
-        self, columns: Floats, y: Floats, prior: PointMassPrior, warmup: int, rng: Generator, swaps: int = 1
-    ) -> None:
-        super().__init__(1, columns.shape[0], warmup, rng)
+    def __init__(self, columns: Floats, y: Floats, prior: PointMassPrior, warmup: int, rng: Generator) -> None:
+        super().__init__(1, columns.shape[0], prior, warmup, rng)
         self.columns = columns
         self.residual = y.copy()
-        self.prior = prior
-        self.swaps = swaps
         self.variances = np.array([max(float(y @ y) / y.shape[0], 1e-10), prior.slab_scale**2])
 
-    def _run(self, sweeps: int) -> int:
-        return column_sweeps(
-            self.columns,
-            self.residual,
-            self.beta[0],
-            self.variances,
-            self.prior,
-            self.swaps,
-            sweeps,
-            self.rng,
-            self.sums[0],
-            self.buffer.room,
-        )
+    def _arrays(self) -> tuple[Any, ...]:
+        return self.columns, self.residual, self.beta[0], self.variances

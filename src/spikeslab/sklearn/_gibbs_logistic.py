@@ -17,7 +17,7 @@ References:
 from __future__ import annotations
 
 from math import exp, log, log1p, sqrt
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numba import njit
@@ -53,13 +53,13 @@ def linear_predictor(columns: Floats, beta: Floats, intercept: float, out: Float
 
 @njit(cache=True, nogil=True)
 def softplus(x: float) -> float:
-    """log(1 + e^x) without overflow."""
+    """Compute log(1 + e^x) without overflow."""
     return max(x, 0.0) + log1p(exp(-abs(x)))
 
 
 @njit(cache=True, nogil=True)
 def log_likelihood(y: Floats, psi: Floats, factor: float) -> float:
-    """Log likelihood of the classes 0 and 1 at the linear predictor factor * psi."""
+    """Compute the log likelihood of the classes 0 and 1 at the linear predictor factor * psi."""
     total = 0.0
     for i in range(y.shape[0]):
         total += factor * y[i] * psi[i] - softplus(factor * psi[i])
@@ -68,17 +68,17 @@ def log_likelihood(y: Floats, psi: Floats, factor: float) -> float:
 
 @njit(cache=True, nogil=True)
 def log_scale_prior(factor: float, slab: float, intercepts: int, squares: float, prior: PointMassPrior) -> float:
-    """Log ratio of the prior, Jacobian included, after (b0, beta, sqrt(s2)) was multiplied by `factor`.
+    """Compute the log ratio of the prior, Jacobian included, when (b0, beta, sqrt(s2)) is multiplied by `factor`.
 
-    The density of the coefficients and its Jacobian cancel; the inverse gamma density of s2 with its Jacobian
-    factor^2 and the normal density of the intercepts with its Jacobian are left.
+    The density of the coefficients and its Jacobian cancel; the inverse gamma density of s2 with its Jacobian factor^2
+    and the normal density of the intercepts with its Jacobian are left.
 
     Args:
-        factor: the factor.
-        slab: s2 before.
-        intercepts: number of free intercepts.
-        squares: their sum of squares before.
-        prior: the prior.
+        factor: Factor of the move.
+        slab: s2 before the move.
+        intercepts: Number of free intercepts.
+        squares: Sum of squares of the intercepts before the move.
+        prior: Prior of the slab and the intercepts.
     """
     rate = 0.5 * prior.slab_df * prior.slab_scale**2
     scale = (intercepts - prior.slab_df) * log(factor) - rate / slab * (1.0 / (factor * factor) - 1.0)
@@ -144,42 +144,26 @@ def logistic_sweeps(
 
 
 class LogisticChain(GibbsChain):
-    """A chain for two classes.
+    """Chain for two classes.
 
     Args:
         columns: X transposed, standardised, shape (p, n), contiguous.
-        y: classes as 0.0 and 1.0.
-        prior: the prior.
-        warmup: sweeps to discard.
-        rng: the chain's own source of randomness.
-        swaps: exchanges of variables per sweep.
+        y: Classes as 0.0 and 1.0.
+        prior: Prior of the coefficients and the intercept.
+        warmup: Sweeps to discard.
+        rng: Source of randomness of this chain alone.
     """
 
+    kernel = staticmethod(logistic_sweeps)
     scalar_names = ("slab_scale", "model_size", "log_lik")
 
-    def __init__(
-        self, columns: Floats, y: Floats, prior: PointMassPrior, warmup: int, rng: Generator, swaps: int = 1
-    ) -> None:
-        super().__init__(1, columns.shape[0], warmup, rng, intercepts=1)
+    def __init__(self, columns: Floats, y: Floats, prior: PointMassPrior, warmup: int, rng: Generator) -> None:
+        super().__init__(1, columns.shape[0], prior, warmup, rng, intercepts=1)
         start = np.log((y.sum() + 0.5) / (y.size - y.sum() + 0.5))
         self.columns = columns
         self.y = y
         self.psi = np.full(y.shape[0], start)
         self.level = np.array([prior.slab_scale**2, start])
-        self.prior = prior
-        self.swaps = swaps
 
-    def _run(self, sweeps: int) -> int:
-        return logistic_sweeps(
-            self.columns,
-            self.y,
-            self.psi,
-            self.beta[0],
-            self.level,
-            self.prior,
-            self.swaps,
-            sweeps,
-            self.rng,
-            self.sums[0],
-            self.buffer.room,
-        )
+    def _arrays(self) -> tuple[Any, ...]:
+        return self.columns, self.y, self.psi, self.beta[0], self.level

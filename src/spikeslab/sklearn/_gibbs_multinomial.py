@@ -25,12 +25,12 @@ from __future__ import annotations
 
 from dataclasses import replace
 from math import exp, log, sqrt
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numba import njit
 
-from spikeslab.sklearn._chains import ChainDraws, GibbsChain, any_class, has_room, record
+from spikeslab.sklearn._chains import ChainDraws, GibbsChain, has_room, record, share_with_any_class
 from spikeslab.sklearn._class_patterns import class_patterns, move_pattern
 from spikeslab.sklearn._gibbs_logistic import SCALE_STEPS, draw_factor, linear_predictor, log_scale_prior
 from spikeslab.sklearn._hamiltonian import LEARNING, hamiltonian_move
@@ -67,7 +67,7 @@ def log_sum_others(psi: Floats, i: int, skip: int) -> float:
 
 @njit(cache=True, nogil=True)
 def used_features(beta: Floats) -> Ints:
-    """Indices of the features with a non-zero coefficient in some class."""
+    """Return the indices of the features with a non-zero coefficient in some class."""
     used = np.empty(beta.shape[1], np.int64)
     k = 0
     for j in range(beta.shape[1]):
@@ -79,7 +79,7 @@ def used_features(beta: Floats) -> Ints:
 
 @njit(cache=True, nogil=True)
 def log_likelihood(labels: Ints, psi: Floats, factor: float, held: Floats) -> float:
-    """Log likelihood of the labels at the linear predictors held_c + factor * (psi_c - held_c)."""
+    """Compute the log likelihood of the labels at the linear predictors held_c + factor * (psi_c - held_c)."""
     total = 0.0
     moved = np.empty(psi.shape[0])
     for i in range(labels.shape[0]):
@@ -94,6 +94,87 @@ def log_likelihood(labels: Ints, psi: Floats, factor: float, held: Floats) -> fl
 
 
 @njit(cache=True, nogil=True)
+def sweep_class(
+    columns: Floats,
+    labels: Ints,
+    psi: Floats,
+    beta: Floats,
+    intercepts: Floats,
+    slab: float,
+    c: int,
+    prior: PointMassPrior,
+    swaps: int,
+    rng: Generator,
+    sums: Floats,
+) -> None:
+    """Draw the coefficients and the intercept of class c given the other classes."""
+    n = labels.shape[0]
+    w = np.empty(n)
+    wr = np.empty(n)
+    for i in range(n):
+        offset = psi[c, i] - log_sum_others(psi, i, c)
+        w[i] = draw_polya_gamma(offset, rng)
+        wr[i] = (0.5 if labels[i] == c else -0.5) - w[i] * offset
+    elsewhere = count_nonzero(beta.ravel()) - count_nonzero(beta[c])
+    coordinate_sweep(columns, w, wr, beta[c], slab, prior.a, prior.b, elsewhere, beta.size, rng, sums)
+    for _ in range(swaps):
+        swap(columns, w, wr, beta[c], slab, rng)
+    precision = 1.0 / prior.intercept_scale**2
+    intercepts[c] += joint_draw(columns, w, wr, beta[c], slab, True, rng, intercepts[c], precision)
+    linear_predictor(columns, beta[c], intercepts[c], psi[c])
+
+
+@njit(cache=True, nogil=True)
+def move_patterns(
+    columns: Floats,
+    labels: Ints,
+    psi: Floats,
+    beta: Floats,
+    slab: float,
+    prior: PointMassPrior,
+    patterns: Ints,
+    rng: Generator,
+) -> None:
+    """Redraw the coefficients of a few features in use, each in all classes together."""
+    used = used_features(beta)
+    for _ in range(min(PATTERN_MOVES, used.shape[0])):
+        j = used[int(rng.random() * used.shape[0])]
+        b = beta[:, j].copy()
+        elsewhere = count_nonzero(beta.ravel()) - count_nonzero(b)
+        move_pattern(columns[j], labels, psi, b, slab, prior, elsewhere, beta.size, patterns, rng)
+        beta[:, j] = b
+
+
+@njit(cache=True, nogil=True)
+def scale_moves(
+    labels: Ints, psi: Floats, beta: Floats, intercepts: Floats, slab: Floats, prior: PointMassPrior, rng: Generator
+) -> float:
+    """Multiply (intercepts, beta, sqrt(s2)) by common factors in Metropolis steps; return the log likelihood.
+
+    Large coefficients leave the intercepts to their prior, which a common factor would pull them out of: every other
+    step holds them.
+    """
+    nothing = np.zeros(beta.shape[0])
+    fit = log_likelihood(labels, psi, 1.0, nothing)
+    for step in range(2 * SCALE_STEPS):
+        free = beta.shape[0] - 1 if step % 2 == 0 else 0
+        held = nothing if free > 0 else intercepts
+        squares = np.dot(intercepts, intercepts) if free > 0 else 0.0
+        factor = draw_factor(rng)
+        proposed = log_likelihood(labels, psi, factor, held)
+        gain = proposed - fit + log_scale_prior(factor, slab[0], free, squares, prior)
+        if log(1.0 - rng.random()) < gain:
+            fit = proposed
+            for c in range(beta.shape[0]):
+                psi[c] = held[c] + factor * (psi[c] - held[c])
+            beta *= factor
+            slab *= factor * factor
+            if free > 0:
+                intercepts *= factor
+    return fit
+
+
+@njit(cache=True, nogil=True)
 def multinomial_sweeps(
     columns: Floats,
     labels: Ints,
@@ -101,10 +182,10 @@ def multinomial_sweeps(
     beta: Floats,
     intercepts: Floats,
     slab: Floats,
-    prior: PointMassPrior,
     patterns: Ints,
     pace: Floats,
     learning: float,
+    prior: PointMassPrior,
     swaps: int,
     sweeps: int,
     rng: Generator,
@@ -115,127 +196,64 @@ def multinomial_sweeps(
 
     `psi`, `beta`, `intercepts`, `slab` (the variance, one number) and `pace` are updated in place.
     """
-    classes, p = beta.shape
-    n = labels.shape[0]
-    w = np.empty(n)
-    wr = np.empty(n)
-    nothing = np.zeros(classes)
-    level_precision = 1.0 / prior.intercept_scale**2
-    level_spread = prior.intercept_scale / sqrt(classes) if level_precision > 0.0 else 0.0  # flat: any shift will do
+    classes = beta.shape[0]
+    precision = 1.0 / prior.intercept_scale**2
+    spread = prior.intercept_scale / sqrt(classes) if precision > 0.0 else 0.0  # a flat prior allows any shift
     for sweep in range(sweeps):
         if not has_room(beta, room, sweep):
             return sweep
-        shift = level_spread * rng.standard_normal()
+        shift = spread * rng.standard_normal()
         intercepts += shift
         psi += shift
-        size = count_nonzero(beta.ravel())
         for c in range(classes):
-            for i in range(n):
-                offset = psi[c, i] - log_sum_others(psi, i, c)
-                w[i] = draw_polya_gamma(offset, rng)
-                wr[i] = (0.5 if labels[i] == c else -0.5) - w[i] * offset
-            size -= count_nonzero(beta[c])
-            coordinate_sweep(columns, w, wr, beta[c], slab[0], prior.a, prior.b, size, classes * p, rng, sums[c])
-            for _ in range(swaps):
-                swap(columns, w, wr, beta[c], slab[0], rng)
-            intercepts[c] += joint_draw(columns, w, wr, beta[c], slab[0], True, rng, intercepts[c], level_precision)
-            linear_predictor(columns, beta[c], intercepts[c], psi[c])
-            size += count_nonzero(beta[c])
-        used = used_features(beta)
-        for _ in range(min(PATTERN_MOVES, used.shape[0])):
-            j = used[int(rng.random() * used.shape[0])]
-            b = beta[:, j].copy()
-            others = size - count_nonzero(b)
-            move_pattern(columns[j], labels, psi, b, slab[0], prior, others, classes * p, patterns, rng)
-            beta[:, j] = b
-            size = others + count_nonzero(b)
-        hamiltonian_move(columns, labels, psi, beta, intercepts, slab[0], level_precision, pace, learning, rng)
+            sweep_class(columns, labels, psi, beta, intercepts, slab[0], c, prior, swaps, rng, sums[c])
+        move_patterns(columns, labels, psi, beta, slab[0], prior, patterns, rng)
+        hamiltonian_move(columns, labels, psi, beta, intercepts, slab[0], precision, pace, learning, rng)
         shift = intercepts.mean()
         intercepts -= shift
         psi -= shift
         slab[0] = draw_slab(beta.ravel(), prior.slab_df, prior.slab_scale**2, rng)
-        fit = log_likelihood(labels, psi, 1.0, nothing)
-        for step in range(2 * SCALE_STEPS):
-            # Large coefficients leave the intercepts to their prior, which a common factor would pull them out of:
-            # every other step holds them.
-            free = classes - 1 if step % 2 == 0 else 0
-            held = nothing if free > 0 else intercepts
-            squares = np.dot(intercepts, intercepts) if free > 0 else 0.0
-            factor = draw_factor(rng)
-            proposed = log_likelihood(labels, psi, factor, held)
-            gain = proposed - fit + log_scale_prior(factor, slab[0], free, squares, prior)
-            if log(1.0 - rng.random()) < gain:
-                fit = proposed
-                for c in range(classes):
-                    psi[c] = held[c] + factor * (psi[c] - held[c])
-                beta *= factor
-                slab *= factor * factor
-                if free > 0:
-                    intercepts *= factor
+        room.scalars[sweep, 2] = scale_moves(labels, psi, beta, intercepts, slab, prior, rng)
         room.scalars[sweep, 0] = sqrt(slab[0])
         room.scalars[sweep, 1] = record(beta, room, sweep)
-        room.scalars[sweep, 2] = fit
         room.scalars[sweep, 3:] = intercepts
     return sweeps
 
 
 class MultinomialChain(GibbsChain):
-    """A chain for three classes or more.
+    """Chain for three classes or more.
 
     Args:
         columns: X transposed, standardised, shape (p, n), contiguous.
-        labels: classes as 0, 1, ..., n_classes - 1.
-        n_classes: number of classes.
-        prior: the prior.
-        warmup: sweeps to discard.
-        rng: the chain's own source of randomness.
-        swaps: exchanges of variables per class and sweep.
+        labels: Classes as 0, 1, ..., n_classes - 1.
+        n_classes: Number of classes.
+        prior: Prior of the coefficients and the intercepts.
+        warmup: Sweeps to discard.
+        rng: Source of randomness of this chain alone.
     """
 
+    kernel = staticmethod(multinomial_sweeps)
     scalar_names = ("slab_scale", "model_size", "log_lik")
 
     def __init__(
-        self,
-        columns: Floats,
-        labels: Ints,
-        n_classes: int,
-        prior: PointMassPrior,
-        warmup: int,
-        rng: Generator,
-        swaps: int = 1,
+        self, columns: Floats, labels: Ints, n_classes: int, prior: PointMassPrior, warmup: int, rng: Generator
     ) -> None:
-        super().__init__(n_classes, columns.shape[0], warmup, rng, intercepts=n_classes)
+        super().__init__(n_classes, columns.shape[0], prior, warmup, rng, intercepts=n_classes)
         start = np.log(np.bincount(labels, minlength=n_classes) + 0.5)
         self.columns = columns
         self.labels = labels
         self.intercepts = start - start.mean()
         self.psi = np.repeat(self.intercepts[:, None], labels.shape[0], axis=1)
         self.slab = np.array([prior.slab_scale**2])
-        self.prior = prior
         self.patterns = class_patterns(n_classes)
         self.pace = np.array([1.0])
-        self.swaps = swaps
 
-    def _run(self, sweeps: int) -> int:
-        return multinomial_sweeps(
-            self.columns,
-            self.labels,
-            self.psi,
-            self.beta,
-            self.intercepts,
-            self.slab,
-            self.prior,
-            self.patterns,
-            self.pace,
-            LEARNING if self.done < self.warmup else 0.0,
-            self.swaps,
-            sweeps,
-            self.rng,
-            self.sums,
-            self.buffer.room,
-        )
+    def _arrays(self) -> tuple[Any, ...]:
+        learning = LEARNING if self.done < self.warmup else 0.0
+        state = self.psi, self.beta, self.intercepts, self.slab
+        return self.columns, self.labels, *state, self.patterns, self.pace, learning
 
     def collect(self) -> ChainDraws:
         """Return the draws; a feature's inclusion probability counts the draws where any class uses it."""
         draws = super().collect()
-        return replace(draws, pip=any_class(draws.coef, self.beta.shape[1]))
+        return replace(draws, pip=share_with_any_class(draws.coef, self.beta.shape[1]))

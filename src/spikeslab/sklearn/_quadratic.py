@@ -23,7 +23,7 @@ import numpy as np
 from scipy import sparse
 from scipy.special import expit, log_expit, log_softmax
 
-from spikeslab.sklearn._chains import ChainDraws, any_class
+from spikeslab.sklearn._chains import ChainDraws, share_with_any_class
 from spikeslab.sklearn._gibbs_linear import GramChain, GramData
 from spikeslab.sklearn._moments import Scaling, is_sparse
 
@@ -148,7 +148,7 @@ class QuadraticPosterior:
         intercept = (self.level_slope - coef @ self.cross) @ self.level_cov + noise
         mean = (draws.mean[0] * self.factor).reshape(self.vectors, -1)
         square = (draws.square[0] * self.factor**2).reshape(self.vectors, -1)
-        pip = draws.pip * (self.factor > 0) if self.vectors == 1 else any_class(coef, mean.shape[1])
+        pip = draws.pip * (self.factor > 0) if self.vectors == 1 else share_with_any_class(coef, mean.shape[1])
         scalars = {name: draws.scalars[name] for name in ("slab_scale", "model_size")}
         return ChainDraws(coef, intercept, scalars, pip, mean, square)
 

@@ -227,15 +227,7 @@ def sgld_steps(
             for j in range(p):
                 xi[j] = rng.standard_normal()
             langevin_step(
-                beta[c],
-                grad[c],
-                kappa0[c],
-                kappa1[c],
-                xi,
-                kind(epsilon),
-                kind(weight),
-                kind(sigma),
-                kind(noise),
+                beta[c], grad[c], kappa0[c], kappa1[c], xi, kind(epsilon), kind(weight), kind(sigma), kind(noise)
             )
             if rule.family != GAUSSIAN:
                 intercept[c] += epsilon * weight * grad[c, p] + noise * rng.standard_normal()
