@@ -188,15 +188,15 @@ def kinetic(**ratios: float):
     [
         (kinetic(fc1=1.1, fc2=0.9), OK, "The kinetic temperature agrees with T: 0.90 to 1.10 times T in 2 layers."),
         (kinetic(fc1=1.0, fc2=3.0), PROBLEM,
-         "The chain is warmer than T: 3 times in fc2.weight, and above 1.25 times in 1 of 2 layers. The noise of the "
+         "The chain is too warm: 3 times T in fc2.weight, and above 1.25 times T in 1 of 2 layers. The noise of the "
          "mini-batches adds to the injected noise, or lr is too large."),
-        (kinetic(fc1=1.6, fc2=1.7), NOTE, "The chain is warmer than T: 1.7 times"),
+        (kinetic(fc1=1.6, fc2=1.7), NOTE, "The chain is too warm: 1.7 times T"),
         (kinetic(fc1=50.0, fc2=1.0), PROBLEM,
-         "The chain is warmer than T: 50 times in fc1.weight, and above 1.25 times in 1 of 2 layers. Only layers with "
+         "The chain is too warm: 50 times T in fc1.weight, and above 1.25 times T in 1 of 2 layers. Only layers with "
          "the spike-and-slab prior are affected: a step is longer than the spike is wide"),
         (kinetic(fc1=0.3, fc2=1.0), PROBLEM,
-         "The chain is colder than T: 0.3 times in fc1.weight, and below 0.8 times in 1 of 2 layers."),
-        (kinetic(fc1=0.7, fc2=1.0), NOTE, "The chain is colder than T: 0.7 times"),
+         "The chain is too cold: 0.3 times T in fc1.weight, and below 0.8 times T in 1 of 2 layers."),
+        (kinetic(fc1=0.7, fc2=1.0), NOTE, "The chain is too cold: 0.7 times T"),
     ],
 )  # fmt: skip
 def test_the_temperature(healthy, change, level, beginning):
@@ -213,8 +213,8 @@ def test_a_small_layer_may_read_wrong_by_chance(healthy):
 @pytest.mark.parametrize(
     ("ratios", "level", "beginning"),
     [
-        ((0.9, 1.1), OK, "The weights have explored their distribution: the configurational temperature is 0.9 times "
-         "to 1.1 times T."),
+        ((0.9, 1.1), OK, "The weights have explored their distribution: the configurational temperature is 0.9 to "
+         "1.1 times T."),
         ((0.13, 0.98), NOTE, "The chain has explored only a part of its distribution: the configurational temperature "
          "of a is 0.13 times T, and below 0.5 times T in 1 of 2 layers."),
         ((0.13, 12.0), NOTE, "The configurational temperature of b is 12 times T: its weights are warmer than T"),

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.layout_engine import ConstrainedLayoutEngine
 from matplotlib.ticker import LogLocator, MaxNLocator, PercentFormatter
 
 from spikeslab.diagnostics.run_reader import RunFacts, Series
@@ -101,11 +102,13 @@ def _panels(panels: Mapping[str, Mapping[str, Series]]) -> Figure | None:
         return None
     columns = min(2, len(shown))
     rows = -(-len(shown) // columns)
+    last = max(series.steps[-1] for lines in shown.values() for series in lines.values())
     with style():
-        figure = Figure(figsize=(WIDTH, 2.35 * rows), layout="constrained")
+        figure = Figure(figsize=(WIDTH, 2.45 * rows), layout=ConstrainedLayoutEngine(hspace=0.06))
         grid = figure.subplots(rows, columns, squeeze=False).ravel()
         for axes, (title, lines) in zip(grid, shown.items(), strict=False):
             _panel(axes, title, lines)
+            axes.set_xlim(-0.03 * last, 1.03 * last)
         for axes in grid[len(shown) :]:
             axes.set_visible(False)
         for axes in grid[max(len(shown) - columns, 0) : len(shown)]:
@@ -130,6 +133,7 @@ def _panel(axes: Axes, title: str, lines: Mapping[str, Series]) -> None:
         axes.legend(loc="best", handlelength=1.2)
         if title == "temperature":
             axes.margins(y=0.3)  # room for the legend above the noise
+            axes.set_ylim(bottom=0.0)
 
 
 def histograms_figure(tensors: Mapping[str, Tensor], label: str, limits: tuple[float, float] | None) -> Figure:

@@ -92,7 +92,11 @@ def _share(value: float) -> str:
 
 def _findings(facts: RunFacts) -> list[Block]:
     findings = examine(facts)
-    problems = [Text(finding.text, "warning") for finding in findings if finding.level is Level.PROBLEM]
+    problems = [
+        Text(f"{finding.about.capitalize()}: {finding.text}", "warning")
+        for finding in findings
+        if finding.level is Level.PROBLEM
+    ]
     return [*problems, Facts({f.about.capitalize(): f.text for f in findings if f.level is not Level.PROBLEM})]
 
 
@@ -190,8 +194,8 @@ def _calibration(evaluation: Mapping[str, Any]) -> list[Block]:
         for key in ("confidence", "accuracy", "count")
     )
     ece = f"ECE is {_share(evaluation['ece'])}: the" if evaluation.get("ece") is not None else "The ECE is the"
-    rows = f" {pluralize(evaluation['rows'], 'row')}." if isinstance(evaluation.get("rows"), int) else ""
-    caption = f"{ece} mean distance of the points from the diagonal, weighted by their numbers of rows.{rows}"
+    rows = f" ({evaluation['rows']:,} in all)" if isinstance(evaluation.get("rows"), int) else ""
+    caption = f"{ece} mean distance of the points from the diagonal, weighted by their numbers of rows{rows}."
     figure = reliability_figure({"at the last evaluation": Reliability(*bins)})
     return [Picture(render_png(figure), caption, "Accuracy against confidence, in bins.")]
 

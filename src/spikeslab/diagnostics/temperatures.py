@@ -89,7 +89,7 @@ def check_temperature(facts: RunFacts) -> Finding | None:
         return Finding(
             "temperature",
             Level.PROBLEM if warm[name] > TOO_WARM else Level.NOTE,
-            f"The chain is warmer than T: {_times(warm[name])} in {name}, and above {_times(WARM)} in {len(warm)} of "
+            f"The chain is too warm: {_times(warm[name])} T in {name}, and above {_times(WARM)} T in {len(warm)} of "
             f"{layers}. {cause}",
             advice,
         )
@@ -98,7 +98,7 @@ def check_temperature(facts: RunFacts) -> Finding | None:
         return Finding(
             "temperature",
             Level.PROBLEM if cool[name] < TOO_COOL else Level.NOTE,
-            f"The chain is colder than T: {_times(cool[name])} in {name}, and below {_times(COOL)} in {len(cool)} of "
+            f"The chain is too cold: {_times(cool[name])} T in {name}, and below {_times(COOL)} T in {len(cool)} of "
             f"{layers}.",
             "Look for frozen or clipped weights, and for a temperature that rises within 1/(1 - momentum) steps.",
         )
@@ -160,8 +160,8 @@ def check_travel(facts: RunFacts) -> Finding | None:
     return Finding(
         "travel",
         Level.OK,
-        f"The weights have explored their distribution: the configurational temperature is {_times(ratios[least])} to "
-        f"{_times(ratios[most])} T.",
+        f"The weights have explored their distribution: the configurational temperature is {ratios[least]:.2g} to "
+        f"{ratios[most]:.2g} times T.",
     )
 
 
