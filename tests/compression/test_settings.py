@@ -11,10 +11,10 @@ RECIPES = [
     Settings(),
     Settings(samples=1),
     Settings(samples=1000),
-    Settings(prune_until=1.0, freeze_at=1.0, collect_from=1.0),
-    Settings(prune_from=0.3, freeze_at=0.7, collect_from=0.7, ramp="exponential", lr_schedule="steps"),
-    Settings(lr_schedule="constant", warmup=0.5),
-    Settings(lr_schedule="waves", warmup=0.02),
+    Settings(prune_until=1.0, freeze_from=1.0, collect_from=1.0),
+    Settings(prune_from=0.3, freeze_from=0.7, collect_from=0.7, ramp="exponential", lr_schedule="steps"),
+    Settings(lr_schedule="constant", warmup_until=0.5),
+    Settings(lr_schedule="waves", warmup_until=0.02),
 ]
 
 
@@ -50,7 +50,7 @@ def test_samples_are_taken_in_the_troughs_of_waves() -> None:
 
 
 def test_the_exponential_ramp_is_the_papers() -> None:
-    timeline = Timeline(Settings(ramp="exponential", prune_until=1.0, freeze_at=1.0, collect_from=1.0), 50_000)
+    timeline = Timeline(Settings(ramp="exponential", prune_until=1.0, freeze_from=1.0, collect_from=1.0), 50_000)
     for epoch in (1, 41, 151, 515):
         expected = 0.9 * (1.0 - 0.99**epoch)
         assert timeline.sparsity(0.9)(50 * epoch) == pytest.approx(expected, abs=2e-4)
@@ -63,7 +63,7 @@ def test_the_exponential_ramp_begins_where_it_is_told_to() -> None:
 
 
 def test_the_exponential_ramp_keeps_its_pace_where_it_ends_early() -> None:
-    timeline = Timeline(Settings(ramp="exponential", prune_until=0.7, freeze_at=0.7), 1500)  # 30 epochs of 50 steps
+    timeline = Timeline(Settings(ramp="exponential", prune_until=0.7, freeze_from=0.7), 1500)  # 30 epochs of 50 steps
     for epoch in (1, 5, 15):
         expected = 0.9 * (1.0 - 0.99 ** (1000 / 30 * epoch))
         assert timeline.sparsity(0.9)(50 * epoch) == pytest.approx(expected, rel=1e-3)
@@ -75,8 +75,8 @@ def test_the_exponential_ramp_keeps_its_pace_where_it_ends_early() -> None:
     [
         ({"lr": 0.0}, "lr must be a number > 0, but got 0.0."),
         ({"temperature": -1.0}, "temperature must be a number >= 0, but got -1.0."),
-        ({"prune_until": 0.8}, "freeze_at must be a number in [0.8, 1], but got 0.6."),
-        ({"freeze_at": 0.9}, "collect_from must be a number in [0.9, 1], but got 0.75."),
+        ({"prune_until": 0.8}, "freeze_from must be a number in [0.8, 1], but got 0.6."),
+        ({"freeze_from": 0.9}, "collect_from must be a number in [0.9, 1], but got 0.75."),
         ({"prune_from": 0.6}, "prune_from must be a number in [0, 0.6), but got 0.6."),
         ({"lr_schedule": "line"}, "lr_schedule must be one of 'cosine', 'waves', 'steps', 'constant', but got 'line'."),
         ({"ramp": "line"}, "ramp must be one of 'cubic', 'exponential', but got 'line'."),

@@ -22,11 +22,10 @@ from spikeslab.compression.annealed_prior import AnnealedPrior
 from spikeslab.compression.feedback import FeedbackPruner
 from spikeslab.compression.problem import Problem
 from spikeslab.compression.settings import PAPER_STEPS
-from spikeslab.priors import EM, L1, L2, SA, Adaptation, Fixed, Marginal, SpikeSlab
-from spikeslab.pruning import ChannelPruner, Pruner, RhoPruner
+from spikeslab.priors import EM, L1, L2, SA, Adaptation, Fixed, Marginal
 from spikeslab.samplers import SGHMC
 from spikeslab.schedules import Schedule, polynomial
-from spikeslab.training import Prune, Training
+from spikeslab.training import Prune
 
 PAPER_OFFSET, PAPER_POWER = 1000, 0.75
 """Constants of omega = A (k + 1000)^-0.75 in the paper's run on CIFAR-10."""
@@ -202,28 +201,8 @@ def _spike_and_slab(problem: Problem, adapt: Adaptation, *, annealed: bool) -> M
     )
     prune = problem.gradual()
     if settings.condition:
-        prune = PruneAndCondition(prune.pruner, prune.freeze_at, prior)
+        prune = Prune(prune.pruner, prune.freeze_at, on_freeze=prior.condition_on_zeros)
     return MethodParts(problem.sampler(problem.timeline.temperature(annealed), prior), prune)
-
-
-class PruneAndCondition(Prune):
-    """Pruning callback that conditions the prior on the zeros when they become final.
-
-    Args:
-        pruner: The pruner.
-        freeze_at: Step after which zeros are final.
-        prior: The prior; its state records that it was conditioned.
-    """
-
-    def __init__(self, pruner: Pruner | RhoPruner | ChannelPruner, freeze_at: int | None, prior: SpikeSlab) -> None:
-        super().__init__(pruner, freeze_at)
-        self.prior = prior
-
-    def after_step(self, run: Training) -> None:
-        """Prune, and at ``freeze_at`` freeze the zeros and condition the prior on them."""
-        super().after_step(run)
-        if run.steps == self.freeze_at:
-            self.prior.condition_on_zeros()
 
 
 def _omega(problem: Problem) -> Schedule:

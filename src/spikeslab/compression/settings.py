@@ -2,8 +2,8 @@
 
 Times are shares of the run, so that the same settings serve 5 epochs and 500. A run has these parts::
 
-    0 ........ warmup ............... prune_until ... freeze_at ... collect_from ........ 1
-      lr rises        sparsity rises              projected    frozen mask      samples
+    0 ... warmup_until ............... prune_until ... freeze_from ... collect_from ........ 1
+      lr rises          sparsity rises             projected     frozen mask       samples
 """
 
 from __future__ import annotations
@@ -30,6 +30,8 @@ from spikeslab.training.loop import FLOAT32, PRECISIONS
 
 LR_SCHEDULES = ("cosine", "waves", "steps", "constant")
 RAMPS = ("cubic", "exponential")
+NAMES_IN_FILES = {"warmup_until": "warmup", "freeze_from": "freeze_at"}
+"""Names that differ in records of runs and results, which stay readable."""
 DROP = 0.1
 """Factor of the lr at each of the ``drops``, as in the paper."""
 PAPER_HALVINGS = 14.5
@@ -49,7 +51,7 @@ class Settings:
         final_lr: End of the cosine and troughs of the waves, as a share of ``lr``.
         crest_lr: Crests of the waves, as a share of ``lr``.
         drops: Times at which the lr of ``"steps"`` falls to a tenth, as shares of the run.
-        warmup: Share of the run over which the lr rises from zero.
+        warmup_until: Time until which the lr rises from zero.
         momentum: Momentum of SGHMC, 1 minus the friction.
         weight_decay: L2 penalty, in units of the mean loss, of weights without a prior; the slab's by default.
         temperature: T of the sampler: 1 is the Bayes posterior, 0 is SGD. Baselines without a prior ignore it.
@@ -57,7 +59,7 @@ class Settings:
         ramp: Rise of the sparsity: ``"cubic"`` (Zhu and Gupta) or ``"exponential"`` (the paper).
         prune_from: Time at which the sparsity begins to rise.
         prune_until: Time at which the sparsity is reached.
-        freeze_at: Time at which zeros become final; before, a pruned weight may come back.
+        freeze_from: Time from which zeros are final; before, a pruned weight may come back.
         collect_from: Time from which samples are collected.
         samples: Samples of the posterior, all with the same zeros.
         scope: ``"layer"`` prunes all layers at one rate, ``"global"`` ranks all weights together, ``"erk"`` leaves
@@ -90,7 +92,7 @@ class Settings:
     final_lr: float = 0.01
     crest_lr: float = 0.2
     drops: tuple[float, ...] = (0.7, 0.9)
-    warmup: float = 0.05
+    warmup_until: float = 0.05
     momentum: float = 0.9
     weight_decay: float = 5e-4
     temperature: float = 1e-3
@@ -98,7 +100,7 @@ class Settings:
     ramp: str = "cubic"
     prune_from: float = 0.0
     prune_until: float = 0.6
-    freeze_at: float = 0.6
+    freeze_from: float = 0.6
     collect_from: float = 0.75
     samples: int = 15
     scope: str = "layer"
@@ -124,14 +126,14 @@ class Settings:
         check_number("momentum", self.momentum, "[0, 1)")
         check_number("final_lr", self.final_lr, "[0, 1]")
         check_number("crest_lr", self.crest_lr, "[0, 1]")
-        check_number("warmup", self.warmup, "[0, 1)")
+        check_number("warmup_until", self.warmup_until, "[0, 1)")
         check_number("distillation", self.distillation, "[0, 1]")
         for drop in self.drops:
             check_number("drops", drop, "(0, 1)")
         check_number("prune_until", self.prune_until, "(0, 1]")
         check_number("prune_from", self.prune_from, f"[0, {self.prune_until})")
-        check_number("freeze_at", self.freeze_at, f"[{self.prune_until}, 1]")
-        check_number("collect_from", self.collect_from, f"[{self.freeze_at}, 1]")
+        check_number("freeze_from", self.freeze_from, f"[{self.prune_until}, 1]")
+        check_number("collect_from", self.collect_from, f"[{self.freeze_from}, 1]")
         for name in ("v0", "v1", "strength"):
             if getattr(self, name) is not None:
                 check_number(name, getattr(self, name), "> 0")
@@ -160,8 +162,8 @@ class Settings:
         return replace(self, **given, prior=prior)
 
     def record(self) -> dict[str, Any]:
-        """Return all settings by name."""
-        return asdict(self)
+        """Return all settings by their names in files."""
+        return {NAMES_IN_FILES.get(name, name): value for name, value in asdict(self).items()}
 
 
 def paper_settings(sparsity: float, steps: int) -> Settings:
@@ -182,13 +184,13 @@ def paper_settings(sparsity: float, steps: int) -> Settings:
         lr=PAPER_LR * PAPER_STEPS / steps,
         lr_schedule="steps",
         drops=(0.7, 0.9),
-        warmup=0.0,
+        warmup_until=0.0,
         weight_decay=5e-4,
         temperature=1e-3,
         cooling=PAPER_COOLING,
         ramp="exponential",
         prune_until=0.7,
-        freeze_at=0.7,
+        freeze_from=0.7,
         collect_from=0.75,
         omega_sum=PAPER_OMEGA_SUM,
         condition=False,
@@ -220,7 +222,7 @@ class Timeline:
     @property
     def freeze(self) -> int:
         """Step after which zeros stay."""
-        return max(self.prune_end, self._step(self.settings.freeze_at))
+        return max(self.prune_end, self._step(self.settings.freeze_from))
 
     @property
     def collect(self) -> int:
@@ -244,7 +246,7 @@ class Timeline:
     def lr(self) -> Schedule:
         """Return the schedule of the learning rate."""
         settings = self.settings
-        warmup = min(round(settings.warmup * self.total), self.total - 1)
+        warmup = min(round(settings.warmup_until * self.total), self.total - 1)
         if settings.lr_schedule == "cosine":
             return cosine(settings.lr, self.total, settings.final_lr * settings.lr, warmup)
         if settings.lr_schedule == "waves":

@@ -178,12 +178,19 @@ class Prune(Callback):
         pruner: The pruner.
         freeze_at: Step after which zeros stay zero, so that all later samples have the same zeros; ``None`` never
             freezes.
+        on_freeze: Function called when the zeros freeze, such as a prior's ``condition_on_zeros``.
     """
 
     name = "pruner"
 
-    def __init__(self, pruner: Pruner | RhoPruner | ChannelPruner, freeze_at: int | None = None) -> None:
+    def __init__(
+        self,
+        pruner: Pruner | RhoPruner | ChannelPruner,
+        freeze_at: int | None = None,
+        on_freeze: Callable[[], object] | None = None,
+    ) -> None:
         self.pruner = pruner
+        self.on_freeze = on_freeze
         self.freeze_at = None if freeze_at is None else check_count("freeze_at", freeze_at)
 
     def after_step(self, run: Training) -> None:
@@ -191,6 +198,8 @@ class Prune(Callback):
         self.pruner.step()
         if run.steps == self.freeze_at:
             self.pruner.freeze()
+            if self.on_freeze is not None:
+                self.on_freeze()
 
     def metrics(self) -> dict[str, Any]:
         """Return the sparsity of the sparse layers and the network, and the share of dead channels."""

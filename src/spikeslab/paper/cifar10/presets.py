@@ -33,7 +33,7 @@ ABLATION_TAU, ABLATION_FACTOR, PAPER_EPOCHS = 20.0, 1.01, 1000
 
 def _default(sparsity: float, epochs: int, steps: int) -> Settings:
     """Return the defaults of ``compress`` with one epoch of warm-up."""
-    return Settings(lr=0.05, lr_schedule="cosine", warmup=min(1.0 / epochs, 0.5), ramp="cubic", weight_decay=5e-4)
+    return Settings(lr=0.05, lr_schedule="cosine", warmup_until=min(1.0 / epochs, 0.5), ramp="cubic", weight_decay=5e-4)
 
 
 def _distilled(sparsity: float, epochs: int, steps: int) -> Settings:
