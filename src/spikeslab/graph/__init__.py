@@ -1,1 +1,1 @@
-"""Tracing of a network: which channels belong together, which can go, and how a layer loses them."""
+"""Graphs of networks: tracing, groups of channels, live channels, folding and surgery."""

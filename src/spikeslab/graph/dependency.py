@@ -121,7 +121,6 @@ class MixingLayer:
 class ChannelwiseLayer:
     """Batch normalisation, channel bias or depthwise convolution: an output channel sees its own input channel only."""
 
-    name: str
     module: Conv | _BatchNorm | ChannelBias
     numbers: Tensor
 
@@ -223,7 +222,7 @@ class DependencyGraph:
                 return self._apply_layer(str(node.target), module, source) if is_batched(module, shape) else None
             if type(module) in (*BATCH_NORMS, ChannelBias):
                 assert isinstance(module, (_BatchNorm, ChannelBias))
-                return self._apply_channelwise(str(node.target), module, source)
+                return self._apply_channelwise(module, source)
         if module is None and operation_name(node) in ("cat", "concat"):
             return self._concatenate(node)
         before = self.traced.shapes[tensors[0]]
@@ -255,10 +254,10 @@ class DependencyGraph:
         inputs = source.repeat(multiplier)
         values = bias + sums[:, 0] * inputs.constants.nan_to_num(0.0)
         constants = values.masked_fill(nonzero[:, 0] & varies.repeat_interleave(multiplier), math.nan)
-        self.channelwise.append(ChannelwiseLayer(name, module, inputs.numbers))
+        self.channelwise.append(ChannelwiseLayer(module, inputs.numbers))
         return Channels(inputs.numbers, infinite_to_nan(constants))
 
-    def _apply_channelwise(self, name: str, module: _BatchNorm | ChannelBias, source: Channels) -> Channels | None:
+    def _apply_channelwise(self, module: _BatchNorm | ChannelBias, source: Channels) -> Channels | None:
         if isinstance(module, ChannelBias):
             constants = source.constants + module.bias.detach().cpu().double()
         elif module.running_mean is None:
@@ -266,7 +265,7 @@ class DependencyGraph:
         else:
             scale, shift = (part.cpu() for part in scale_and_shift(module))
             constants = infinite_to_nan(torch.where(scale == 0, shift, scale * source.constants + shift))
-        self.channelwise.append(ChannelwiseLayer(name, module, source.numbers))
+        self.channelwise.append(ChannelwiseLayer(module, source.numbers))
         return Channels(source.numbers, constants)
 
     def _concatenate(self, node: fx.Node) -> Channels | None:

@@ -180,7 +180,8 @@ def _rounding(values: Tensor) -> float:
 
 
 def _run_on_noise(model: nn.Module, example_input: ExampleInput) -> tuple[tuple[Tensor, ...], list[Tensor]]:
-    """Return inputs and outputs with noise for the floats of an example, if the network takes it: zeros hide much."""
+    """Return inputs and outputs with noise in place of the floats of an example, if the network takes it."""
+    # An example of zeros would hide differences.
     inputs, generator = check_example_input(example_input), torch.Generator().manual_seed(0)
     drawn = tuple(
         torch.randn(entry.shape, generator=generator).to(entry) if entry.is_floating_point() else entry
