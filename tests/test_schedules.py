@@ -131,7 +131,7 @@ def test_cubic_waits_for_its_start() -> None:
         (lambda: ss.schedules.geometric(1.0, 0.0), "factor must be a number > 0, but got 0.0."),
         (lambda: ss.schedules.geometric(1.0, 0.5, every=0), "every must be an integer >= 1, but got 0."),
         (lambda: ss.schedules.multistep(1.0, 0.5, [0]), "milestones must be an integer >= 1, but got 0."),
-        (lambda: ss.cosine(1.0, total=5, warmup=5), "warmup must be an integer below total = 5, but got 5."),
+        (lambda: ss.cosine(1.0, total=5, warmup=5), "warmup must be an integer below total=5, but got 5."),
         (lambda: ss.cyclical(1.0, cycle=0), "cycle must be an integer >= 1, but got 0."),
         (
             lambda: ss.schedules.waves(1.0, total=5, low=-1.0, high=1.0, period=5),
@@ -145,11 +145,11 @@ def test_cubic_waits_for_its_start() -> None:
         (lambda: ss.exponential_sparsity(0.5, decay=1.0), "decay must be a number in (0, 1), but got 1.0."),
         (
             lambda: ss.exponential_sparsity(0.5, total=9, start=9),
-            "start must be an integer below total = 9, but got 9.",
+            "start must be an integer below total=9, but got 9.",
         ),
         (lambda: ss.exponential_sparsity(0.5, every=0), "every must be a number > 0, but got 0."),
         (lambda: ss.cubic_sparsity(-0.1, total=5), "target must be a number in [0, 1), but got -0.1."),
-        (lambda: ss.cubic_sparsity(0.5, total=5, start=5), "start must be an integer below total = 5, but got 5."),
+        (lambda: ss.cubic_sparsity(0.5, total=5, start=5), "start must be an integer below total=5, but got 5."),
         (lambda: ss.schedules.constant(math.nan), "value must be a number >= 0, but got nan."),
     ],
 )

@@ -1,8 +1,8 @@
 r"""Schedules: pure functions of the step k, which counts from 1.
 
-A schedule is any callable from int to float; the ones here also print, compare and say what is wrong with their
-settings. The paper's epsilon and omega are :func:`polynomial`, its annealed temperature is :func:`geometric`, its
-sparse rate :func:`exponential_sparsity`.
+A schedule is any callable from int to float; those here also print, compare and check their settings. The paper's
+epsilon and omega are :func:`polynomial`, its annealed temperature is :func:`geometric`, its sparse rate
+:func:`exponential_sparsity`.
 """
 
 from __future__ import annotations
@@ -12,14 +12,14 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
-from spikeslab.errors import check_count, check_number
+from spikeslab.errors import ArgumentValueError, check_count, check_number
 
 ScheduleLike: TypeAlias = Callable[[int], float]
 
 
 @dataclass(frozen=True)
 class Schedule:
-    """A named function of the step, equal to another with the same name and settings.
+    """Named function of the step, equal to another with the same name and settings.
 
     >>> polynomial(1.0, offset=1000, power=0.75)
     polynomial(scale=1.0, power=0.75, offset=1000.0)
@@ -30,25 +30,29 @@ class Schedule:
     function: ScheduleLike = field(compare=False, repr=False)
 
     def __call__(self, step: int) -> float:
-        """Value at ``step``, from 1 on."""
+        """Return the value at ``step``, from 1 on."""
         return self.function(check_count("step", step))
 
     def __repr__(self) -> str:
         return f"{self.name}({', '.join(f'{name}={value!r}' for name, value in self.settings)})"
 
 
+def _named(name: str, function: ScheduleLike, **settings: object) -> Schedule:
+    return Schedule(name, tuple(settings.items()), function)
+
+
 def constant(value: float) -> Schedule:
-    """The same value at every step.
+    """Return the same value at every step.
 
     >>> constant(0.1)(7)
     0.1
     """
     value = check_number("value", value, ">= 0")
-    return Schedule("constant", (("value", value),), lambda _: value)
+    return _named("constant", lambda _: value, value=value)
 
 
 def polynomial(scale: float, power: float = 1.0, offset: float = 0.0) -> Schedule:
-    r""":math:`A\,(k + B)^{-\alpha}`, the paper's epsilon (B = 0) and omega; SA clips an omega above 1.
+    r"""Return :math:`A\,(k + B)^{-\alpha}`, the paper's epsilon (B = 0) and omega; SA clips an omega above 1.
 
     >>> polynomial(10.0, power=1.0, offset=99)(1)
     0.1
@@ -56,15 +60,11 @@ def polynomial(scale: float, power: float = 1.0, offset: float = 0.0) -> Schedul
     scale = check_number("scale", scale, ">= 0")
     power = check_number("power", power, "[0, 1]")
     offset = check_number("offset", offset, ">= 0")
-    return Schedule(
-        "polynomial",
-        (("scale", scale), ("power", power), ("offset", offset)),
-        lambda k: scale * (k + offset) ** -power,
-    )
+    return _named("polynomial", lambda k: scale * (k + offset) ** -power, scale=scale, power=power, offset=offset)
 
 
 def geometric(initial: float, factor: float, every: int = 1) -> Schedule:
-    r""":math:`T_0 f^{\lfloor (k-1)/e \rfloor}`: per step with ``every=1``, per epoch with its number of steps.
+    r"""Return :math:`T_0 f^{\lfloor (k-1)/e \rfloor}`: per step with ``every=1``, per epoch with its number of steps.
 
     The paper multiplies the inverse temperature 1000 by 1.005 after each epoch of 50 steps:
 
@@ -75,15 +75,12 @@ def geometric(initial: float, factor: float, every: int = 1) -> Schedule:
     initial = check_number("initial", initial, ">= 0")
     factor = check_number("factor", factor, "> 0")
     every = check_count("every", every)
-    return Schedule(
-        "geometric",
-        (("initial", initial), ("factor", factor), ("every", every)),
-        lambda k: initial * factor ** ((k - 1) // every),
-    )
+    settings = {"initial": initial, "factor": factor, "every": every}
+    return _named("geometric", lambda k: initial * factor ** ((k - 1) // every), **settings)
 
 
 def multistep(initial: float, factor: float, milestones: Sequence[int]) -> Schedule:
-    """``initial``, multiplied by ``factor`` after each of the ``milestones``.
+    """Return ``initial``, multiplied by ``factor`` after each of the ``milestones``.
 
     >>> [multistep(1.0, 0.1, [2])(k) for k in (1, 2, 3)]
     [1.0, 1.0, 0.1]
@@ -91,15 +88,12 @@ def multistep(initial: float, factor: float, milestones: Sequence[int]) -> Sched
     initial = check_number("initial", initial, ">= 0")
     factor = check_number("factor", factor, "> 0")
     drops = tuple(sorted(check_count("milestones", step) for step in milestones))
-    return Schedule(
-        "multistep",
-        (("initial", initial), ("factor", factor), ("milestones", drops)),
-        lambda k: initial * factor ** sum(k > step for step in drops),
-    )
+    settings = {"initial": initial, "factor": factor, "milestones": drops}
+    return _named("multistep", lambda k: initial * factor ** sum(k > step for step in drops), **settings)
 
 
 def cosine(initial: float, total: int, final: float = 0.0, warmup: int = 0) -> Schedule:
-    """Linear rise over ``warmup`` steps, then half a cosine from ``initial`` down to ``final`` at step ``total``.
+    """Return a linear rise over ``warmup`` steps, then half a cosine from ``initial`` to ``final`` at step ``total``.
 
     >>> schedule = cosine(1.0, total=11, final=0.1)
     >>> schedule(1), round(schedule(6), 3), schedule(11), schedule(99)
@@ -109,8 +103,7 @@ def cosine(initial: float, total: int, final: float = 0.0, warmup: int = 0) -> S
     final = check_number("final", final, ">= 0")
     total = check_count("total", total)
     warmup = check_count("warmup", warmup, minimum=0)
-    if warmup >= total:
-        raise ValueError(f"warmup must be an integer below total = {total}, but got {warmup}.")
+    _check_below("warmup", warmup, total)
 
     def value(k: int) -> float:
         if k <= warmup:
@@ -120,11 +113,11 @@ def cosine(initial: float, total: int, final: float = 0.0, warmup: int = 0) -> S
         done = (k - warmup - 1) / (total - warmup - 1)
         return final + 0.5 * (initial - final) * (1.0 + math.cos(math.pi * done))
 
-    return Schedule("cosine", (("initial", initial), ("total", total), ("final", final), ("warmup", warmup)), value)
+    return _named("cosine", value, initial=initial, total=total, final=final, warmup=warmup)
 
 
 def cyclical(initial: float, cycle: int) -> Schedule:
-    r"""Half a cosine that restarts every ``cycle`` steps, for the lr of cyclical SG-MCMC (Zhang et al., ICLR 2020).
+    r"""Return half a cosine that restarts every ``cycle`` steps: cyclical SG-MCMC (Zhang et al., ICLR 2020).
 
     >>> schedule = cyclical(1.0, cycle=10)
     >>> schedule(1), schedule(6), schedule(11)
@@ -132,18 +125,18 @@ def cyclical(initial: float, cycle: int) -> Schedule:
     """
     initial = check_number("initial", initial, ">= 0")
     cycle = check_count("cycle", cycle)
-    return Schedule(
-        "cyclical",
-        (("initial", initial), ("cycle", cycle)),
-        lambda k: 0.5 * initial * (1.0 + math.cos(math.pi * ((k - 1) % cycle) / cycle)),
-    )
+
+    def value(k: int) -> float:
+        return 0.5 * initial * (1.0 + math.cos(math.pi * ((k - 1) % cycle) / cycle))
+
+    return _named("cyclical", value, initial=initial, cycle=cycle)
 
 
 def waves(initial: float, total: int, low: float, high: float, period: int) -> Schedule:
-    r"""Half a cosine from ``initial`` down to ``low`` at step ``total``, then waves up to ``high`` and back to ``low``.
+    r"""Return half a cosine from ``initial`` to ``low`` at step ``total``, then waves up to ``high`` and back.
 
-    For the lr of a chain that is sampled in the troughs, at steps ``total + period``, ``total + 2 period``, ...: the
-    crests carry it on, and no step is a jump (Garipov et al., NeurIPS 2018; Zhang et al., ICLR 2020, restart instead).
+    A chain with this lr is sampled in the troughs, at steps ``total + period``, ``total + 2 period``, ...: the crests
+    carry it on without a jump (Garipov et al., NeurIPS 2018; Zhang et al., ICLR 2020, restart instead).
 
     >>> schedule = waves(1.0, total=11, low=0.1, high=0.5, period=4)
     >>> [round(schedule(k), 3) for k in (1, 11, 13, 15, 17, 19)]
@@ -158,12 +151,11 @@ def waves(initial: float, total: int, low: float, high: float, period: int) -> S
             return fall(k)
         return low + 0.5 * (high - low) * (1.0 - math.cos(2.0 * math.pi * ((k - total) % period) / period))
 
-    settings = (*fall.settings[:2], ("low", low), ("high", high), ("period", period))
-    return Schedule("waves", settings, value)
+    return _named("waves", value, **dict(fall.settings[:2]), low=low, high=high, period=period)
 
 
 def summed(schedule: ScheduleLike, every: int) -> Schedule:
-    r""":math:`\sum_{i=k-e+1}^{k} s_i` at every e-th step k and 0 between: the same sum in fewer, larger steps.
+    r"""Return :math:`\sum_{i=k-e+1}^{k} s_i` at every e-th step k and 0 between: the same sum in fewer, larger steps.
 
     >>> [summed(polynomial(1.0), every=2)(k) for k in (1, 2, 3, 4)] == [0.0, 1 + 1 / 2, 0.0, 1 / 3 + 1 / 4]
     True
@@ -173,17 +165,16 @@ def summed(schedule: ScheduleLike, every: int) -> Schedule:
     def value(k: int) -> float:
         return 0.0 if k % every else math.fsum(schedule(step) for step in range(k - every + 1, k + 1))
 
-    return Schedule("summed", (("schedule", schedule), ("every", every)), value)
+    return _named("summed", value, schedule=schedule, every=every)
 
 
 def exponential_sparsity(
     target: float, decay: float = 0.99, every: float = 50, total: int | None = None, start: int = 0
 ) -> Schedule:
-    r"""The paper's sparse rate :math:`S(1 - D^{k/f})`: fast at first, slow near the target (algorithm 1).
+    r"""Return the paper's sparse rate :math:`S(1 - D^{k/f})`: fast at first, slow near the target (algorithm 1).
 
     Steps k are counted from ``start``, where the rate is 0. It tends to S without reaching it. Given ``total``, it is
-    stretched by :math:`1/(1 - D^{(\mathrm{total} - \mathrm{start})/f})`, so that it is exactly S from step ``total``
-    on.
+    divided by :math:`1 - D^{(\mathrm{total} - \mathrm{start})/f}`, so that it is exactly S from step ``total`` on.
 
     >>> round(exponential_sparsity(0.9)(50), 6)
     0.009
@@ -196,7 +187,7 @@ def exponential_sparsity(
     start = check_count("start", start, minimum=0)
     full = 1.0
     if total is not None:
-        _check_start(start, check_count("total", total))
+        _check_below("start", start, check_count("total", total))
         full = -math.expm1(math.log(decay) * (total - start) / every)
 
     def value(k: int) -> float:
@@ -204,15 +195,12 @@ def exponential_sparsity(
             return target
         return target * -math.expm1(math.log(decay) * max(0, k - start) / every) / full
 
-    return Schedule(
-        "exponential_sparsity",
-        (("target", target), ("decay", decay), ("every", every), ("total", total), ("start", start)),
-        value,
-    )
+    settings = {"target": target, "decay": decay, "every": every, "total": total, "start": start}
+    return _named("exponential_sparsity", value, **settings)
 
 
 def cubic_sparsity(target: float, total: int, start: int = 0) -> Schedule:
-    r""":math:`S(1 - (1 - t)^3)` with t from 0 at ``start`` to 1 at ``total`` (Zhu and Gupta, 2017).
+    r"""Return :math:`S(1 - (1 - t)^3)` with t from 0 at ``start`` to 1 at ``total`` (Zhu and Gupta, 2017).
 
     >>> schedule = cubic_sparsity(0.8, total=100, start=20)
     >>> schedule(20), round(schedule(60), 6), schedule(100)
@@ -221,16 +209,16 @@ def cubic_sparsity(target: float, total: int, start: int = 0) -> Schedule:
     target = check_number("target", target, "[0, 1)")
     total = check_count("total", total)
     start = check_count("start", start, minimum=0)
-    _check_start(start, total)
+    _check_below("start", start, total)
 
     def value(k: int) -> float:
         if k >= total:
             return target
         return target * (1.0 - (1.0 - max(k - start, 0) / (total - start)) ** 3)
 
-    return Schedule("cubic_sparsity", (("target", target), ("total", total), ("start", start)), value)
+    return _named("cubic_sparsity", value, target=target, total=total, start=start)
 
 
-def _check_start(start: int, total: int) -> None:
-    if start >= total:
-        raise ValueError(f"start must be an integer below total = {total}, but got {start}.")
+def _check_below(name: str, value: int, total: int) -> None:
+    if value >= total:
+        raise ArgumentValueError(name, f"must be an integer below {{total={total}}}", value)

@@ -13,7 +13,7 @@ from spikeslab.compression import METHODS, Compressed, Settings, compact, compre
 from spikeslab.compression.methods import WEIGHTS_ONLY
 from spikeslab.compression.problem import ChannelProblem, spike_scale
 from spikeslab.compression.settings import Timeline
-from spikeslab.functional import groups
+from spikeslab.functional import mixture
 from spikeslab.priors import GroupSpikeSlab
 from spikeslab.training import TensorBatches
 
@@ -74,8 +74,8 @@ def test_the_prior_is_on_what_decides_a_channel() -> None:
 @pytest.mark.parametrize("size", [1, 9, 576])
 def test_the_spike_is_even_with_the_slab_at_the_size_below_which_channels_go(size: int) -> None:
     v0 = spike_scale(0.05, v1=1.0, delta=0.4, size=size)
-    (odds,) = groups.log_odds(v0=v0, v1=1.0, sigma=1.0, deltas=[0.4], sizes=[size])
-    (rho,) = groups.rho([torch.tensor([0.04, 0.05, 0.06]) * size**0.5], odds=[odds])
+    norms = torch.tensor([0.04, 0.05, 0.06]) * size**0.5
+    (rho,) = mixture.rho([norms], v0=v0, v1=1.0, sigma=1.0, deltas=[0.4], sizes=[size])
     fall = size * 0.05**2 / 2.0  # of the log density of the slab, which the rule leaves out
     assert float(rho[1].logit()) == pytest.approx(-fall, abs=1e-3)
     assert rho[0] < 0.5 < rho[2]

@@ -459,13 +459,9 @@ class TestWhoDecides:
     def test_a_state_of_the_other_path_is_refused_with_a_way_out(self) -> None:
         param = nn.Parameter(torch.ones(2))
         samplers = [ss.SGLD([param], lr=0.1, num_data=1, seed=1, fused=fused) for fused in (True, False)]
-        for own, other, kinds, way in ((0, 1, ("philox", "torch"), False), (1, 0, ("torch", "philox"), True)):
-            with pytest.raises(ValueError, match="kind") as error:
+        for own, other, fused in ((0, 1, False), (1, 0, True)):
+            with pytest.raises(ValueError, match=f"create the sampler with fused={fused}"):
                 samplers[own].load_state_dict(samplers[other].state_dict())
-            assert str(error.value) == (
-                f"state_dict must hold noise of the kind {kinds[0]!r}, but got {kinds[1]!r}: the chain could not be "
-                f"continued exactly; set fused={way} to continue it."
-            )
 
     def test_without_numba(self, monkeypatch: pytest.MonkeyPatch) -> None:
         for name in ("fused", "philox"):

@@ -66,7 +66,7 @@ def assert_same(one: Chain, other: Chain) -> None:
 @pytest.mark.parametrize("every", [2, 5, 10])
 @pytest.mark.parametrize("kind", [ss.SA, ss.Marginal])
 def test_the_sum_of_omega_stays(kind, every):
-    thinned = kind(SCHEDULE).thinned(every)
+    thinned = kind(SCHEDULE).thin(every)
     total = sum(SCHEDULE(step) for step in range(1, 1001))
     assert type(thinned) is kind
     assert sum(thinned.omega(step) for step in range(1, 1001)) == pytest.approx(total, rel=1e-12)
@@ -74,18 +74,18 @@ def test_the_sum_of_omega_stays(kind, every):
 
 
 def test_a_move_never_goes_beyond_its_target():
-    assert [ss.EM().thinned(3).omega(step) for step in range(1, 7)] == [0.0, 0.0, 1.0, 0.0, 0.0, 1.0]
-    assert ss.SA(ss.schedules.constant(0.4)).thinned(3).omega(3) == 1.0
+    assert [ss.EM().thin(3).omega(step) for step in range(1, 7)] == [0.0, 0.0, 1.0, 0.0, 0.0, 1.0]
+    assert ss.SA(ss.schedules.constant(0.4)).thin(3).omega(3) == 1.0
 
 
 @pytest.mark.parametrize("adapt", [ss.Fixed(), ss.Marginal()])
 def test_what_has_no_omega_has_nothing_to_thin(adapt):
-    assert adapt.thinned(7) is adapt
+    assert adapt.thin(7) is adapt
 
 
 @both_paths
 def test_every_step_is_the_path_without_the_option(fused):
-    assert ss.SA(SCHEDULE).thinned(1) == ss.SA(SCHEDULE)
+    assert ss.SA(SCHEDULE).thin(1) == ss.SA(SCHEDULE)
     assert_same(Chain(fused).run(20), Chain(fused, adapt_every=1).run(20))
 
 

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 
 from spikeslab.compression.settings import Settings, Timeline
 from spikeslab.functional import groups
-from spikeslab.functional.mixture import GAUSSIAN, LAPLACE
+from spikeslab.functional.mixture import GAUSSIAN, LAPLACE, norm_weight
 from spikeslab.priors import GroupSpikeSlab, Prior, SpikeSlab
 from spikeslab.pruning import ChannelPruner, Pruner, channel_gates
 from spikeslab.samplers import SGHMC
@@ -179,10 +179,10 @@ def spike_scale(threshold: float, v1: float, delta: float, size: int = 1) -> flo
     >>> round(spike_scale(0.05, v1=0.04, delta=0.1), 4), round(spike_scale(0.05, v1=0.04, delta=0.1, size=64), 4)
     (0.0091, 0.0118)
     """
-    steepness = groups.norm_weight(size) * math.sqrt(size)
-    slab = groups.log_normaliser(GAUSSIAN, v1, size) + math.log((1.0 - delta) / delta)
+    steepness = norm_weight(size) * math.sqrt(size)
+    slab = GAUSSIAN.log_normaliser(v1, size) + math.log((1.0 - delta) / delta)
     scale = threshold / 5.0
     for _ in range(50):
-        odds = (slab - groups.log_normaliser(LAPLACE, scale, size)) / steepness if scale > 0.0 else 1.0
+        odds = (slab - LAPLACE.log_normaliser(scale, size)) / steepness if scale > 0.0 else 1.0
         scale = threshold / max(odds, 2.0)
     return scale

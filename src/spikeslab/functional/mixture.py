@@ -41,17 +41,31 @@ class Component(NamedTuple):
     name: str
     power: int
 
-    def log_normaliser(self, v: float) -> float:
-        """Return the log of the normalising constant, without the factor ``sigma`` that all components share."""
-        return math.log(2.0 * v) if self.power == 1 else 0.5 * math.log(2.0 * math.pi * v)
+    def log_normaliser(self, v: float, size: int = 1) -> float:
+        """Return the log of the normalising constant in ``size`` dimensions, without the factor ``sigma**size``."""
+        if self.power == 2:
+            return size * (0.5 * math.log(2.0 * math.pi * v))
+        if size == 1:
+            return math.log(2.0 * v)
+        log_sphere = math.log(2.0) + 0.5 * size * math.log(math.pi) - math.lgamma(0.5 * size)
+        return log_sphere + math.lgamma(size) + size * math.log(v / norm_weight(size))
 
     def standard_deviation(self, v: float) -> float:
         """Return the standard deviation in units of ``sigma``: sqrt(2) v for the Laplace, sqrt(v) for the Gaussian."""
         return math.sqrt(2.0) * v if self.power == 1 else math.sqrt(v)
 
-    def coefficients(self, v: float, sigma: float) -> tuple[float, float]:
+    def coefficients(self, v: float, sigma: float, size: int = 1) -> tuple[float, float]:
         r"""Return the energy :math:`\varphi(\beta)/v` as ``(linear, quadratic)`` coefficients of :math:`|\beta|`."""
-        return (1.0 / (sigma * v), 0.0) if self.power == 1 else (0.0, 0.5 / (sigma * sigma * v))
+        return (norm_weight(size) * (1.0 / (sigma * v)), 0.0) if self.power == 1 else (0.0, 0.5 / (sigma * sigma * v))
+
+
+def norm_weight(size: int) -> float:
+    """Return the factor k of the norm that gives the spike the same standard deviation in groups of any size.
+
+    >>> norm_weight(1), norm_weight(7)
+    (1.0, 2.0)
+    """
+    return math.sqrt(0.5 * (size + 1))
 
 
 LAPLACE = Component("laplace", 1)
@@ -83,6 +97,7 @@ def rho(
     v1: float,
     sigma: float,
     deltas: Sequence[float],
+    sizes: Sequence[int] | None = None,
     spike: Component = LAPLACE,
     slab: Component = GAUSSIAN,
     foreach: bool = True,
@@ -96,8 +111,8 @@ def rho(
     which for SSGL is :math:`-\beta^2/(2\sigma^2 v_1) + |\beta|/(\sigma v_0) + \tfrac12\log(2v_0^2/(\pi v_1)) +
     \mathrm{logit}\,\delta`. The ratio of two exponentials, as the formula is usually coded, is 0/0 for large weights.
     """
-    odds = log_odds(v0=v0, v1=v1, sigma=sigma, deltas=deltas, spike=spike, slab=slab)
-    if foreach and odds:
+    odds = log_odds(v0=v0, v1=v1, sigma=sigma, deltas=deltas, sizes=sizes, spike=spike, slab=slab)
+    if foreach and odds and sizes is None:
         return _multi_tensor_rho(betas, odds[0].linear, odds[0].quadratic, [o.offset for o in odds])
     return [slab_probability(beta, *o) for beta, o in zip(betas, odds, strict=True)]
 
@@ -116,15 +131,23 @@ def log_odds(
     v1: float,
     sigma: float,
     deltas: Sequence[float],
+    sizes: Sequence[int] | None = None,
     spike: Component = LAPLACE,
     slab: Component = GAUSSIAN,
 ) -> list[LogOdds]:
-    """Return the log odds in eq. 12 for each layer."""
-    spike_linear, spike_quadratic = spike.coefficients(v0, sigma)
-    slab_linear, slab_quadratic = slab.coefficients(v1, sigma)
-    linear, quadratic = spike_linear - slab_linear, spike_quadratic - slab_quadratic
-    constant = spike.log_normaliser(v0) - slab.log_normaliser(v1)
-    return [LogOdds(linear, quadratic, constant + logit(delta)) for delta in deltas]
+    """Return the log odds in eq. 12 for each layer; ``sizes`` are those of its groups, 1 by default.
+
+    The normalisers grow with the size: the larger a group, the sharper rho is and the less delta counts.
+    """
+
+    def odds(delta: float, size: int) -> LogOdds:
+        (linear0, quadratic0), (linear1, quadratic1) = (
+            component.coefficients(v, sigma, size) for component, v in ((spike, v0), (slab, v1))
+        )
+        constant = spike.log_normaliser(v0, size) - slab.log_normaliser(v1, size)
+        return LogOdds(linear0 - linear1, quadratic0 - quadratic1, constant + logit(delta))
+
+    return [odds(delta, size) for delta, size in zip(deltas, sizes or [1] * len(deltas), strict=True)]
 
 
 def logit(delta: float) -> float:
@@ -307,17 +330,20 @@ def log_marginal(
     v1: float,
     sigma: float,
     delta: float,
+    size: int = 1,
     spike: Component = LAPLACE,
     slab: Component = GAUSSIAN,
 ) -> Tensor:
     r"""Return the log density of a weight with its indicator summed out, :math:`\log((1-\delta) f_0 + \delta f_1)`.
 
-    By Fisher's identity its gradient is minus the elastic net's gradient at :math:`\rho = \tilde\rho(\beta)`.
+    For groups of ``size`` weights, ``beta`` is their norm. By Fisher's identity the gradient is minus that of the
+    elastic net at :math:`\rho = \tilde\rho(\beta)`.
     """
     magnitude = beta.abs()
 
     def log_density(component: Component, v: float) -> Tensor:
-        linear, quadratic = component.coefficients(v, sigma)
-        return -magnitude * (linear + quadratic * magnitude) - component.log_normaliser(v) - math.log(sigma)
+        linear, quadratic = component.coefficients(v, sigma, size)
+        constant = component.log_normaliser(v, size) + size * math.log(sigma)
+        return -magnitude * (linear + quadratic * magnitude) - constant
 
     return torch.logaddexp(log_density(spike, v0) + math.log1p(-delta), log_density(slab, v1) + math.log(delta))

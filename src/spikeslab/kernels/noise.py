@@ -1,4 +1,4 @@
-"""The sources of noise: standard normal numbers as a pure function of (kind, seed, step).
+"""Sources of noise: standard normal numbers as a pure function of (kind, seed, step).
 
 Nothing is read from or written to torch's global generators, so the noise is the same after a resume and on every
 process that has the same seed, whatever else draws random numbers.
@@ -13,21 +13,22 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
-from spikeslab.errors import check_count
+from spikeslab.errors import ArgumentValueError, check_count
 
 MASK32 = 0xFFFFFFFF
 FUSED_OF_KIND = {"torch": False, "philox": True}
 
 
 class Noise(ABC):
-    """A source of noise, whose state is its kind and a seed, an integer in [0, 2**64)."""
+    """Source of noise; its state is its kind and a seed, an integer in [0, 2**64)."""
 
     kind: ClassVar[str]
 
     def __init__(self, seed: int) -> None:
         if check_count("seed", seed, minimum=0) >= 1 << 64:
-            raise ValueError(f"seed must be an integer below 2**64, but got {seed}.")
+            raise ArgumentValueError("seed", "must be an integer below 2**64", seed)
         self.seed = int(seed)
+        self._buffers: dict[tuple[torch.device, torch.dtype], Tensor] = {}
 
     @abstractmethod
     def start(self, step: int) -> None:
@@ -35,10 +36,18 @@ class Noise(ABC):
 
     @abstractmethod
     def draw(self, params: Sequence[Tensor], streams: Sequence[int] | None = None) -> list[Tensor]:
-        """A standard normal tensor for each of ``params``, which share a device and a dtype, in their layout.
+        """Return a standard normal tensor for each of ``params``, which share a device and a dtype, in their layout.
 
-        ``streams`` are their numbers in the sampler. The tensors are valid until the next call.
+        ``streams`` are their numbers in the sampler, by default their positions. The tensors are valid until the next
+        call.
         """
+
+    def _buffer(self, device: torch.device, dtype: torch.dtype, size: int) -> Tensor:
+        """Return memory for the numbers, kept between steps: to allocate it anew would cost more than an SGD step."""
+        key = device, dtype
+        if key not in self._buffers or len(self._buffers[key]) < size:
+            self._buffers[key] = torch.empty(size, dtype=dtype, device=device)
+        return self._buffers[key][:size]
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Noise:
         """Return a source of the same noise: all but the seed is made anew in every step."""
@@ -52,14 +61,13 @@ class Noise(ABC):
         """Raise if ``state`` is of another kind of noise."""
         kind = state["kind"]
         if kind != self.kind:
-            way_out = f"set fused={FUSED_OF_KIND[kind]} to continue it" if kind in FUSED_OF_KIND else "it is unknown"
+            remedy = f": create the sampler with fused={FUSED_OF_KIND[kind]}" if kind in FUSED_OF_KIND else ""
             raise ValueError(
-                f"state_dict must hold noise of the kind {self.kind!r}, but got {kind!r}: the chain could not be "
-                f"continued exactly; {way_out}."
+                f"The saved chain has noise of the kind {kind!r}, but this sampler has {self.kind!r}{remedy}."
             )
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Take over the seed."""
+        """Load the seed."""
         self.check_state(state)
         self.seed = int(state["seed"])
 
@@ -72,7 +80,6 @@ class TorchNoise(Noise):
     def __init__(self, seed: int) -> None:
         super().__init__(seed)
         self._generators: dict[torch.device, torch.Generator] = {}
-        self._buffers: dict[tuple[torch.device, torch.dtype], Tensor] = {}
 
     def start(self, step: int) -> None:
         """Begin the numbers of ``step``; :meth:`draw` continues them."""
@@ -80,7 +87,7 @@ class TorchNoise(Noise):
         self._step_seed = step_seed(self.seed, step)
 
     def draw(self, params: Sequence[Tensor], streams: Sequence[int] | None = None) -> list[Tensor]:
-        """A standard normal tensor for each of ``params``; torch's generators go on from one to the next."""
+        """Return a standard normal tensor for each of ``params``; torch's generators go on from one to the next."""
         first = params[0]
         generator = self._generators.get(first.device)
         if generator is None:
@@ -89,26 +96,19 @@ class TorchNoise(Noise):
             self._generators[first.device] = generator
         # One call for all: small tensors would take torch's slow scalar path one by one.
         sizes = [param.numel() for param in params]
-        flat = self._buffer(first, sum(sizes)).normal_(generator=generator)
+        flat = self._buffer(first.device, first.dtype, sum(sizes)).normal_(generator=generator)
         return [_in_layout_of(param, part) for param, part in zip(params, torch.split(flat, sizes), strict=True)]
-
-    def _buffer(self, like: Tensor, size: int) -> Tensor:
-        """Memory for the numbers, kept between steps: to allocate it anew would cost more than an SGD step."""
-        key = like.device, like.dtype
-        if key not in self._buffers or len(self._buffers[key]) < size:
-            self._buffers[key] = torch.empty(size, dtype=like.dtype, device=like.device)
-        return self._buffers[key][:size]
 
 
 def _in_layout_of(param: Tensor, flat: Tensor) -> Tensor:
-    """View ``flat`` with the strides of ``param``, so that adding one to the other is a straight pass."""
+    """Return ``flat`` with the strides of ``param``, so that adding one to the other is a straight pass."""
     if param.is_contiguous() or not param.is_contiguous(memory_format=torch.channels_last):
         return flat.view(param.shape)
     return flat.as_strided(param.shape, param.stride())
 
 
 def step_seed(seed: int, step: int) -> int:
-    """A 32-bit seed for each step, different for all steps of a run and unrelated for other runs.
+    """Return a 32-bit seed for each step, different for all steps of a run and unrelated for other runs.
 
     torch's CPU generator uses 32 bits of its seed. For every ``seed`` this is a permutation of the 32-bit numbers,
     so no two of the first 2**32 steps share their noise; a random 32-bit hash would repeat one after about 80,000.
@@ -124,7 +124,7 @@ def step_seed(seed: int, step: int) -> int:
 
 
 def mix64(value: int) -> int:
-    """A permutation of the 64-bit numbers that leaves no trace of their order (the finaliser of SplitMix64)."""
+    """Permute the 64-bit numbers so that no trace of their order is left (the finaliser of SplitMix64)."""
     mask = (1 << 64) - 1
     value = (value + 0x9E3779B97F4A7C15) & mask
     value = (value ^ (value >> 30)) * 0xBF58476D1CE4E5B9 & mask

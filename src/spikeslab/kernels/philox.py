@@ -45,6 +45,7 @@ from numba import njit, types
 from numba.extending import overload
 from torch import Tensor
 
+from spikeslab.errors import ArgumentValueError, check_count
 from spikeslab.functional.tensors import is_dense
 from spikeslab.kernels import threads as parallel
 from spikeslab.kernels.intrinsics import bits_of, float_of, fma
@@ -326,19 +327,14 @@ def fill_normal(
         ValueError: If out is not a contiguous vector or a number is out of its range.
     """
     if out.dtype not in _BLOCKS:
-        raise TypeError(f"The noise is float32 or float64, not {out.dtype}.")
+        raise TypeError(f"out must be float32 or float64, but got {out.dtype}.")
     if out.ndim != 1 or not out.flags.c_contiguous:
-        raise ValueError("The noise is written to a contiguous vector.")
-    for name, value, bits in (
-        ("seed", seed, 64),
-        ("step", step, 32),
-        ("stream", stream, 32),
-        ("offset", offset, 62),
-    ):
+        raise ValueError("out must be a contiguous vector.")
+    for name, value, bits in (("seed", seed, 64), ("step", step, 32), ("stream", stream, 32), ("offset", offset, 62)):
         if not 0 <= value < 1 << bits:
-            raise ValueError(f"The {name} must be at least 0 and below 2^{bits}, not {value}.")
-    if threads is not None and threads < 1:
-        raise ValueError(f"The number of threads must be at least 1, not {threads}.")
+            raise ArgumentValueError(name, f"must be in [0, 2^{bits})", value)
+    if threads is not None:
+        check_count("threads", threads)
     size = BLOCK_BYTES // out.itemsize
     blocks = -(-(offset + out.size) // size) - offset // size
     fill = partial(_fill_blocks, out, np.uint64(seed), np.uint64(step), np.uint64(stream), offset)
@@ -360,24 +356,16 @@ class PhiloxNoise(Noise):
     def __init__(self, seed: int) -> None:
         super().__init__(seed)
         self.step = 0
-        self._buffers: dict[torch.dtype, Tensor] = {}
 
     def start(self, step: int) -> None:
         """Begin the numbers of ``step``."""
         self.step = step
 
     def draw(self, params: Sequence[Tensor], streams: Sequence[int] | None = None) -> list[Tensor]:
-        """Return a standard normal tensor for each of ``params``, which share a device and a dtype, in their layout.
-
-        The tensors are valid until the next call.
-
-        Args:
-            params: Parameters. Half precision rounds the numbers of float32.
-            streams: The number of each in the sampler; by default the position in ``params``.
-        """
+        """Return a standard normal tensor for each of ``params``; half precision rounds the numbers of float32."""
         dtype = torch.float64 if params[0].dtype == torch.float64 else torch.float32
         spans = [-(-param.numel() // _LINE) * _LINE for param in params]
-        parts = self._buffer(dtype, sum(spans)).split(spans)
+        parts = self._buffer(torch.device("cpu"), dtype, sum(spans)).split(spans)
         noises = []
         for stream, param, part in zip(streams or range(len(params)), params, parts, strict=True):
             flat = part[: param.numel()]
@@ -386,8 +374,3 @@ class PhiloxNoise(Noise):
             noise = flat.view(param.shape) if strides is None else flat.as_strided(param.shape, strides)
             noises.append(noise.to(param.device, param.dtype))
         return noises
-
-    def _buffer(self, dtype: torch.dtype, size: int) -> Tensor:
-        if dtype not in self._buffers or len(self._buffers[dtype]) < size:
-            self._buffers[dtype] = torch.empty(size, dtype=dtype, device="cpu")
-        return self._buffers[dtype][:size]

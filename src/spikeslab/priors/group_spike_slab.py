@@ -8,15 +8,13 @@ For a group :math:`w_g` of m weights, the slice ``weight[o]`` of a layer l,
 
 with :math:`k_m = \sqrt{(m+1)/2}`, so that v0 and v1 mean the same for a weight in a group of any size as they do in
 :class:`~spikeslab.SpikeSlab`. The sampler sees :math:`\kappa_0 k_m\lVert w\rVert/\sigma +
-\kappa_1\lVert w\rVert^2/(2\sigma^2)`; the latents move as there, with the sums over groups. The arithmetic, and why
-:math:`k_m`, is in :mod:`spikeslab.functional.groups`.
+\kappa_1\lVert w\rVert^2/(2\sigma^2)`; the latents move as there, with sums over groups. The reason for :math:`k_m`
+is given in :mod:`spikeslab.functional.groups`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
 
 from torch import Tensor
 
@@ -25,7 +23,7 @@ from spikeslab.priors.spike_slab import Diagnostics, SpikeSlab
 
 
 class GroupSpikeSlab(SpikeSlab):
-    """Spike-and-slab prior under which whole filters go: the rows of a linear layer, the filters of a convolution.
+    """Spike-and-slab prior on whole filters: the rows of a linear layer, the filters of a convolution.
 
     >>> import torch, spikeslab as ss
     >>> conv = torch.nn.Conv2d(3, 8, kernel_size=5)
@@ -33,15 +31,13 @@ class GroupSpikeSlab(SpikeSlab):
     >>> prior.rho["conv.weight"].shape
     torch.Size([8])
 
-    A group is ``weight[o]``; of a vector, such as the scales of a batch normalisation, each number is one, and the
-    prior is that of ``SpikeSlab``. Put it on what decides a channel: a filter in front of a batch normalisation has no
-    scale of its own, its normalisation has; :func:`spikeslab.pruning.channel_gates` picks the right one.
+    A group is ``weight[o]``. In a vector, such as the scales of a batch normalisation, each number is a group, and the
+    prior is that of ``SpikeSlab``. Put it on the parameter that scales a channel: for a filter in front of a batch
+    normalisation that is the normalisation's scale; :func:`spikeslab.pruning.channel_gates` picks the right one.
 
-    The arguments are those of ``SpikeSlab``. Of those, ``delta``, ``a`` and ``b`` are about groups: by default b is
-    the number of groups of the layer. In large groups rho is nearly 0 or 1, and delta decides little. ``foreach``
-    changes nothing. The fused update does not apply: torch's operations move these weights.
-
-    ``diagnostics``' ``effective_l1`` is the weight of a group's norm.
+    The arguments are those of ``SpikeSlab``; ``delta``, ``a`` and ``b`` are about groups, and by default b is the
+    layer's number of groups. In large groups rho is nearly 0 or 1, and delta decides little. The fused update does not
+    apply: torch moves these weights. The ``effective_l1`` of ``diagnostics`` is the factor of a group's norm.
     """
 
     @property
@@ -50,27 +46,18 @@ class GroupSpikeSlab(SpikeSlab):
         return False
 
     def diagnostics(self, num_data: int) -> Diagnostics:
-        """How far the latents have come and how strong the penalty is, in units of the mean loss."""
+        """Return the progress of the latents and the strength of the penalty, in units of the mean loss."""
         single = super().diagnostics(num_data)
         factors = zip(single.effective_l1.items(), self._group_sizes(), strict=True)
-        return replace(single, effective_l1={name: value * groups.norm_weight(size) for (name, value), size in factors})
+        return replace(
+            single, effective_l1={name: value * mixture.norm_weight(size) for (name, value), size in factors}
+        )
 
     def _group_sizes(self) -> list[int]:
         return [groups.group_size(weight) for weight in self.weights.values()]
 
     def _units(self, betas: list[Tensor]) -> list[Tensor]:
         return groups.norms(betas)
-
-    def _responsibilities(self, units: list[Tensor], indices: Sequence[int] | None = None) -> list[Tensor]:
-        odds = groups.log_odds(**self._densities(), deltas=self._deltas, sizes=self._group_sizes())
-        return groups.rho(units, odds if indices is None else [odds[i] for i in indices])
-
-    def _log_marginals(self, units: list[Tensor]) -> list[Tensor]:
-        densities: dict[str, Any] = self._densities()
-        return [
-            groups.log_marginal(unit, **densities, delta=delta, size=size)
-            for unit, delta, size in zip(units, self._deltas, self._group_sizes(), strict=True)
-        ]
 
     def _sums(self, units: list[Tensor]) -> tuple[float, float]:
         l1, l2 = mixture.elastic_net(*self._kappa(), self.spike, self.slab)

@@ -150,7 +150,7 @@ class SpikeSlab(Prior):
         self.adapt = SA(polynomial(1.0, power=0.75, offset=1000)) if adapt is None else adapt
         if not isinstance(self.adapt, Adaptation):
             raise ArgumentTypeError("adapt", "must be SA(...), EM(), Marginal() or Fixed()", adapt)
-        self.adapt = self.adapt.thinned(check_count("adapt_every", adapt_every))
+        self.adapt = self.adapt.thin(check_count("adapt_every", adapt_every))
         self._adapt_before = self.adapt
         if isinstance(self.adapt, Marginal) and not sigma_in_rho:
             raise ArgumentValueError("sigma_in_rho", "must be True with {adapt=Marginal()}", False)
@@ -212,7 +212,9 @@ class SpikeSlab(Prior):
         """
         units, sigma = self._units(self._betas()), self.scale.of_prior
         if isinstance(self.adapt, Marginal):
-            return -sum(float(log.sum()) for log in self._log_marginals(units)) / num_data
+            layers = zip(units, self._deltas, self._group_sizes() or [1] * len(units), strict=True)
+            logs = (mixture.log_marginal(u, **self._densities(), delta=d, size=m) for u, d, m in layers)
+            return -sum(float(log.sum()) for log in logs) / num_data
         b, j = self._sums(units)
         return (b / sigma + j / (2.0 * sigma**2)) / num_data
 
@@ -348,16 +350,15 @@ class SpikeSlab(Prior):
         """Return the units that have an indicator each; the latents have their shape."""
         return betas
 
-    def _responsibilities(self, units: list[Tensor], indices: Sequence[int] | None = None) -> list[Tensor]:
-        deltas = self._deltas if indices is None else [self._deltas[i] for i in indices]
-        return mixture.rho(units, **self._densities(), deltas=deltas, foreach=self.foreach)
+    def _group_sizes(self) -> list[int] | None:
+        """Return the number of weights in a unit of each layer; ``None`` is 1."""
+        return None
 
-    def _log_marginals(self, units: list[Tensor]) -> list[Tensor]:
-        densities = self._densities()
-        return [
-            mixture.log_marginal(unit, **densities, delta=delta)
-            for unit, delta in zip(units, self._deltas, strict=True)
-        ]
+    def _responsibilities(self, units: list[Tensor], indices: Sequence[int] | None = None) -> list[Tensor]:
+        deltas, sizes = self._deltas, self._group_sizes()
+        if indices is not None:
+            deltas, sizes = [deltas[i] for i in indices], None if sizes is None else [sizes[i] for i in indices]
+        return mixture.rho(units, **self._densities(), deltas=deltas, sizes=sizes, foreach=self.foreach)
 
     def _densities(self) -> dict[str, Any]:
         """Return the arguments of eq. 12 that describe both components."""
