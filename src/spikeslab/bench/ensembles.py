@@ -12,13 +12,13 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from spikeslab.bench.timing import HOW, BenchPlan, Candidates, Findings, measure
+from spikeslab.bench.timing import HOW, BenchPlan, Candidates, Findings, measure, ratio_note, ratio_table
 from spikeslab.likelihoods import GaussianLikelihood, StackedGaussianLikelihood
 from spikeslab.paper.uci.network import MLP
 from spikeslab.parallel.stacked import StackedModel
 from spikeslab.posterior import Posterior
 from spikeslab.priors import SpikeSlab, StackedSpikeSlab
-from spikeslab.report.tables import Cell, Column, Table
+from spikeslab.report.tables import Column, Table
 from spikeslab.samplers import SGHMC
 from spikeslab.weights import select_weights
 
@@ -39,17 +39,13 @@ def run_chains(plan: BenchPlan) -> Findings:
         f"{CHAINS} stacked chains, torch.vmap": _stacked(_plain, x, y, plan.seed),
     }
     times = measure(candidates, plan, seconds=0.05)
-    rows: list[dict[str, Cell]] = [
-        {"what": name, "ratio": times.ratio(name, ONE), "median": times.median_ratio(name, ONE)} for name in candidates
-    ]
-    columns = [Column("what", ""), Column("ratio", "ratio", ".2f"), Column("median", "median", ".2f")]
-    notes = [
-        f"{FEATURES} features, 50 hidden units, batch {BATCH}: forward, backward and SGHMC-SA with sigma. {HOW} Ratio: "
-        f"of the least times of {plan.repeats} rounds; median: of the ratios of each round. One chain has the update "
-        "that is the default here, fused where numba is installed; the stacked chains have torch's list operations.",
-    ]
+    note = (
+        f"{FEATURES} features, 50 hidden units, batch {BATCH}: forward, backward and SGHMC-SA with sigma. "
+        f"{ratio_note(plan)} One chain has the update that is the default here, fused where numba is installed; the "
+        "stacked chains have torch's list operations."
+    )
     title = f"Time of a step of {CHAINS} chains of the UCI network, in units of one, {plan.words}"
-    return Findings({"chains": Table(title, columns, rows, notes, {"microseconds": times.microseconds()})})
+    return Findings({"chains": ratio_table(title, times, ONE, note, spec=".2f")})
 
 
 def run_predict(plan: BenchPlan) -> Findings:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -11,7 +11,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from spikeslab.bench.timing import HOW, BenchPlan, Findings, Times, measure
+from spikeslab.bench.timing import CONTROL, HOW, BenchPlan, Findings, measure, ratio_note, ratio_table
 from spikeslab.compression import compact, finalize, fold_batch_norm
 from spikeslab.compression.sparse_file import DENSE, file_sizes
 from spikeslab.compression.tasks import CLASSIFICATION, Task, classify, with_distillation
@@ -28,7 +28,6 @@ from spikeslab.training import TensorBatches, Training
 from spikeslab.weights import select_weights
 
 BARE, FLOAT32 = "bare loop: forward, backward, SGD on ready floats", "float32"
-CONTROL = "The control is the first row again: its distance from 1 is the error of the others."
 SPARSE, SPARSITY = "layer*.conv*.weight", 0.9
 
 Step = Callable[[], object]
@@ -84,11 +83,11 @@ def run_epoch(plan: BenchPlan) -> Findings:
     seconds = {name: {"seconds": times.least(name) * rows / batch} for name in candidates}
     note = (
         f"2-Conv-2-FC CNN with 681,506 parameters, prior on 627,200, batch {batch}, channels last, random images. "
-        f"{_ratio_note(plan)} Samples, evaluations, log and checkpoints are not part of a step."
+        f"{ratio_note(plan)} {CONTROL} Samples, evaluations, log and checkpoints are not part of a step."
     )
     title = f"A step of an epoch of MNIST, in units of a bare loop, {plan.words}"
     return Findings(
-        {"epoch": _ratio_table(title, times, BARE, note, seconds, Column("seconds", "s of an epoch", ".1f"))}
+        {"epoch": ratio_table(title, times, BARE, note, seconds, Column("seconds", "s of an epoch", ".1f"))}
     )
 
 
@@ -114,10 +113,10 @@ def run_precision(plan: BenchPlan) -> Findings:
     native = torch.cpu._is_avx512_bf16_supported() or torch.cpu._is_amx_tile_supported()
     note = (
         f"Batch {batch}, channels last. The processor {'multiplies' if native else 'does not multiply'} bfloat16 "
-        f"itself. {_ratio_note(plan)}"
+        f"itself. {ratio_note(plan)} {CONTROL}"
     )
     title = f"A training step of ResNet20, in units of float32, {plan.words}"
-    return Findings({"precision": _ratio_table(title, times, FLOAT32, note)})
+    return Findings({"precision": ratio_table(title, times, FLOAT32, note)})
 
 
 def run_compact(plan: BenchPlan) -> Findings:
@@ -171,32 +170,6 @@ def run_files(plan: BenchPlan) -> Findings:
     plan.tick(plan.repeats)
     note = f"Random weights, pruned by magnitude; {nonzeros:,} parameters are left."
     return Findings({"files": Table(f"Files of a ResNet20 with {SPARSITY:.0%} zeros", columns, rows, [note])})
-
-
-def _ratio_note(plan: BenchPlan) -> str:
-    return f"{HOW} Ratio: of the least times of {plan.repeats} rounds; median: of the ratios of each round. {CONTROL}"
-
-
-def _ratio_table(
-    title: str,
-    times: Times,
-    base: str,
-    note: str,
-    more: Mapping[str, Mapping[str, Cell]] | None = None,
-    *columns: Column,
-) -> Table:
-    """Return the ratio and the median ratio of each candidate, with ``more`` cells in ``columns``."""
-    rows = [
-        {
-            "what": name,
-            "ratio": times.ratio(name, base),
-            "median": times.median_ratio(name, base),
-            **(more or {}).get(name, {}),
-        }
-        for name in times.seconds
-    ]
-    heads = [Column("what", ""), Column("ratio", "ratio", ".3f"), Column("median", "median", ".3f"), *columns]
-    return Table(title, heads, rows, [note], {"microseconds": times.microseconds()})
 
 
 def _channels_last(build: Callable[[], nn.Module], seed: int) -> nn.Module:

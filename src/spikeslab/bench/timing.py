@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import torch
 
 from spikeslab.errors import pluralize
-from spikeslab.report.tables import Table
+from spikeslab.report.tables import Cell, Column, Table
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 Candidates: TypeAlias = Mapping[str, Callable[[], object]]
 
 HOW = "One process, candidates in turns."
+CONTROL = "The control is the first row again: its distance from 1 is the error of the others."
 MISSING = "not installed"
 UNFUSED = "numba was not installed where this ran: our updates are those of torch's list operations."
 
@@ -121,6 +122,34 @@ def _time_calls(run: Callable[[], object], calls: int) -> float:
     for _ in range(calls):
         run()
     return (time.perf_counter() - begin) / calls
+
+
+def ratio_note(plan: BenchPlan) -> str:
+    """Describe the columns of :func:`ratio_table`."""
+    return f"{HOW} Ratio: of the least times of {plan.repeats} rounds; median: of the ratios of each round."
+
+
+def ratio_table(
+    title: str,
+    times: Times,
+    base: str,
+    note: str,
+    more: Mapping[str, Mapping[str, Cell]] | None = None,
+    *columns: Column,
+    spec: str = ".3f",
+) -> Table:
+    """Return the ratio and the median ratio of each candidate, with ``more`` cells in ``columns``."""
+    rows = [
+        {
+            "what": name,
+            "ratio": times.ratio(name, base),
+            "median": times.median_ratio(name, base),
+            **(more or {}).get(name, {}),
+        }
+        for name in times.seconds
+    ]
+    heads = [Column("what", ""), Column("ratio", "ratio", spec), Column("median", "median", spec), *columns]
+    return Table(title, heads, rows, [note], {"microseconds": times.microseconds()})
 
 
 def use_threads(threads: int) -> None:

@@ -1,34 +1,26 @@
-"""``spikeslab bench``: what the library costs beside what users would take instead."""
+"""``spikeslab bench``: costs and accuracy of the library against those of its peers."""
 
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable
 from dataclasses import replace
 from functools import partial
 from inspect import cleandoc
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from spikeslab.bench import SUITES, BenchPlan, Findings
 from spikeslab.bench.suites import QUICK_REPEATS
 from spikeslab.bench.timing import use_threads
-from spikeslab.cli.errors import InputError
-from spikeslab.cli.options import (
-    CORES,
-    bad_input,
-    check_choices,
-    check_file,
-    check_results,
-    check_writable,
-)
+from spikeslab.cli.errors import explain_os_errors
+from spikeslab.cli.options import CORES, check_choices, check_file, check_results, check_writable
 from spikeslab.cli.output import plain_console, print_result, write_file
-from spikeslab.errors import check_count
+from spikeslab.errors import ArgumentValueError, check_count
 from spikeslab.report.progress import Progress
-
-if TYPE_CHECKING:
-    from spikeslab.report.tables import Provenance
+from spikeslab.report.tables import Provenance, command_line
 
 MARK, WHAT = '{\n "benchmark": ', "results of a benchmark"
 LARGEST_SEED = 2**32 - 1
@@ -63,44 +55,51 @@ def bench(
     - a quick look at the standard suites: `spikeslab bench --quick --json bench.json`
     - calibration of variable selection: `spikeslab bench --suite selection-sbc --repeats 400 --threads 2`
     """
-    from spikeslab.report.tables import Provenance, command_line
-
-    with bad_input():
-        names = check_choices("--suite", suite, SUITES)
-    check_count("threads", threads)
-    if threads > CORES:
-        raise InputError(f"--threads must be an integer up to the number of cores, {CORES}, but got {threads}.")
-    if repeats is not None:
-        check_count("repeats", repeats)
-    check_count("seed", seed, minimum=0)
-    if seed > LARGEST_SEED:
-        raise InputError(f"--seed must be an integer up to {LARGEST_SEED}, but got {seed}.")
-    rounds = {name: repeats or (QUICK_REPEATS if quick else SUITES[name].repeats) for name in names}
-    plans = {name: BenchPlan(rounds[name], threads, seed, quick) for name in names}
+    plans = _make_plans(check_choices("suite", suite, SUITES), threads, repeats, quick, seed)
     if json_file is not None:
         check_file("--json", json_file, MARK, WHAT)
         check_writable("--json", json_file.parent)
     if out is not None:
-        tables = [_file_name(name, table, plan) for name, plan in plans.items() for table in SUITES[name].tables]
-        figures = [_file_name(name, figure, plan) for name, plan in plans.items() for figure in SUITES[name].figures]
+        suffixes = {name: SUITES[name].file_suffix(plan) for name, plan in plans.items()}
+        tables = [f"{table}{suffix}" for name, suffix in suffixes.items() for table in SUITES[name].tables]
+        figures = [f"{figure}{suffix}" for name, suffix in suffixes.items() for figure in SUITES[name].figures]
         check_results(out, tables, figures)
         check_writable("--out", out)
-    stages = {name: SUITES[name].blocks * plan.repeats for name, plan in plans.items()}
-    console, found = plain_console(), {}
     use_threads(threads)
+    found: dict[str, Findings] = {}
+    stages = {name: SUITES[name].blocks * plan.repeats for name, plan in plans.items()}
     with Progress(stages, unit="rounds") as progress:
-        for name in names:
-            found[name] = SUITES[name].run(replace(plans[name], tick=partial(progress.advance, name)))
+        for name, plan in plans.items():
+            found[name] = SUITES[name].run(replace(plan, tick=partial(progress.advance, name)))
     runs = {}
-    for name in names:
+    for name in plans:
         command = command_line("bench", suite=name, threads=threads, repeats=repeats, quick=quick, seed=seed or None)
         runs[name] = Provenance(command, seed)
+    console = plain_console()
     print_result(console, [table for findings in found.values() for table in findings.tables.values()], [])
-    files = [] if out is None else _write(out, found, runs, plans)
+    files: list[Path] = []
+    if out is not None:
+        for name, findings in found.items():
+            files += _write(out, findings, runs[name], suffixes[name])
     if json_file is not None:
         write_file("--json", json_file, _json(found, runs).encode())
         files.append(json_file)
     print_result(console, [], files)
+
+
+def _make_plans(
+    names: Iterable[str], threads: int, repeats: int | None, quick: bool, seed: int
+) -> dict[str, BenchPlan]:
+    check_count("threads", threads)
+    if threads > CORES:
+        raise ArgumentValueError("threads", f"must be an integer up to the number of cores, {CORES}", threads)
+    if repeats is not None:
+        check_count("repeats", repeats)
+    check_count("seed", seed, minimum=0)
+    if seed > LARGEST_SEED:
+        raise ArgumentValueError("seed", f"must be an integer up to {LARGEST_SEED}", seed)
+    rounds = {name: repeats or (QUICK_REPEATS if quick else SUITES[name].repeats) for name in names}
+    return {name: BenchPlan(count, threads, seed, quick) for name, count in rounds.items()}
 
 
 def _list_suites() -> str:
@@ -123,26 +122,15 @@ def _json(found: dict[str, Findings], runs: dict[str, Provenance]) -> str:
     return json.dumps({"benchmark": list(found), "suites": tables}, indent=1, ensure_ascii=False) + "\n"
 
 
-def _file_name(name: str, file: str, plan: BenchPlan) -> str:
-    return f"{file}{SUITES[name].file_suffix(plan)}"
-
-
-def _write(
-    out: Path, found: dict[str, Findings], runs: dict[str, Provenance], plans: dict[str, BenchPlan]
-) -> list[Path]:
-    """Write the tables and figures of all suites."""
-    from spikeslab.report.figures import render_png
-
+def _write(out: Path, findings: Findings, run: Provenance, suffix: str) -> list[Path]:
+    """Write the tables and figures of a suite and return their paths."""
     files: list[Path] = []
-    try:
+    with explain_os_errors(out):
         out.mkdir(parents=True, exist_ok=True)
-        for name, findings in found.items():
-            for key, table in findings.tables.items():
-                files += table.write(out / _file_name(name, key, plans[name]), runs[name])
-    except OSError as error:
-        raise InputError(f"--out must be a folder that can be written to, but {out}: {error.strerror}.") from error
-    for name, findings in found.items():
-        for key, figure in findings.figures.items():
-            files.append(out / f"{_file_name(name, key, plans[name])}.png")
-            write_file("--out", files[-1], render_png(figure))
+        for name, table in findings.tables.items():
+            files += table.write(out / f"{name}{suffix}", run)
+        for name, figure in findings.figures.items():
+            from spikeslab.report.figures import save
+
+            files.append(save(figure, out / f"{name}{suffix}.png"))
     return files

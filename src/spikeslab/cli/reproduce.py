@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Annotated, TypeVar
 import typer
 
 from spikeslab.cli.cifar10 import cifar10
-from spikeslab.cli.errors import Command, InputError, explain_os_errors
+from spikeslab.cli.errors import Command, explain_os_errors
 from spikeslab.cli.images import WIDE, adversarial, fashion, image_search, mnist
-from spikeslab.cli.options import CORES, bad_input, check_choices, check_results, check_seed
+from spikeslab.cli.options import CORES, check_choices, check_results, check_seed
 from spikeslab.cli.output import plain_console, print_result
 from spikeslab.errors import check_choice, check_count
 from spikeslab.report.progress import Progress
@@ -204,21 +204,17 @@ def uci(
     check_count("workers", workers)
     if epochs is not None:
         check_count("epochs", epochs, minimum=2)
-    with bad_input():
-        plan = UCIPlan(
-            datasets=check_choices("--datasets", datasets, TITLES),
-            methods=check_choices("--methods", methods, METHODS),
-            preset=check_choice("--preset", preset, PRESETS),
-            splits=check_choice("--splits", splits, ("standard", "paper")),
-            epochs=epochs,
-            seed=seed,
-            data_dir=data_dir,
-            workers=workers,
-        )
-        try:
-            check_data(plan)
-        except FileNotFoundError as error:
-            raise InputError(str(error)) from error
+    plan = UCIPlan(
+        datasets=check_choices("datasets", datasets, TITLES),
+        methods=check_choices("methods", methods, METHODS),
+        preset=check_choice("preset", preset, PRESETS),
+        splits=check_choice("splits", splits, ("standard", "paper")),
+        epochs=epochs,
+        seed=seed,
+        data_dir=data_dir,
+        workers=workers,
+    )
+    check_data(plan)
     stage = f"{len(plan.datasets)} data sets, {len(plan.methods)} methods"
     _run(
         out,

@@ -62,12 +62,9 @@ def test_files_are_found_in_a_folder_uci_and_through_the_environment(folder, mon
 
 def test_a_missing_file_is_named(tmp_path, monkeypatch):
     monkeypatch.delenv("SPIKESLAB_DATA", raising=False)
-    start = (
-        "data_dir (--data-dir, or the variable SPIKESLAB_DATA) must be a folder with concrete.csv or uci/concrete.csv, "
-        "but got "
-    )
+    start = "data_dir (or the variable SPIKESLAB_DATA) must be a folder with concrete.csv or uci/concrete.csv, but got "
     for given, end in ((None, "none: only Boston"), (tmp_path, f"{tmp_path}: only Boston")):
-        with pytest.raises(FileNotFoundError, match=re.escape(start + end)):
+        with pytest.raises(DataError, match=re.escape(start + end)):
             load_uci("concrete", given)
 
 
@@ -106,9 +103,7 @@ def test_a_changed_download_is_refused_and_not_kept(server, tmp_path):
 
 
 def test_standard_splits_are_not_downloaded(server):
-    with pytest.raises(
-        FileNotFoundError, match=r"with yacht\.csv or uci/yacht\.csv, but got none: only Boston, Yacht and"
-    ):
+    with pytest.raises(DataError, match=r"with yacht\.csv or uci/yacht\.csv, but got none: only Boston, Yacht and"):
         load_uci("yacht")
 
 
@@ -134,7 +129,7 @@ def test_a_number_that_is_not_finite_is_refused(folder):
     table = np.loadtxt(path, delimiter=",", skiprows=1)
     table[3, 2] = np.nan
     np.savetxt(path, table, delimiter=",", header="names", comments="")
-    with pytest.raises(ValueError, match=r"but got one that is not finite\."):
+    with pytest.raises(ValueError, match=r"but one is not finite\."):
         load_uci("yacht", folder)
 
 

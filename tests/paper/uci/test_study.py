@@ -130,7 +130,7 @@ def test_differences_are_paired_by_split(tmp_path):
         (["--seed", "-1"], "--seed must be an integer >= 0, but got -1."),
         (
             ["--splits", "standard"],
-            "data_dir (--data-dir, or the variable SPIKESLAB_DATA) must be a folder with boston.csv",
+            "--data-dir (or the variable SPIKESLAB_DATA) must be a folder with boston.csv",
         ),
     ],
 )

@@ -17,7 +17,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from spikeslab.errors import check_choice
+from spikeslab.errors import check_choice, first_line
 from spikeslab.paper.data_files import VARIABLE, DataError, data_folder, fetch
 
 SPLITS = 20
@@ -89,8 +89,7 @@ def load_uci(name: str, data_dir: str | os.PathLike[str] | None = None, *, split
             tenth for the test and the seeds 0 to 19. The paper's code lost the first row of Yacht, and so does this.
 
     Raises:
-        FileNotFoundError: If a file is not there; the message says what to put where.
-        ValueError: If a file does not hold what it should.
+        DataError: If a file is missing, cannot be downloaded or does not hold what it should.
     """
     file, rows, columns, position = FILES[check_choice("name", name, NAMES)]
     check_choice("splits", splits, ("standard", "paper"))
@@ -111,10 +110,9 @@ def _find(file: str, data_dir: str | os.PathLike[str] | None) -> Path:
     for path in () if folder is None else (folder / "uci" / file, folder / file):
         if path.is_file():
             return path
-    raise FileNotFoundError(
-        f"data_dir (--data-dir, or the variable {VARIABLE}) must be a folder with {file} or uci/{file}, but got "
-        f"{'none' if folder is None else folder}: only Boston, Yacht and Wine with the paper's splits (--splits paper) "
-        "are downloaded."
+    raise DataError(
+        f"{{data_dir}} (or the variable {VARIABLE}) must be a folder with {file} or uci/{file}, but got "
+        f"{'none' if folder is None else folder}: only Boston, Yacht and Wine with {{splits='paper'}} are downloaded."
     )
 
 
@@ -131,7 +129,7 @@ def _download(name: str) -> NDArray[np.float64]:
         path.unlink()
         raise DataError(
             f"{url} must hold the known numbers (SHA-256 {digest[:12]}…), but got {table.shape[0]} rows of "
-            f"{table.shape[1]} (SHA-256 {found[:12]}…): put {FILES[name][0]} into a folder and give it as data_dir."
+            f"{table.shape[1]} (SHA-256 {found[:12]}…): put {FILES[name][0]} into a folder and give it as {{data_dir}}."
         )
     return table
 
@@ -141,11 +139,11 @@ def _read(path: Path, rows: int, columns: int) -> NDArray[np.float64]:
     try:
         table = np.loadtxt(path, delimiter=",", skiprows=1, ndmin=2, encoding="utf-8")
     except (ValueError, UnicodeDecodeError) as error:
-        raise ValueError(f"{expected}, but got: {str(error).splitlines()[0].rstrip('.')}.") from error
+        raise DataError(f"{expected}, but got: {first_line(error)}.") from error
     if table.shape != (rows, columns):
-        raise ValueError(f"{expected}, but got {table.shape[0]} rows of {table.shape[1]}.")
+        raise DataError(f"{expected}, but got {table.shape[0]} rows of {table.shape[1]}.")
     if not np.isfinite(table).all():
-        raise ValueError(f"{expected}, but got one that is not finite.")
+        raise DataError(f"{expected}, but one is not finite.")
     return table
 
 
@@ -164,7 +162,7 @@ def _standard_splits(path: Path, rows: int) -> tuple[Tensor, Tensor]:
             train, test = arrays["train"].astype(np.int64), arrays["test"].astype(np.int64)
         both = np.sort(np.concatenate([train, test], axis=1), axis=1)
     except (ValueError, KeyError, OSError, np.exceptions.AxisError, EOFError) as error:
-        raise ValueError(f"{expected}, but got: {str(error).splitlines()[0].rstrip('.')}.") from error
+        raise DataError(f"{expected}, but got: {first_line(error)}.") from error
     if both.shape != (len(train), rows) or not (both == np.arange(rows)).all():
-        raise ValueError(f"{expected}, but got others.")
+        raise DataError(f"{expected}, but got others.")
     return torch.from_numpy(train), torch.from_numpy(test)
