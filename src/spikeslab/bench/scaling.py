@@ -8,13 +8,22 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.optim import SGD, Adam, Optimizer
 
 from spikeslab.bench.optimizers import LR, SGD_NAME, PlainSGLD, spike_slab
-from spikeslab.bench.timing import HOW, UNFUSED, BenchPlan, Findings, Times, is_installed, measure, use_threads
+from spikeslab.bench.timing import (
+    HOW,
+    UNFUSED,
+    BenchPlan,
+    Findings,
+    Times,
+    is_installed,
+    log_slope,
+    measure,
+    use_threads,
+)
 from spikeslab.errors import pluralize
 from spikeslab.report.tables import Cell, Column, Table
 from spikeslab.samplers import SGHMC, SGLD
@@ -49,10 +58,8 @@ def run(plan: BenchPlan) -> Findings:
 
 def slope(by_size: dict[int, Times], name: str) -> float | None:
     """Return the least-squares slope of log time against log parameters, without the sizes where overhead counts."""
-    sizes = [size for size in by_size if size >= LINEAR_FROM]
-    if len(sizes) < 2:
-        return None
-    return float(np.polyfit(np.log(sizes), np.log([by_size[size].least(name) for size in sizes]), 1)[0])
+    times = {size: of_size.least(name) for size, of_size in by_size.items() if size >= LINEAR_FROM}
+    return log_slope(times) if len(times) > 1 else None
 
 
 def state_floats(optimizer: Optimizer, size: int) -> float:

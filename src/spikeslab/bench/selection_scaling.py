@@ -9,7 +9,7 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from spikeslab.bench.calibration import gram_data, standardise
-from spikeslab.bench.timing import BenchPlan, Findings
+from spikeslab.bench.timing import BenchPlan, Findings, log_slope
 from spikeslab.report.figures import BLUE, GREEN, GREY, ORANGE, VERMILION, WIDTH, style
 from spikeslab.report.tables import Column, Table
 from spikeslab.sklearn import SGLDSettings
@@ -63,19 +63,13 @@ def _wide_chains(p: int, n: int = 100) -> dict[str, Chain]:
     return chains
 
 
-COLOURS = dict(
-    zip(
-        (
-            "SGLD-SA step, float32",
-            "SGLD-SA step, float64",
-            "linear sweep, from X'X",
-            "linear sweep, from X",
-            "logistic sweep",
-        ),
-        (ORANGE, VERMILION, GREY, BLUE, GREEN),
-        strict=True,
-    )
-)
+COLOURS = {
+    "SGLD-SA step, float32": ORANGE,
+    "SGLD-SA step, float64": VERMILION,
+    "linear sweep, from X'X": GREY,
+    "linear sweep, from X": BLUE,
+    "logistic sweep": GREEN,
+}
 
 
 def run_variables(plan: BenchPlan) -> Findings:
@@ -107,8 +101,7 @@ def run_variables(plan: BenchPlan) -> Findings:
 
 def _slope(times: dict[int, float]) -> float:
     """Return the least-squares slope of log time against log p, without the sizes where overhead counts."""
-    sizes = [p for p in times if p >= 1000 or max(times) <= MOST_GRAM]
-    return float(np.polyfit(np.log(sizes), np.log([times[p] for p in sizes]), 1)[0])
+    return log_slope({p: time for p, time in times.items() if p >= 1000 or max(times) <= MOST_GRAM})
 
 
 def _figure(found: dict[str, dict[int, float]]) -> Figure:

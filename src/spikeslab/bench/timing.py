@@ -16,6 +16,7 @@ from importlib.util import find_spec
 from statistics import median
 from typing import TYPE_CHECKING, Any, TypeAlias
 
+import numpy as np
 import torch
 
 from spikeslab.errors import pluralize
@@ -122,6 +123,15 @@ def _time_calls(run: Callable[[], object], calls: int) -> float:
     for _ in range(calls):
         run()
     return (time.perf_counter() - begin) / calls
+
+
+def log_slope(times: Mapping[int, float]) -> float:
+    """Return the least-squares slope of log time against log size; 1 is linear.
+
+    >>> round(log_slope({10: 5.0, 100: 50.0, 1000: 500.0}), 6)
+    1.0
+    """
+    return float(np.polyfit(np.log(list(times)), np.log(list(times.values())), 1)[0])
 
 
 def ratio_note(plan: BenchPlan) -> str:

@@ -63,8 +63,6 @@ def run_linear(
     *,
     steps: int,
     seed: int,
-    v0: float = 0.1,
-    sigma: float = 1.0,
     progress: Callable[[int], None] = lambda steps: None,
 ) -> LinearResult:
     """Sample the coefficients of ``data`` with one of ``METHODS``.
@@ -74,12 +72,10 @@ def run_linear(
         method: ``"SGLD-SA"``, ``"SGLD-EM"`` or ``"SGLD"``.
         steps: Steps of the chain; the first fifth is burn-in.
         seed: Seed of the start, the mini-batches and the noise.
-        v0: Scale of the spike.
-        sigma: Initial sigma.
         progress: Called now and then with the number of steps taken since the last call.
     """
     rows, variables = data.x_train.shape
-    preset = paper_linear(v0, sigma, method=METHODS[method], num_data=rows, steps=steps)
+    preset = paper_linear(method=METHODS[method], num_data=rows, steps=steps)
     model = nn.Linear(variables, 1, bias=False)
     nn.init.normal_(model.weight, std=0.1, generator=torch.Generator().manual_seed(seed))
     prior = SpikeSlab(model.named_parameters(), **preset.prior)

@@ -75,13 +75,6 @@ class OneWeight:
         )
         return _normalised(-energy)
 
-    def marginal_target(self) -> Array:
-        """Return the probabilities on the grid of the exact spike-and-slab posterior, indicators summed out."""
-        beta = torch.from_numpy(self.grid())
-        log_prior = mixture.log_marginal(beta, v0=self.v0, v1=self.v1, sigma=1.0, delta=self.delta).numpy()
-        log_density = log_prior - (beta.numpy() - self.m) ** 2 / (2.0 * self.s**2)
-        return _normalised(log_density)
-
     def chain_law(self, rho: float, lr: float) -> Array:
         """Return the stationary probabilities of SGLD with step size ``lr``, from its Markov kernel on the grid."""
         beta = self.grid()
