@@ -1,3 +1,4 @@
+import hashlib
 import json
 import random
 import shutil
@@ -73,17 +74,22 @@ def test_a_damaged_one_is_refused_and_the_previous_offered(checkpoints: Checkpoi
         checkpoints.latest()
 
 
-def test_a_foreign_one_is_refused(checkpoints: Checkpoints) -> None:
-    from spikeslab.training.checkpoints import _sums
+def seal(folder: Path) -> None:
+    """Write the checksums that fit the files."""
+    files = sorted(path for path in folder.rglob("*") if path.is_file() and path.name != SUMS)
+    sums = {path.relative_to(folder).as_posix(): hashlib.sha256(path.read_bytes()).hexdigest() for path in files}
+    (folder / SUMS).write_text("".join(f"{value}  {name}\n" for name, value in sums.items()))
 
+
+def test_a_foreign_one_is_refused(checkpoints: Checkpoints) -> None:
     folder = checkpoints.path(200)
     record = json.loads((folder / "state.json").read_text())
     (folder / "state.json").write_text(json.dumps({**record, "version": 99}))
-    (folder / SUMS).write_text(_sums(folder))
+    seal(folder)
     with pytest.raises(CheckpointError, match=r"must be a spikeslab-checkpoint of version 1 and step 200, but got a "):
         checkpoints.load(200)
     (folder / "state.json").write_text("[]")
-    (folder / SUMS).write_text(_sums(folder))
+    seal(folder)
     with pytest.raises(CheckpointError, match=r"is not a readable checkpoint: "):
         checkpoints.load(200)
     checkpoints.path(100).rename(checkpoints.path(400))

@@ -1,0 +1,97 @@
+"""Callbacks of the training loop."""
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+import torch
+from runs import ROWS, data, network, same, training
+
+import spikeslab as ss
+from spikeslab.training import (
+    ClassifierEvaluation,
+    Evaluate,
+    Every,
+    RunFolder,
+    ScheduleLR,
+    ShowProgress,
+    TensorBatches,
+    Training,
+)
+
+
+def test_a_classifier_is_evaluated_in_evaluation_mode(tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    model = network()
+    x, y = data()
+    evaluation = ClassifierEvaluation(model, x, y, batch_size=10)
+    sampler = ss.SGHMC(model.parameters(), lr=0.05, num_data=ROWS, temperature=0.0)
+    run = Training(model, sampler, TensorBatches(x, y, batch_size=8), callbacks=[Evaluate(evaluation)])
+    run.run(epochs=30, folder=tmp_path)
+    assert model.training
+    found = json.loads((tmp_path / "evaluation.json").read_text())
+    model.eval()
+    assert found["accuracy"] == float((model(x).argmax(1) == y).double().mean()) > 0.8
+    assert sum(found["reliability"]["count"]) == found["rows"] == ROWS
+
+
+def test_torch_schedulers_are_stepped_and_continued(tmp_path: Path) -> None:
+    def make() -> Training:
+        torch.manual_seed(0)
+        model = network()
+        sampler = ss.SGHMC(model.parameters(), lr=0.05, num_data=ROWS, seed=0)
+        scheduler = torch.optim.lr_scheduler.StepLR(sampler, 3, gamma=0.5)
+        return Training(model, sampler, TensorBatches(*data(), batch_size=8), callbacks=[ScheduleLR(scheduler)])
+
+    whole = make()
+    whole.run(steps=12)
+    make().run(steps=7, folder=tmp_path)
+    second = make()
+    second.run(steps=12, folder=RunFolder(tmp_path, resume=True))
+    assert second.sampler.param_groups[0]["lr"] == 0.05 * 0.5**4
+    assert all(same(second.state_dict()[part], whole.state_dict()[part]) for part in ("model", "sampler", "callbacks"))
+
+
+def test_a_scheduler_may_step_once_an_epoch_and_needs_no_metric() -> None:
+    model = network()
+    sampler = torch.optim.SGD(model.parameters(), lr=1.0)
+    scheduler = torch.optim.lr_scheduler.ExponentialLR(sampler, 0.5)
+    batches = TensorBatches(*data(), batch_size=8)
+    Training(model, sampler, batches, callbacks=[ScheduleLR(scheduler, Every(epochs=2))]).run(epochs=5)
+    assert sampler.param_groups[0]["lr"] == 0.25
+    with pytest.raises(ValueError, match=r"^every must be in steps or epochs, but got 3 seconds\.$"):
+        ScheduleLR(scheduler, Every(seconds=3))
+    message = (
+        "scheduler must be an lr scheduler of torch that needs no metric, such as CosineAnnealingLR, but got "
+        "ReduceLROnPlateau."
+    )
+    with pytest.raises(TypeError, match=f"^{re.escape(message)}$"):
+        ScheduleLR(torch.optim.lr_scheduler.ReduceLROnPlateau(sampler))
+
+
+def test_progress_is_plain_without_a_terminal(capsys: pytest.CaptureFixture[str]) -> None:
+    run = training(None)
+    run.callbacks.append(ShowProgress("Digits"))
+    run.run(steps=40)
+    lines = capsys.readouterr().err.splitlines()
+    assert re.fullmatch(r"Digits: 1 of 40 steps, loss \d\.\d{4}, sparsity \d+\.\d%, T 0\.1", lines[0])
+    assert re.fullmatch(r"Digits: 40 of 40 steps, loss .*", lines[-1])
+    assert len(lines) == 2
+
+
+def test_evaluations_by_the_clock_and_by_other_names() -> None:
+    calls = {"often": 0, "never": 0}
+
+    def count(name: str) -> dict[str, int]:
+        calls[name] += 1
+        return {"calls": calls[name]}
+
+    run = training(None)
+    run.callbacks += [
+        Evaluate(lambda: count("often"), Every(seconds=0.0), name="often"),
+        Evaluate(lambda: count("never"), Every(seconds=1000.0), name="never"),
+    ]
+    run.run(steps=6)
+    assert calls == {"often": 6, "never": 1}
+    assert run.callbacks[-2].metrics() == {"often": {"calls": 6}}

@@ -1,0 +1,184 @@
+"""Runs in a folder: killed, stopped, resumed and refused."""
+
+import json
+import multiprocessing
+import os
+import signal
+import time
+from pathlib import Path
+
+import pytest
+import torch
+from runs import EPOCHS, ROWS, STEPS, data, network, run_in, same, training
+from torch import nn
+
+import spikeslab as ss
+from spikeslab.training import (
+    CheckpointError,
+    Checkpoints,
+    Collect,
+    Interrupted,
+    RunFolder,
+    TensorBatches,
+    Training,
+)
+from spikeslab.training.run_folder import lock_folder
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory: pytest.TempPathFactory) -> dict:
+    """The state at the end of a run that nothing disturbed."""
+    folder = tmp_path_factory.mktemp("undisturbed")
+    run_in(folder)
+    return Checkpoints(folder / "checkpoints").latest().state
+
+
+def kill_and_resume(folder: Path, finished: dict, moments: list[float]) -> list[int]:
+    """Kill a run ``moment`` seconds after its first checkpoint, or before it; let it end; return where that was."""
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(["spikeslab.training", "spikeslab.kernels.philox"])
+    steps = []
+    for index, moment in enumerate(moments):
+        place = folder / str(index)
+        process = context.Process(target=run_in, args=(place, True, 0.005))
+        process.start()
+        sign = "run.json" if moment == 0.0 else "checkpoints/step-*[1-9]*"
+        deadline = time.monotonic() + 60
+        while not any(place.glob(sign)) and time.monotonic() < deadline:
+            time.sleep(0.002)
+        time.sleep(moment)
+        process.kill()
+        process.join()
+        there = Checkpoints(place / "checkpoints").steps()
+        steps.append(there[-1] if there else 0)
+        process = context.Process(target=run_in, args=(place,))
+        process.start()
+        process.join()
+        assert process.exitcode == 0
+        end = Checkpoints(place / "checkpoints").latest().state
+        assert same(end, finished), f"killed after {moment} s, at a checkpoint of step {steps[-1]}"
+        records = [json.loads(line) for line in (place / "metrics.jsonl").read_text().splitlines()]
+        assert [record["epoch"] for record in records] == list(range(1, EPOCHS + 1))
+        assert json.loads((place / "run.json").read_text())["status"] == "finished"
+    return steps
+
+
+def test_a_killed_run_ends_as_if_nothing_had_happened(tmp_path: Path, finished: dict) -> None:
+    steps = kill_and_resume(tmp_path, finished, [0.0, 0.3])
+    assert any(0 < step < STEPS for step in steps)
+
+
+@pytest.mark.slow
+def test_fifty_killed_runs_end_as_if_nothing_had_happened(tmp_path: Path, finished: dict) -> None:
+    generator = torch.Generator().manual_seed(0)
+    moments = [0.0, 0.0, *(1.8 * torch.rand(48, generator=generator)).tolist()]
+    steps = kill_and_resume(tmp_path, finished, moments)
+    assert sum(0 < step < STEPS for step in steps) > 25
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_ends_the_step_saves_and_says_so(number: int, tmp_path: Path, finished: dict) -> None:
+    run, before = training(tmp_path), signal.getsignal(number)
+    inner = run.loss
+
+    def loss(model: nn.Module, batch: object) -> torch.Tensor:
+        if run.steps == 41:
+            os.kill(os.getpid(), number)
+        return inner(model, batch)
+
+    run.loss = loss
+    message = f"Stopped after step 42 of {STEPS}. The state is saved in {tmp_path}: continue with resume=True."
+    with pytest.raises(Interrupted) as caught:
+        run.run(epochs=EPOCHS, folder=tmp_path)
+    assert str(caught.value) == message
+    assert caught.value.exit_code == 128 + number
+    record = json.loads((tmp_path / "run.json").read_text())
+    assert (record["status"], record["steps"], record["message"]) == ("interrupted", 42, message)
+    assert signal.getsignal(number) is before
+    run_in(tmp_path)
+    assert same(Checkpoints(tmp_path / "checkpoints").latest().state, finished)
+
+
+def test_a_folder_with_a_run_is_refused_unless_it_is_continued(tmp_path: Path) -> None:
+    training(None).run(steps=2, folder=tmp_path)
+    before = (tmp_path / "run.json").read_bytes()
+    with pytest.raises(
+        FileExistsError, match=r"^folder must not hold a run yet, but .* does: continue it with resume=Tru"
+    ):
+        training(None).run(steps=2, folder=tmp_path)
+    assert (tmp_path / "run.json").read_bytes() == before
+
+
+def test_two_runs_in_one_folder_are_refused(tmp_path: Path) -> None:
+    with (
+        lock_folder(tmp_path),
+        pytest.raises(BlockingIOError, match=rf"is in use by another run, process {os.getpid()}: wait"),
+    ):
+        training(None).run(steps=2, folder=tmp_path)
+    training(None).run(steps=2, folder=tmp_path)
+
+
+def test_other_settings_are_refused(tmp_path: Path) -> None:
+    training(None).run(steps=2, folder=RunFolder(tmp_path, settings={"lr": 0.1, "seed": 0}))
+    with pytest.raises(CheckpointError, match=r"^Cannot resume: .* other settings: lr was 0\.1 and is now 0\.2\.$"):
+        training(None).run(steps=2, folder=RunFolder(tmp_path, resume=True, settings={"lr": 0.2, "seed": 0}))
+
+
+def test_a_damaged_checkpoint_is_refused_and_the_previous_one_serves(tmp_path: Path, finished: dict) -> None:
+    run_in(tmp_path, checkpoint_steps=STEPS // 2)
+    path = tmp_path / "checkpoints" / f"step-{STEPS:09d}" / "state.json"
+    path.write_text(path.read_text()[:-5])
+    with pytest.raises(CheckpointError, match=rf"The one of step {STEPS // 2} is good: continue from it with resume="):
+        run_in(tmp_path)
+    run_in(tmp_path, resume=STEPS // 2)
+    assert same(Checkpoints(tmp_path / "checkpoints").latest().state, finished)
+
+
+def test_a_checkpoint_of_another_model_is_refused_and_changes_nothing(tmp_path: Path) -> None:
+    training(None).run(steps=2, folder=tmp_path)
+    model = nn.Linear(6, 3)
+    before = {name: tensor.clone() for name, tensor in model.state_dict().items()}
+    run = Training(model, ss.SGLD(model.parameters(), lr=0.1, num_data=ROWS), TensorBatches(*data(), batch_size=8))
+    with pytest.raises(CheckpointError, match=r"step-000000002 does not fit this run: the state is of another model"):
+        run.run(steps=4, folder=RunFolder(tmp_path, resume=True))
+    assert same(model.state_dict(), before)
+
+
+def test_a_run_killed_before_its_first_checkpoint_begins_anew(tmp_path: Path) -> None:
+    """A posterior on disk that counts its own calls must forget what the killed run had collected."""
+
+    def make() -> Training:
+        torch.manual_seed(0)
+        model = network()
+        sampler = ss.SGLD(model.parameters(), lr=0.01, num_data=ROWS, seed=0)
+        posterior = ss.Posterior(model, thin=3, directory=tmp_path / "posterior", exist_ok=True)
+        return Training(model, sampler, TensorBatches(*data(), batch_size=8), callbacks=[Collect(posterior)])
+
+    first = make()
+    inner = first.loss
+
+    def loss(model: nn.Module, batch: object) -> torch.Tensor:
+        if first.steps == 7:
+            raise RuntimeError("killed")
+        return inner(model, batch)
+
+    first.loss = loss
+    with pytest.raises(RuntimeError, match="killed"):
+        first.run(steps=10, folder=tmp_path / "run")
+    second = make()
+    second.run(steps=10, folder=RunFolder(tmp_path / "run", resume=True))
+    assert [record.step for record in second.callbacks[0].posterior.records] == [3, 6, 9]
+
+
+def test_what_cannot_be_continued_is_refused(tmp_path: Path) -> None:
+    training(None).run(steps=5, folder=tmp_path)
+    again = RunFolder(tmp_path, resume=True)
+    with pytest.raises(ValueError, match=r"^Cannot resume: the run in .* is at step 5, beyond the 3 steps"):
+        training(None).run(steps=3, folder=again)
+    other = training(None, batches=TensorBatches(*data(), batch_size=4, seed=3))
+    with pytest.raises(CheckpointError, match=r"made with other data .*'batch_size': 8.*'batch_size': 4"):
+        other.run(steps=9, folder=again)
+    model = network()
+    adam = Training(model, torch.optim.Adam(model.parameters()), TensorBatches(*data(), batch_size=8))
+    with pytest.raises(CheckpointError, match=r"the state is of SGHMC, but the run uses Adam\.$"):
+        adam.run(steps=9, folder=again)
