@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
-from typing import Any, Literal, NamedTuple, TypeAlias
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, NamedTuple, TypeAlias
 
-from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import MaxNLocator
@@ -31,13 +30,14 @@ COLOURS = {
 }
 SHIFT = 0.06
 """Distance between the points of two rows at the same sparsity."""
-Line: TypeAlias = Literal["-", "--", ":", "-."]
 ROOM = 120
 """Letters in a line of the legend."""
 LINE = 0.23
 """Height of a line of the legend in inches."""
-LINES: tuple[Line, ...] = ("-", "--", ":", "-.")
-MARKERS = ("o", "s", "^", "D", "v")
+LINES, MARKERS = ("-", "--", ":", "-."), ("o", "s", "^", "D", "v")
+
+Key: TypeAlias = tuple[str, str]
+"""Method and label of a row."""
 
 
 class Course(NamedTuple):
@@ -54,32 +54,28 @@ def sparsity_figure(rows: Sequence[CifarRow]) -> Figure:
     Filled markers are the last epoch, open ones the average, crosses the paper.
     """
     places = {sparsity: place for place, sparsity in enumerate(sorted({row.sparsity for row in rows}))}
-    series: dict[tuple[str, str], list[CifarRow]] = {}
+    series: dict[Key, list[CifarRow]] = {}
     for row in rows:
         series.setdefault((row.method, row.label), []).append(row)
+    styles = _styles(series)
     with style():
         figure = Figure(figsize=(WIDTH, 3.4), layout="constrained")
         axes = figure.subplots()
         handles = []
         for (method, label), members in series.items():
-            colour, line = _colour(method), _line(method, label, list(series))
-            marker = MARKERS[_place(method, label, list(series)) % len(MARKERS)]
+            own = styles[method, label]
+            colour, marker = own["color"], own["marker"]
             x = [places[row.sparsity] + _shift(row, rows) for row in members]
             singles, averages = ([row.percent(kind) for row in members] for kind in (SINGLE, AVERAGE))
-            axes.plot(x, [each.mean for each in singles], line, color=colour, marker=marker, markersize=5)
+            axes.plot(x, [each.mean for each in singles], markersize=5, **own)
             axes.plot(x, [each.mean for each in averages], marker, color=colour, markersize=8, markerfacecolor="none")
             errors = [each.error or 0.0 for each in singles]
             axes.errorbar(x, [each.mean for each in singles], errors, fmt="none", ecolor=colour, capsize=2)
-            axes.plot(
-                *_given([(place, _paper(row, rows)) for place, row in zip(x, members, strict=True)]),
-                "x",
-                color=colour,
-                markersize=7,
-                markeredgewidth=1.8,
-            )
+            paper = _given([(place, _paper(row, rows)) for place, row in zip(x, members, strict=True)])
+            axes.plot(*paper, "x", color=colour, markersize=7, markeredgewidth=1.8)
             epochs = " or ".join(f"{count}" for count in sorted({row.epochs for row in members}))
             name = f"{method_title(method)}, {label}, {epochs} epochs"
-            handles.append(Line2D([], [], color=colour, linestyle=line, marker=marker, markersize=5, label=name))
+            handles.append(Line2D([], [], markersize=5, label=name, **own))
         dense = max(row.percent("dense").mean for row in rows)
         axes.axhline(dense, color=GREY, linewidth=0.9, linestyle=(0, (1, 2)))
         axes.text(len(places) - 0.55, dense, f"dense {dense:.2f} %", color=GREY, ha="right", va="bottom", fontsize=9)
@@ -117,12 +113,14 @@ def course_figure(courses: Sequence[Course]) -> Figure:
         ("L1 penalty of a weight left", "effective_l1", True),
         ("norm of the sparse weights", "norm", False),
     ]
-    keys = [(course.method, course.label) for course in courses]
+    styles = _styles((course.method, course.label) for course in courses)
+    lines = {key: {name: value for name, value in own.items() if name != "marker"} for key, own in styles.items()}
     with style():
         figure = Figure(figsize=(WIDTH, 4.6), layout="constrained")
         for axes, (name, key, logarithmic) in zip(figure.subplots(2, 3, sharex=True).flat, panels, strict=True):
             for course in courses:
-                _draw(axes, course, key, _line(course.method, course.label, keys))
+                x, y = _given([(record["epoch"], _entry(record, key)) for record in course.records])
+                axes.plot(x, y, **lines[course.method, course.label])
             axes.set_title(name, fontsize=9.5)
             if logarithmic and axes.lines and any(value > 0.0 for line in axes.lines for value in line.get_ydata()):
                 axes.set_yscale("log")
@@ -130,8 +128,7 @@ def course_figure(courses: Sequence[Course]) -> Figure:
             axes.set_xlabel("epoch")
             axes.xaxis.set_major_locator(MaxNLocator(integer=True))
         handles = [
-            Line2D([], [], color=_colour(m), linestyle=_line(m, label, keys), label=f"{method_title(m)}, {label}")
-            for m, label in keys
+            Line2D([], [], label=f"{method_title(method)}, {label}", **own) for (method, label), own in lines.items()
         ]
         _legend(figure, handles)
     return figure
@@ -145,18 +142,14 @@ def _legend(figure: Figure, handles: Sequence[Line2D]) -> None:
     figure.legend(handles=handles, loc="outside lower center", ncols=columns)
 
 
-def _draw(axes: Axes, course: Course, key: str, line: Line) -> None:
-    percent = key in ("accuracy", "sparsity")
-    points = [(record["epoch"], _entry(record, key)) for record in course.records]
-    x, y = _given(points)
-    axes.plot(x, [100.0 * value if percent else value for value in y], line, color=_colour(course.method))
-
-
 def _entry(record: Mapping[str, Any], key: str) -> float | None:
     """Return a number of a record, or ``None`` for zero penalties, which a logarithmic axis cannot show."""
     if key == "sparsity":
-        return float(record["sparsity"] if "sparsity" in record else record["sparsity_sparse"])
-    value = record.get("evaluation", {}).get(key) if key == "accuracy" else record.get(key)
+        return 100.0 * float(record["sparsity"] if "sparsity" in record else record["sparsity_sparse"])
+    if key == "accuracy":
+        value = record.get("evaluation", {}).get(key)
+        return None if value is None else 100.0 * value
+    value = record.get(key)
     return None if value is None or (key.startswith("effective") and value <= 0.0) else float(value)
 
 
@@ -166,15 +159,12 @@ def _given(points: Sequence[tuple[float, float | None]]) -> tuple[list[float], l
     return [x for x, _ in found], [y for _, y in found]
 
 
-def _colour(method: str) -> str:
-    return COLOURS.get(method.partition(":")[0], INK)
-
-
-def _line(method: str, label: str, keys: Sequence[tuple[str, str]]) -> Line:
-    return LINES[_place(method, label, keys) % len(LINES)]
-
-
-def _place(method: str, label: str, keys: Sequence[tuple[str, str]]) -> int:
-    """Return the index of a row among those of its colour, which differ in lines and markers."""
-    alike = [key for key in dict.fromkeys(keys) if _colour(key[0]) == _colour(method)]
-    return alike.index((method, label))
+def _styles(keys: Iterable[Key]) -> dict[Key, dict[str, Any]]:
+    """Return colour, line and marker of each row; rows of one method share the colour and differ in the others."""
+    styles: dict[Key, dict[str, Any]] = {}
+    for method, label in dict.fromkeys(keys):
+        colour = COLOURS.get(method.partition(":")[0], INK)
+        place = sum(own["color"] == colour for own in styles.values())
+        line, marker = LINES[place % len(LINES)], MARKERS[place % len(MARKERS)]
+        styles[method, label] = {"color": colour, "linestyle": line, "marker": marker}
+    return styles
