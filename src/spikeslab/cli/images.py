@@ -186,7 +186,7 @@ def adversarial(
     - a quick look: `spikeslab reproduce adversarial --datasets mnist --images 200 --samples 5`
     """
     from spikeslab.paper._grid import CELLS
-    from spikeslab.paper.adversarial.figures import FIGURES, TABLES, write_adversarial
+    from spikeslab.paper.adversarial.report import FIGURES, TABLES, write_adversarial
     from spikeslab.paper.adversarial.study import (
         ATTACKS,
         DATASETS,

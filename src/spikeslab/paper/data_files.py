@@ -115,12 +115,9 @@ def _check(file: Path | str, content: bytes, expected: str) -> bytes:
 
 
 def fetch(url: str, known_hash: str | None, folder: str) -> Path:
-    """Download a file into a cache, unless it is there, and return its path.
+    """Download a file into a folder of the cache, unless it is there, and return its path.
 
-    Args:
-        url: Address of the file.
-        known_hash: Hash of the file as pooch writes it, or ``None``.
-        folder: Folder of the cache.
+    ``known_hash`` is the hash as pooch writes it.
 
     Raises:
         DataError: If the file cannot be reached or has another hash.

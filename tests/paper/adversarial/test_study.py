@@ -18,6 +18,7 @@ from spikeslab.attacks import fgsm, of_model, of_posterior
 from spikeslab.cli.app import run as cli
 from spikeslab.paper._grid import SettingsError
 from spikeslab.paper.adversarial import study as adversarial
+from spikeslab.paper.adversarial.report import accuracy_table, curves_table, paper_curve
 from spikeslab.paper.adversarial.study import (
     AdversarialStudy,
     Attack,
@@ -27,7 +28,6 @@ from spikeslab.paper.adversarial.study import (
     measure,
     run_adversarial,
 )
-from spikeslab.paper.adversarial.tables import accuracy_table, curves_table, paper_curve
 from spikeslab.paper.images.data import LOADERS, Images
 from spikeslab.paper.images.presets import PRESETS, ImagePreset
 from spikeslab.paper.images.runs import METHODS, ImageRun, read_network, read_predictions, run_images

@@ -36,12 +36,8 @@ from spikeslab.report.tables import Estimate, Provenance, command_line
 
 DATASETS = ("mnist", "fashion")
 ATTACKS = ("fgsm", "pgd")
-KINDS = {
-    "vanilla": ("itself",),
-    "dropout": ("itself",),
-    "sghmc": ("single", "averaged"),
-    "sghmc-sa": ("single", "averaged"),
-}
+POINT, SAMPLED = ("itself",), ("single", "averaged")
+KINDS = {"vanilla": POINT, "dropout": POINT, "sghmc": SAMPLED, "sghmc-sa": SAMPLED}
 STEPS = tuple(round(0.05 * step, 2) for step in range(11))
 ZETAS = {"mnist": STEPS, "fashion": (0.0, 0.01, *STEPS[1:])}
 PIECE = 1000
@@ -115,23 +111,13 @@ class AdversarialStudy:
     def provenance(self) -> Provenance:
         """Command and seed that give the same numbers."""
         names = ("datasets", "methods", "preset", "epochs", "seed", "attack", "images", "samples")
-        return Provenance(
-            command_line("reproduce", "adversarial", **{name: getattr(self, name) for name in names}), self.seed
-        )
+        options = {name: getattr(self, name) for name in names}
+        return Provenance(command_line("reproduce", "adversarial", **options), self.seed)
 
 
 @dataclass(frozen=True)
 class Curve:
-    """Accuracy and confidence under one attack, for each zeta.
-
-    Attributes:
-        attack: Data set, method and kind of attack.
-        zetas: Sizes of the attack.
-        images: Number of images.
-        right: Number of correct predictions.
-        confidence: Mean of the largest probability.
-        entropy: Mean entropy of the prediction, in nats.
-    """
+    """Number of correct predictions, mean confidence and mean entropy in nats under one attack, for each zeta."""
 
     attack: Attack
     zetas: tuple[float, ...]
@@ -156,9 +142,8 @@ def check_runs(study: AdversarialStudy) -> None:
     for dataset in study.datasets:
         missing = [method for method in study.methods if read_result(study.folder(dataset, method)) is None]
         if missing:
-            needed = ImageStudy(
-                study.image_run(dataset, missing[0]), tuple(missing), (study.preset,), (study.seed,)
-            ).command
+            run = study.image_run(dataset, missing[0])
+            needed = ImageStudy(run, tuple(missing), (study.preset,), (study.seed,)).command
             raise ArgumentValueError(
                 "runs",
                 "must hold the finished runs",
@@ -188,10 +173,7 @@ def run_adversarial(
 ) -> list[Curve]:
     """Measure the pieces that ``out`` does not have yet, and return all curves.
 
-    Args:
-        study: The study.
-        out: Folder of the finished pieces.
-        on_done: Called with the number of pieces done since the last call.
+    ``on_done`` is called with the number of pieces done since the last call.
 
     Raises:
         SettingsError: If ``out`` holds results of other settings.
@@ -252,12 +234,7 @@ def spread_indices(total: int, wanted: int) -> list[int]:
 def measure(target: AttackedNetwork, attack: str, x: Tensor, y: Tensor, zetas: Sequence[float]) -> Record:
     """Return the sums over images of correct predictions, confidence and entropy, for each zeta.
 
-    Args:
-        target: Networks that are attacked and that predict.
-        attack: ``"fgsm"`` or ``"pgd"``; neither sees the labels.
-        x: Images in [0, 1].
-        y: Labels.
-        zetas: Sizes of the attack.
+    ``x`` are images in [0, 1]; the attack does not see their labels ``y``.
     """
     totals = torch.zeros(3, len(zetas), dtype=torch.float64)
     rows = max(1, min(100, IN_MEMORY // target.samples))

@@ -47,13 +47,7 @@ class CifarAugment:
 
 
 class OrderedBatches:
-    """Batches of images to predict, in their order and without augmentation.
-
-    Args:
-        images: Images in bytes.
-        labels: Labels of the images.
-        batch_size: Images in a batch; the activations of 200 stay in the cache.
-    """
+    """Batches of images in bytes to predict, in their order; the activations of 200 images stay in the cache."""
 
     def __init__(self, images: Tensor, labels: Tensor, batch_size: int = 200) -> None:
         self.images, self.labels, self.batch_size = images, labels, batch_size
@@ -65,11 +59,6 @@ class OrderedBatches:
         normalize = NORMALIZE["cifar10"]
         for x, y in zip(self.images.split(self.batch_size), self.labels.split(self.batch_size), strict=True):
             yield channels_last(normalize(x)), y
-
-
-def count_batches(rows: int, batch_size: int) -> int:
-    """Return the number of batches in an epoch of ``rows`` training images."""
-    return len(TensorBatches(torch.empty(rows), batch_size=batch_size))
 
 
 def train_batches(images: Tensor, labels: Tensor, *, batch_size: int, seed: int, erasing: bool) -> TensorBatches:

@@ -21,7 +21,7 @@ from spikeslab.compression import Compressed, Compression, Settings
 from spikeslab.compression.harness import WEIGHTS, CompressionRun
 from spikeslab.compression.tasks import Evaluation, numbers
 from spikeslab.errors import ArgumentError, ArgumentValueError, SpikeSlabWarning, first_line, quote
-from spikeslab.paper.cifar10.data import Dense, OrderedBatches, count_batches, new_network, train_batches
+from spikeslab.paper.cifar10.data import Dense, OrderedBatches, new_network, train_batches
 from spikeslab.paper.cifar10.presets import FIXED, PRESETS, split_method
 from spikeslab.paper.images.data import Images
 from spikeslab.paper.runs import RESULT, check_settings, read_result, run_folder, write_result
@@ -90,7 +90,7 @@ class CifarRun:
 
     def settings(self, rows: int) -> Settings:
         """Return all settings of the compression with ``rows`` training images."""
-        steps = self.epochs * count_batches(rows, self.batch_size)
+        steps = self.epochs * (rows // min(rows, self.batch_size))
         settings = PRESETS[self.preset].settings(self.sparsity, self.epochs, steps)
         changes, (name, strength) = dict(self.changes), split_method(self.method)
         if "strength" in changes and (name not in FIXED or strength is not None):
@@ -170,9 +170,8 @@ def run_cifar10(
 ) -> dict[str, Any]:
     """Do a run in its folder below ``out``, or continue it; a finished run is read.
 
-    Returns:
-        The content of ``result.json``: metrics of the dense, the sparse and the averaged network on the test or the
-        held-out images, the non-zeros, the best epoch where it was asked for, and the settings.
+    Returns the content of ``result.json``: metrics of the dense, the sparse and the averaged network on the test or the
+    held-out images, the non-zeros, the best epoch where it was asked for, and the settings.
 
     Raises:
         CheckpointError: If the folder holds a run with other settings.

@@ -19,15 +19,9 @@ from spikeslab.report.tables import Cell, Column, Estimate, Table
 
 @dataclass(frozen=True)
 class CifarRow:
-    """Runs of one method, sparsity and preset over seeds.
+    """Row of a table: the runs of one method, sparsity and preset over seeds.
 
-    Attributes:
-        method: Method, with the strength of its penalty.
-        sparsity: Share of zeros in the network.
-        label: Preset, and the values that differ from it.
-        epochs: Epochs.
-        results: Result of each run.
-        folders: Folder of each run.
+    ``label`` has the preset and the values that differ from it.
     """
 
     method: str

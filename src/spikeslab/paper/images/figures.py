@@ -24,13 +24,7 @@ FEWEST_ROWS = 20
 def image_figures(dataset: str, rows: Sequence[ImageRow], labels: Tensor, about: str) -> dict[str, Figure]:
     """Return figures by name, for the rows of one preset that the paper reports.
 
-    Curves are those of the first seed, bars are means over seeds.
-
-    Args:
-        dataset: ``"mnist"`` or ``"fashion"``.
-        rows: Rows of one preset.
-        labels: Labels of the test images.
-        about: Preset and epochs, for the titles.
+    Curves are those of the first seed, bars are means over seeds. ``about`` is a part of the titles.
     """
     final = {row.name: row for row in rows if row.reported}
     own, foreign = ({name: row.probabilities(part)[0] for name, row in final.items()} for part in ("test", FOREIGN))

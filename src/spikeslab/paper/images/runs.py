@@ -110,13 +110,9 @@ class ImageRun:
         one, count = replace(self, preset=replace(self.preset, chains=1)), self.chains
         if count == 1:
             return [(one, folder)]
-        return [
-            (
-                replace(one, epochs=(self.epochs + index) // count, seed=count * self.seed + index),
-                folder / f"chain-{index}",
-            )
-            for index in range(count)
-        ]
+        shares = [((self.epochs + index) // count, count * self.seed + index) for index in range(count)]
+        runs = [replace(one, epochs=epochs, seed=seed) for epochs, seed in shares]
+        return [(run, folder / f"chain-{index}") for index, run in enumerate(runs)]
 
     def record(self) -> dict[str, Any]:
         """Return all that decides the result; of the preset, what this method uses."""
@@ -236,16 +232,8 @@ def _loss(model: nn.Module, batch: tuple[Tensor, Tensor]) -> Tensor:
 def run_images(run: ImageRun, out: Path, data: Images, foreign: Tensor, **options: Any) -> dict[str, Any]:
     """Do a run in its folder below ``out``, or continue it; a finished run is read.
 
-    Args:
-        run: The run.
-        out: Folder of the study.
-        data: Images of the data set.
-        foreign: Images of the other data set.
-        options: Options of :func:`train`.
-
-    Returns:
-        The content of ``result.json``: metrics of the last weights and of the posterior average on the held-out and
-        the test images, and how well they tell the ``foreign`` images from the test images.
+    ``options`` are those of :func:`train`. Returns the content of ``result.json``: metrics of the last weights and of
+    the posterior average on the held-out and the test images, and how well they tell ``foreign`` images apart.
 
     Raises:
         CheckpointError: If the folder holds a run with other settings.

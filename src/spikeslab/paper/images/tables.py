@@ -38,14 +38,9 @@ TITLES = {"mnist": "MNIST", "fashion": "Fashion-MNIST"}
 
 @dataclass(frozen=True)
 class ImageRow:
-    """Row of a table: one method with one preset over seeds, as a point estimate or as a posterior average.
+    """Row of a table: one method with one preset, with a result and predictions of each seed.
 
-    Attributes:
-        method: Method.
-        preset: Name of the preset.
-        kind: ``"point"`` for the last weights or ``"average"`` for the mean over samples.
-        results: Result of each seed.
-        predictions: Predictions of each seed.
+    ``kind`` is ``"point"`` for the last weights or ``"average"`` for the mean over samples.
     """
 
     method: str
