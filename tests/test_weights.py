@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 import spikeslab as ss
-from spikeslab.weights import named_weights
+from spikeslab.weights import name_weights
 
 
 def test_globs_pick_parameters_by_name_in_the_models_order(model) -> None:
@@ -44,7 +44,7 @@ def test_a_shared_parameter_is_selected_once() -> None:
     model[1].weight = model[0].weight
     assert list(ss.select_weights(model, "*.weight")) == ["0.weight"]
     assert list(ss.select_weights(model, "1.weight")) == ["0.weight"]
-    assert list(named_weights([model[0].weight, model[1].weight])) == ["weights[0]"]
+    assert list(name_weights([model[0].weight, model[1].weight])) == ["weights[0]"]
 
 
 def test_a_glob_takes_vectors_only_where_it_matches_nothing_else() -> None:
@@ -59,7 +59,7 @@ def test_a_glob_takes_vectors_only_where_it_matches_nothing_else() -> None:
 
 
 def test_empty_tensors_are_left_out_of_the_sparse_weights() -> None:
-    assert list(named_weights([torch.ones(0), torch.ones(2)])) == ["weights[1]"]
+    assert list(name_weights([torch.ones(0), torch.ones(2)])) == ["weights[1]"]
 
 
 @pytest.mark.parametrize(
@@ -78,7 +78,7 @@ def test_empty_tensors_are_left_out_of_the_sparse_weights() -> None:
     ],
 )
 def test_a_bad_list_of_weights_is_refused(weights, error, message: str) -> None:
-    for make in (named_weights, lambda w: ss.SpikeSlab(w, v0=0.1, v1=1.0), lambda w: ss.Pruner(w, 0.5)):
+    for make in (name_weights, lambda w: ss.SpikeSlab(w, v0=0.1, v1=1.0), lambda w: ss.Pruner(w, 0.5)):
         with pytest.raises(error) as caught:
             make(weights)
         assert str(caught.value) == message

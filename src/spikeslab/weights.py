@@ -1,4 +1,4 @@
-"""Which weights are sparse: globs over parameter names, or the parameters themselves."""
+"""Selection of weights by globs over parameter names, and the modules behind wrappers."""
 
 from __future__ import annotations
 
@@ -9,24 +9,24 @@ from typing import TypeAlias
 from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 
-from spikeslab.errors import quote
+from spikeslab.errors import ArgumentTypeError, ArgumentValueError, Phrase, quote
 
 NORMALISATIONS = (nn.modules.batchnorm._NormBase, nn.LayerNorm, nn.GroupNorm, nn.RMSNorm)
 
 Weights: TypeAlias = Mapping[str, Tensor] | Iterable[Tensor] | Iterable[tuple[str, Tensor]]
 
 
-def uncompiled(model: nn.Module) -> nn.Module:
-    """The module that ``torch.compile(model)`` wraps, with the same parameters under their own names."""
+def unwrap_compiled(model: nn.Module) -> nn.Module:
+    """Return the module that ``torch.compile(model)`` wraps, with the same parameters under their own names."""
     inner = getattr(model, "_orig_mod", None)
-    return uncompiled(inner) if isinstance(inner, nn.Module) else model
+    return unwrap_compiled(inner) if isinstance(inner, nn.Module) else model
 
 
-def unwrapped(model: nn.Module) -> nn.Module:
-    """The module inside the wrappers of ``torch.compile`` and of data parallelism."""
-    inner = uncompiled(model)
+def unwrap(model: nn.Module) -> nn.Module:
+    """Return the module inside the wrappers of ``torch.compile`` and of data parallelism."""
+    inner = unwrap_compiled(model)
     if isinstance(inner, nn.DataParallel | nn.parallel.DistributedDataParallel):
-        return unwrapped(inner.module)
+        return unwrap(inner.module)
     return inner
 
 
@@ -39,9 +39,9 @@ def to_device_of(model: nn.Module, tensor: Tensor) -> Tensor:
 def select_weights(model: nn.Module, *globs: str) -> dict[str, nn.Parameter]:
     """Pick the parameters of ``model`` whose names match any of the ``globs``, in the model's order.
 
-    A glob takes matrices and filters; biases and what belongs to normalisations only where it matches nothing else. A
-    parameter that several modules share matches under each of its names and is listed once, under the first. A compiled
-    model has the names it had.
+    A glob selects matrices and filters; it selects biases and parameters of normalisations only if it matches nothing
+    else. A parameter that several modules share matches under each of its names and is listed once, under the first.
+    The parameters of a compiled model keep their names.
 
     >>> model = nn.Sequential(nn.Linear(4, 3), nn.BatchNorm1d(3), nn.ReLU(), nn.Linear(3, 2))
     >>> list(select_weights(model, "*.weight")), list(select_weights(model, "1.*"))
@@ -52,21 +52,23 @@ def select_weights(model: nn.Module, *globs: str) -> dict[str, nn.Parameter]:
         *globs: Shell patterns such as ``"layer*.conv*.weight"``; ``*`` also matches dots.
 
     Raises:
-        ValueError: If a glob matches no parameter; the message says which, and what there is.
+        ArgumentValueError: If a glob matches no parameter; the message lists the parameters.
     """
     if not globs:
-        raise ValueError("globs must be at least one pattern such as '*.weight', but got none.")
-    selected, idle = matching(uncompiled(model), globs)
+        raise ArgumentValueError("globs", "must be at least one pattern such as '*.weight'", Phrase("got none"))
+    selected, idle = match_globs(unwrap_compiled(model), globs)
     if idle:
-        names = quote(name for name, _ in uncompiled(model).named_parameters())
-        raise ValueError(f"globs must each match a parameter, but {quote(idle)} matched none of {names}.")
+        names = quote(name for name, _ in unwrap_compiled(model).named_parameters())
+        raise ArgumentValueError(
+            "globs", "must each match a parameter", Phrase(f"{quote(idle)} matched none of {names}")
+        )
     return selected
 
 
-def matching(model: nn.Module, globs: Iterable[str]) -> tuple[dict[str, nn.Parameter], list[str]]:
-    """The parameters that the ``globs`` take, and the globs that match none."""
+def match_globs(model: nn.Module, globs: Iterable[str]) -> tuple[dict[str, nn.Parameter], list[str]]:
+    """Return the parameters that the ``globs`` select, and the globs that match none."""
     parameters = dict(model.named_parameters(remove_duplicate=False))
-    matrices = {id(parameter) for parameter in matrices_of(model).values()}
+    matrices = {id(parameter) for parameter in select_matrices(model).values()}
     taken: set[int] = set()
     idle: list[str] = []
     for glob in globs:
@@ -76,21 +78,21 @@ def matching(model: nn.Module, globs: Iterable[str]) -> tuple[dict[str, nn.Param
     return {name: p for name, p in model.named_parameters() if id(p) in taken}, idle
 
 
-def matrices_of(model: nn.Module) -> dict[str, nn.Parameter]:
-    """All parameters but biases and what belongs to normalisations: matrices, filters and what will become one."""
+def select_matrices(model: nn.Module) -> dict[str, nn.Parameter]:
+    """Return the matrices and filters: all parameters but biases and those of normalisations, lazy ones included."""
     scales = {id(p) for module in model.modules() if isinstance(module, NORMALISATIONS) for p in module.parameters()}
     # A lazy parameter has no shape yet, and one dimension to torch.
     return {name: p for name, p in model.named_parameters() if id(p) not in scales and (is_lazy(p) or p.ndim > 1)}
 
 
-def named_weights(weights: Weights) -> dict[str, Tensor]:
+def name_weights(weights: Weights) -> dict[str, Tensor]:
     """Give every weight a name: the caller's where there is one, else its position.
 
-    >>> list(named_weights([nn.Parameter(Tensor(2)), nn.Parameter(Tensor(3))]))
+    >>> list(name_weights([nn.Parameter(Tensor(2)), nn.Parameter(Tensor(3))]))
     ['weights[0]', 'weights[1]']
     """
     if isinstance(weights, Tensor):
-        raise TypeError("weights must be a dict or a list of parameters, but got a single tensor.")
+        raise ArgumentTypeError("weights", "must be a dict or a list of parameters", Phrase("got a single tensor"))
     named: dict[str, Tensor] = {}
     seen: set[int] = set()
     items: Iterable[tuple[str, Tensor] | Tensor] = weights.items() if isinstance(weights, Mapping) else weights
@@ -100,9 +102,10 @@ def named_weights(weights: Weights) -> dict[str, Tensor]:
             raise TypeError(f"weights must hold parameters, but {name} is of type {type(tensor).__name__}.")
         if tensor.numel() and id(tensor) not in seen:
             if name in named:
-                raise ValueError(f"weights must have different names, but two are called {name!r}.")
+                raise ArgumentValueError("weights", "must have different names", Phrase(f"two are called {name!r}"))
             named[name] = tensor
             seen.add(id(tensor))
     if not named:
-        raise ValueError("weights must hold at least one parameter that is not empty, but got none.")
+        expectation = "must hold at least one parameter that is not empty"
+        raise ArgumentValueError("weights", expectation, Phrase("got none"))
     return named

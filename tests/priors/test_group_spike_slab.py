@@ -262,4 +262,4 @@ def test_bad_input_is_refused_in_one_sentence() -> None:
     assert str(error.value) == "state_dict must hold the state of a GroupSpikeSlab prior, but got 'SpikeSlab'."
     with pytest.raises(ValueError, match="state_dict") as error:
         prior.load_state_dict({**state, "kind": "GroupSpikeSlab"})
-    assert str(error.value) == "state_dict must hold a rho of shape (4,) for weights[0], but got (4, 3)."
+    assert str(error.value) == "state_dict must hold rho of the shapes [(4,)], but got [(4, 3)]."

@@ -454,12 +454,12 @@ class TestState:
                 "state_dict must be for the weights 'weights[0]', 'weights[1]', 'weights[2]', but got 'x'.",
             ),
             (
-                {"rho": [torch.zeros(1), torch.zeros(7), torch.zeros(2, 3, 2, 2)]},
-                "state_dict must hold a rho of shape (4, 3) for weights[0], but got (1,).",
+                {"rho": [torch.zeros(1), torch.zeros(7), torch.zeros(2)]},
+                "state_dict must hold rho of the shapes [(4, 3), (7,), (2, 3, 2, 2)], but got [(1,), (7,), (2,)].",
             ),
             (
                 {"rho_bar": [torch.zeros(4, 3)]},
-                "state_dict must hold a rho_bar for each of 3 weights or none, but got 1.",
+                "state_dict must hold rho_bar of the shapes [(4, 3), (7,), (2, 3, 2, 2)], but got [(4, 3)].",
             ),
         ],
     )

@@ -692,7 +692,7 @@ class TestForeignStatesAreRefusedAndChangeNothing:
         message = "state_dict must be of a model whose 0.weight has the shape (6, 4), but got (7, 4)."
         refused(run, sampler.state_dict(), message)
         prior.update(1, 50)
-        message = "state_dict must hold a rho of shape (6, 4) for 0.weight, but got (7, 4)."
+        message = "state_dict must hold rho of the shapes [(6, 4), (2, 6)], but got [(7, 4), (2, 7)]."
         refused(run, sampler.state_dict(), message)
 
     @every_sampler

@@ -14,7 +14,7 @@ from torch.nn.utils.spectral_norm import SpectralNorm
 from torch.nn.utils.weight_norm import WeightNorm
 
 from spikeslab.errors import ArgumentTypeError, Phrase
-from spikeslab.weights import unwrapped
+from spikeslab.weights import unwrap
 
 HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
 BAKED = (prune.BasePruningMethod, SpectralNorm, WeightNorm)
@@ -37,7 +37,7 @@ def finalize(model: nn.Module) -> nn.Module:
     """
     if not isinstance(model, nn.Module):
         raise ArgumentTypeError("model", "must be a torch.nn.Module", Phrase(f"got {type(model).__name__}"))
-    model = unwrapped(model)
+    model = unwrap(model)
     plain = copy.deepcopy(model, dict(_find_replacements(model))).eval()
     with torch.no_grad():
         for module in list(plain.modules()):

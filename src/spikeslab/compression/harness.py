@@ -50,14 +50,13 @@ from spikeslab.errors import (
     first_line,
     quote,
 )
-from spikeslab.files import check_free
+from spikeslab.files import State, check_free
 from spikeslab.posterior import Posterior
-from spikeslab.states import State
 from spikeslab.training import Callback, Collect, Evaluate, Every, RunFolder, ShowProgress, TensorBatches, Training
 from spikeslab.training.loop import Loss, autocast
 from spikeslab.training.randomness import preserve_randomness, seed_everything
 from spikeslab.training.run_folder import CHECKPOINTS, LOCK_FILE, POSTERIOR, RECORD_FILE
-from spikeslab.weights import unwrapped
+from spikeslab.weights import unwrap
 
 TRAIN, VALIDATION = "train_loader", "val_loader"
 COUNTS = ("network", "layers")
@@ -206,7 +205,7 @@ class Compression:
             ValueError, TypeError: If the run is impossible.
             FileExistsError: If the folder holds something and ``resume`` is False.
         """
-        original = unwrapped(self.model)
+        original = unwrap(self.model)
         followers = channel_followers(original, self.weights) if self.structure == CHANNELS else None
         names = weight_names(original, self.weights) if followers is None else list(followers)
         self._check_folder()

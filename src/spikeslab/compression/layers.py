@@ -12,7 +12,7 @@ from torch.nn.parameter import is_lazy
 from spikeslab.errors import ArgumentError, ArgumentValueError, Phrase, SpikeSlabWarning, quote
 from spikeslab.pruning import free_channel_layers
 from spikeslab.pruning.channel_pruner import channel_layers
-from spikeslab.weights import matching, matrices_of
+from spikeslab.weights import match_globs, select_matrices
 
 LAYERS = (nn.Linear, nn.modules.conv._ConvNd)
 OTHERS = 0.1
@@ -129,7 +129,7 @@ def _inner_weights(model: nn.Module) -> list[str]:
 def _warn_of_others(model: nn.Module) -> None:
     """Warn of matrices that are no layer of their own, such as projections of attention and recurrent weights."""
     known = {id(p) for module in model.modules() if isinstance(module, LAYERS) for p in module.parameters()}
-    matrices = {name: p for name, p in matrices_of(model).items() if p.requires_grad and not is_lazy(p)}
+    matrices = {name: p for name, p in select_matrices(model).items() if p.requires_grad and not is_lazy(p)}
     others = {name: p.numel() for name, p in matrices.items() if id(p) not in known}
     total = sum(p.numel() for p in model.parameters() if not is_lazy(p))
     if sum(others.values()) > OTHERS * total:
@@ -142,7 +142,7 @@ def _warn_of_others(model: nn.Module) -> None:
 
 
 def _matching(model: nn.Module, globs: list[str]) -> list[str]:
-    selected, idle = matching(model, globs)
+    selected, idle = match_globs(model, globs)
     if idle or not globs:
         names = quote(name for name, _ in model.named_parameters())
         raise ArgumentValueError(

@@ -210,25 +210,12 @@ def add_elastic_net_gradient_(
     The subgradient of :math:`|\beta|` at 0 is 0, so a pruned weight is not pushed. ``smoothed`` may be ``None``
     where both slopes are zero.
     """
-    update = _multi_tensor_add_gradient_ if foreach else _single_tensor_add_gradient_
-    update(outs, betas, smoothed, l1, l2)
-
-
-# base * direction + slope * s * direction, not (base + slope * s) * direction: one temporary less for each weight.
-def _single_tensor_add_gradient_(
-    outs: list[Tensor], betas: list[Tensor], smoothed: list[Tensor] | None, l1: Affine, l2: Affine
-) -> None:
-    for index, (out, beta) in enumerate(zip(outs, betas, strict=True)):
-        for weight, direction in ((l1, beta.sign() if l1 else beta), (l2, beta)):
-            if weight.base:
-                out.add_(direction, alpha=weight.base)
-            if weight.slope and smoothed is not None:
-                out.addcmul_(smoothed[index], direction, value=weight.slope)
-
-
-def _multi_tensor_add_gradient_(
-    outs: list[Tensor], betas: list[Tensor], smoothed: list[Tensor] | None, l1: Affine, l2: Affine
-) -> None:
+    if not foreach:
+        for index, (out, beta) in enumerate(zip(outs, betas, strict=True)):
+            s = None if smoothed is None else [smoothed[index]]
+            add_elastic_net_gradient_([out], [beta], s, l1, l2)
+        return
+    # base * direction + slope * s * direction, not (base + slope * s) * direction: one temporary less for each weight.
     for weight, directions in ((l1, torch._foreach_sign(betas) if l1 else betas), (l2, betas)):
         if weight.base:
             torch._foreach_add_(outs, directions, alpha=weight.base)

@@ -33,7 +33,7 @@ from spikeslab.posterior.samples import (
 )
 from spikeslab.priors.spike_slab import SpikeSlab
 from spikeslab.samplers.base import Sampler
-from spikeslab.weights import uncompiled
+from spikeslab.weights import unwrap_compiled
 
 NEEDS_SAMPLER = "sampler must be given where weights='epsilon', but got None."
 
@@ -96,7 +96,7 @@ class Posterior:
         exist_ok: bool = False,
         max_samples: int | None = None,
     ) -> None:
-        self.model = model = uncompiled(model)
+        self.model = model = unwrap_compiled(model)
         self.burn_in = check_count("burn_in", burn_in, minimum=0)
         self.thin = check_count("thin", thin)
         self.weighting = check_choice("weights", weights, WEIGHTINGS)

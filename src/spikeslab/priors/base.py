@@ -11,7 +11,7 @@ from torch import Tensor
 
 from spikeslab.errors import quote
 from spikeslab.functional.tensors import FULL_PRECISION
-from spikeslab.weights import Weights, named_weights
+from spikeslab.weights import Weights, name_weights
 
 
 class Prior(ABC):
@@ -27,7 +27,7 @@ class Prior(ABC):
     """
 
     def __init__(self, weights: Weights) -> None:
-        self.weights: dict[str, Tensor] = named_weights(weights)
+        self.weights: dict[str, Tensor] = name_weights(weights)
         self._index = {id(weight): index for index, weight in enumerate(self.weights.values())}
 
     def __setstate__(self, state: dict[str, Any]) -> None:

@@ -1,4 +1,4 @@
-r"""Plain L1 and L2 penalties on the sparse weights: the baselines that every sparse prior must beat.
+r"""L1 and L2 penalties on the sparse weights, the baselines that every sparse prior must beat.
 
 Their strength is in units of the mean loss, like ``weight_decay`` of ``torch.optim.SGD``: L1 adds
 :math:`s\sum|w|`, L2 adds :math:`\tfrac{s}{2}\sum w^2`.
@@ -20,11 +20,11 @@ NOTHING = Affine(0.0, 0.0)
 
 
 class FixedPenalty(Prior):
-    """An elastic net that stays as it is and is the same for all weights.
+    """Elastic net that is constant and the same for all weights.
 
     Args:
         weights: Sparse weights.
-        strength: In units of the mean loss.
+        strength: Strength in units of the mean loss.
     """
 
     def __init__(self, weights: Weights, strength: float) -> None:
@@ -33,7 +33,7 @@ class FixedPenalty(Prior):
 
     @abstractmethod
     def _terms(self) -> tuple[Affine, Affine]:
-        """Weights of ``|w|`` and of ``w**2 / 2`` in the mean loss."""
+        """Return the factors of ``|w|`` and of ``w**2 / 2`` in the mean loss."""
 
     def _add_gradient_(self, indices: list[int], betas: list[Tensor], outs: list[Tensor], num_data: int) -> None:
         add_elastic_net_gradient_(outs, betas, None, *self._terms())
@@ -54,12 +54,12 @@ class FixedPenalty(Prior):
         """Do nothing: there are no latents."""
 
     def penalty(self, num_data: int = 1) -> float:
-        """What is added to the mean loss, whatever ``num_data`` is."""
+        """Return the penalty in the mean loss, whatever ``num_data`` is."""
         b, j = elastic_net_sums(self._betas(), None, *self._terms())
         return b + 0.5 * j
 
     def effective_penalty(self, num_data: int) -> tuple[float, float]:
-        """The strength, which is the same for all weights."""
+        """Return the strength, which is the same for all weights."""
         l1, l2 = self._terms()
         return l1.base, l2.base
 

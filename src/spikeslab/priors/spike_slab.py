@@ -426,19 +426,11 @@ class SpikeSlab(Prior):
     def check_state(self, state: Mapping[str, Any]) -> None:
         """Raise if the state is not for these weights."""
         super().check_state(state)
-        units = dict(zip(self.weights, self._units(self._betas()), strict=True))
+        shapes = [tuple(unit.shape) for unit in self._units(self._betas())]
         for kind in ("rho", "rho_bar"):
-            if len(state[kind]) not in (0, len(self.weights)):
-                raise ValueError(
-                    f"state_dict must hold a {kind} for each of {len(self.weights)} weights or none, "
-                    f"but got {len(state[kind])}."
-                )
-            for tensor, (name, unit) in zip(state[kind], units.items(), strict=False):
-                if tensor.shape != unit.shape:
-                    raise ValueError(
-                        f"state_dict must hold a {kind} of shape {tuple(unit.shape)} for {name}, "
-                        f"but got {tuple(tensor.shape)}."
-                    )
+            got = [tuple(tensor.shape) for tensor in state[kind]]
+            if got and got != shapes:
+                raise ValueError(f"state_dict must hold {kind} of the shapes {shapes}, but got {got}.")
 
 
 def _check_deltas(delta: float | Sequence[float], layers: int) -> list[float]:

@@ -10,7 +10,7 @@ from spikeslab.errors import ArgumentValueError, Phrase
 from spikeslab.pruning.base import ScheduledPruner
 from spikeslab.samplers.base import Sampler
 from spikeslab.schedules import ScheduleLike
-from spikeslab.weights import Weights, named_weights
+from spikeslab.weights import Weights, name_weights
 
 
 class Pruner(ScheduledPruner):
@@ -47,7 +47,7 @@ class Pruner(ScheduledPruner):
         network: nn.Module | None = None,
         sampler: Sampler | None = None,
     ) -> None:
-        named, total = named_weights(weights), None
+        named, total = name_weights(weights), None
         if network is not None:
             inside = {id(parameter) for parameter in network.parameters()}
             if any(id(weight) not in inside for weight in named.values()):

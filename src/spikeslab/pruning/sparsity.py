@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from torch import Tensor, nn
 
-from spikeslab.weights import Weights, named_weights
+from spikeslab.weights import Weights, name_weights
 
 
 @dataclass(frozen=True)
@@ -48,7 +48,7 @@ def measure_sparsity(weights: Weights, network: nn.Module | None = None) -> Spar
     >>> measure_sparsity([torch.tensor([0.0, 1.0, 0.0, 2.0])]).sparse
     0.5
     """
-    named = named_weights(weights)
+    named = name_weights(weights)
     zeros = {name: _count_zeros([weight]) for name, weight in named.items()}
     parameters = None if network is None else list(network.parameters())
     return Sparsity(

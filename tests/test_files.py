@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from safetensors.torch import load, save
 
-from spikeslab.states import Parts, join, split
+from spikeslab.files import Parts, join, split
 
 keys = st.one_of(st.text(max_size=4), st.integers(-3, 3), st.tuples(st.integers(0, 2), st.text(max_size=2)))
 leaves = st.one_of(st.none(), st.booleans(), st.integers(), st.floats(), st.text())
@@ -72,10 +72,10 @@ def test_files_are_kept_by_name() -> None:
 
 
 def test_what_has_no_place_in_a_state_is_named() -> None:
-    with pytest.raises(TypeError, match=r"^a state must hold .* but model/hook is a function\.$"):
+    with pytest.raises(TypeError, match=r"^A state may hold .* but model/hook is a function\.$"):
         split({"model": {"hook": equal}})
 
 
 def test_a_missing_tensor_is_named() -> None:
-    with pytest.raises(ValueError, match=r"^the state must have the tensor 'w', but it is not there\.$"):
+    with pytest.raises(ValueError, match=r"^The tensor 'w' of the state is missing\.$"):
         join(Parts({"w": {"$tensor": "w"}}, {}, {}))
