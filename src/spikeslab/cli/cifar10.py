@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from functools import partial
 from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -13,7 +14,7 @@ from spikeslab.cli.errors import InputError, explain_os_errors, spells
 from spikeslab.cli.images import WIDE, check_counts
 from spikeslab.cli.options import bad_input, check_results, check_seed, use_threads
 from spikeslab.cli.output import plain_console, print_result
-from spikeslab.errors import NonFiniteError, check_count, quote
+from spikeslab.errors import check_count, quote
 
 if TYPE_CHECKING:
     from spikeslab.paper.cifar10.data import Dense
@@ -177,18 +178,12 @@ def cifar10(
     start = {"dense": dense.name} if dense else {"pretrain": True, "pretrain_epochs": pretrain_epochs}
     command = study.command(start, threads)
     network = None if dense is None else _read_dense(dense)
-    failed: list[str] = []
-
-    def report_failure(name: str, error: NonFiniteError) -> None:
-        failed.append(name)
-        print(f"{name} failed, and the others go on: {error}", file=sys.stderr)
-
     with explain_os_errors(out):
         data = load_cifar10(data_dir)
         network = network or pretrain_dense(
             data, out, epochs=pretrain_epochs, batch_size=batch_size, seed=seed, held_out=held_out, command=command
         )
-        run_study(study, out, data, network, command, report_failure)
+        failed = run_study(study, out, data, network, command, partial(print, file=sys.stderr))
         tables, files = write_tables(out)
         files += write_figures(out)
     print_result(plain_console(WIDE), tables, files)

@@ -47,7 +47,7 @@ MNIST_HELP = """Repeat the paper's MNIST experiment (table 2): Vanilla, Dropout,
 
     Writes accuracy, NLL, Brier score and ECE of the last weights and of the posterior average, with the paper's
     accuracy, and how well the uncertainty tells Fashion-MNIST from MNIST. 5,000 training images are held out. An epoch
-    takes about 40 seconds on two cores, all eight runs of 30 epochs about three hours. A run that was interrupted
+    takes 40 to 110 seconds on two cores, all eight runs of 30 epochs about five hours. A run that was interrupted
     continues with --resume and, with as many threads, ends in the same numbers.
 
     For example:

@@ -126,19 +126,22 @@ def run_study(
     data: Images,
     dense: Dense,
     command: str,
-    failed: Callable[[str, NonFiniteError], None],
-) -> None:
-    """Do all runs, or continue them, and write the tables after each.
+    report: Callable[[str], None] = print,
+) -> list[str]:
+    """Do all runs, or continue them, write the tables after each, and return the names of runs that failed.
 
-    A run whose numbers become infinite does not stop the others: ``failed`` is called with its name.
+    A run whose numbers become infinite does not stop the others: ``report`` is called with a sentence about it.
     """
+    failed = []
     for run in study.runs():
         try:
             run_cifar10(run, out, data, dense, command=command)
         except NonFiniteError as error:
-            failed(run.name, error)
+            failed.append(run.name)
+            report(f"{run.name} failed, and the others go on: {error}")
         else:
             write_tables(out)
+    return failed
 
 
 def table_names() -> list[str]:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +30,7 @@ from spikeslab.paper.images.runs import (
 from spikeslab.paper.images.tables import ImageRow, accuracy_table, difference_table, make_rows, uncertainty_table
 from spikeslab.paper.runs import run_folder
 from spikeslab.report.figures import save
-from spikeslab.report.tables import Column, Provenance, Table, command_line
+from spikeslab.report.tables import Cell, Column, Provenance, Table, command_line
 from spikeslab.training import describe_classifier
 from spikeslab.training.loop import FLOAT32
 
@@ -161,27 +162,18 @@ def search_table(out: Path) -> Table:
     """Return all trials below ``out``, the lowest NLL of the average first."""
     records = [json.loads(path.read_text(encoding="utf-8")) for path in out.glob(f"*/{TRIAL}")]
     heads = {"dataset": "images", "epochs": "epochs", "done": "of them done", "seed": "seed", "precision": "precision"}
-    rows = [
-        {
-            **{name: record[name] for name in (*heads, *VARIED)},
-            "accuracy": 100.0 * record["average"]["accuracy"],
-            "nll": record["average"]["nll"],
-            "point": 100.0 * record["point"]["accuracy"],
-        }
-        for record in sorted(records, key=lambda record: record["average"]["nll"])
-    ]
-    columns = [
-        *(Column(name, title) for name, title in heads.items()),
-        *(Column(name, name.replace("_", " "), "g") for name in VARIED),
-        Column("accuracy", "accuracy % of the average", ".2f"),
-        Column("nll", "NLL of the average", ".4f"),
-        Column("point", "accuracy % of the last weights", ".2f"),
-    ]
-    error = min(1.0 - row["accuracy"] / 100.0 for row in rows)
-    count = records[0]["average"]["rows"]
+    columns: dict[Column, Callable[[dict[str, Any]], Cell]] = {
+        **{Column(name, title): itemgetter(name) for name, title in heads.items()},
+        **{Column(name, name.replace("_", " "), "g"): itemgetter(name) for name in VARIED},
+        Column("accuracy", "accuracy % of the average", ".2f"): lambda record: 100.0 * record["average"]["accuracy"],
+        Column("nll", "NLL of the average", ".4f"): lambda record: record["average"]["nll"],
+        Column("point", "accuracy % of the last weights", ".2f"): lambda record: 100.0 * record["point"]["accuracy"],
+    }
+    error, count = min(1.0 - record["average"]["accuracy"] for record in records), records[0]["average"]["rows"]
     note = (
         f"On the {count:,} held-out images; the standard error of the best accuracy is "
         f"{100.0 * (error * (1.0 - error) / count) ** 0.5:.1f} points. A trial that was stopped has the samples taken "
         "until then."
     )
-    return Table("Trials of SGHMC-SA", columns, rows, notes=[note])
+    records.sort(key=lambda record: record["average"]["nll"])
+    return Table.build("Trials of SGHMC-SA", records, columns, notes=[note])
