@@ -87,7 +87,7 @@ SUITES = {
         blocks=6,
     ),
     "selection-calibration": Suite(
-        "frequencies of inclusion and coverage of intervals, on data from the prior (an hour)",
+        "frequencies of inclusion and coverage of intervals, on data from the prior (long)",
         "calibration:run_coverage",
         1000,
         ("calibration", "inclusion"),
@@ -96,7 +96,7 @@ SUITES = {
         unit="data sets",
     ),
     "selection-sbc": Suite(
-        "simulation-based calibration of the Gibbs samplers (an hour)",
+        "simulation-based calibration of the Gibbs samplers (long)",
         "calibration:run_sbc",
         2000,
         ("sbc",),

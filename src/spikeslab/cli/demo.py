@@ -41,5 +41,5 @@ def demo(
     check_count("steps", steps)
     console = Console(highlight=False)
     with explain_os_errors(out), Progress(stages(steps)) as progress:
-        result = run_demo(out, seed=seed, steps=steps, progress=progress.advance)
-    print_result(console, result.tables, result.files)
+        tables, files = run_demo(out, seed=seed, steps=steps, progress=progress.advance)
+    print_result(console, tables, files)

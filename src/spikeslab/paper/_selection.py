@@ -74,6 +74,9 @@ class SelectionMethod:
 
 NAME_COLUMNS = (Column("method", "Method"), Column("v0", "v0", "g"), Column("sigma0", "σ at start", "g"))
 COUNT = Column("count", "data sets")
+RECOVERY = {"precision": "precision", "recall": "recall", "exact": "exact recovery"}
+RECOVERY_COLUMNS = tuple(Column(key, title, ".2f") for key, title in RECOVERY.items())
+RECOVERY_DIFFERENCES = tuple(Column(key, title, "+.3f") for key, title in RECOVERY.items())
 
 
 def paper_methods(

@@ -1,4 +1,4 @@
-"""Fits of a simulation study: the estimators with the paper's settings, and other people's methods.
+"""Fits of a simulation study: the estimators with the paper's settings, and the methods of peers.
 
 A peer is a function from a table to coefficients. The one-standard-error rule takes the strongest penalty whose
 cross-validated loss is within one standard error of the best; the refit then estimates the selected variables without

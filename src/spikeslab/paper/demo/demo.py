@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
@@ -27,19 +26,6 @@ FILES = ("linear", "digits")
 COLOURS = (GREY, ORANGE, BLUE)
 
 
-@dataclass(frozen=True)
-class Demo:
-    """Tables and files of the demo.
-
-    Attributes:
-        tables: The tables.
-        files: Paths of the files, in the order of writing.
-    """
-
-    tables: list[Table]
-    files: list[Path]
-
-
 def stages(steps: int) -> dict[str, int]:
     """Return the names of the demo's parts and their numbers of steps."""
     regressions = {f"Linear regression, {method}": steps for method in METHODS}
@@ -48,8 +34,8 @@ def stages(steps: int) -> dict[str, int]:
 
 def run_demo(
     out: Path, *, seed: int = 0, steps: int, progress: Callable[[str, int], None] = lambda stage, steps: None
-) -> Demo:
-    """Run both parts and write linear.* and digits.* into ``out``; other files there stay as they are.
+) -> tuple[list[Table], list[Path]]:
+    """Run both parts, write linear.* and digits.* into ``out``, and return the tables and the paths of the files.
 
     Args:
         out: Folder for the files; created if it does not exist.
@@ -72,7 +58,7 @@ def run_demo(
     files: list[Path] = []
     for name, table, figure in zip(FILES, tables, figures, strict=True):
         files += [*table.write(out / name, run), save(figure, out / f"{name}.png")]
-    return Demo(tables, files)
+    return tables, files
 
 
 def linear_figure(data: LinearData, results: Sequence[LinearResult]) -> Figure:

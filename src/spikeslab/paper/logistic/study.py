@@ -14,6 +14,8 @@ from spikeslab.paper import _selection_fits as fits
 from spikeslab.paper._grid import Cell, Record, round_digits
 from spikeslab.paper._selection import (
     DEFAULT,
+    RECOVERY_COLUMNS,
+    RECOVERY_DIFFERENCES,
     FigureTruth,
     PaperSetting,
     SelectionMethod,
@@ -117,9 +119,7 @@ LOGISTIC = SelectionStudy(
         Column("mse", "MSE", ".3f"),
         Column("brier", "Brier", ".4f"),
         Column("log_loss", "log loss", ".4f"),
-        Column("precision", "precision", ".2f"),
-        Column("recall", "recall", ".2f"),
-        Column("exact", "exact recovery", ".2f"),
+        *RECOVERY_COLUMNS,
         Column("seconds", "CPU s", ".2f"),
     ),
     differences=(
@@ -127,9 +127,7 @@ LOGISTIC = SelectionStudy(
         Column("log_loss", "log loss", "+.5f"),
         Column("mae", "MAE", "+.4f"),
         Column("mse", "MSE", "+.4f"),
-        Column("precision", "precision", "+.3f"),
-        Column("recall", "recall", "+.3f"),
-        Column("exact", "exact recovery", "+.3f"),
+        *RECOVERY_DIFFERENCES,
     ),
     spec=".3f",
     pictured=PaperSetting(0.01, 1.0),
