@@ -255,7 +255,7 @@ class SpikeSlabBase(SelectorMixin, BaseEstimator):  # type: ignore[misc]
         """Equal-tailed credible intervals of the coefficients, zero included where a variable may be out.
 
         Args:
-            level: posterior probability of the interval.
+            level: Posterior probability of the interval.
 
         Returns:
             Lower and upper ends in the last axis: shape (n_features, 2), or (n_classes, n_features, 2) where
@@ -278,8 +278,8 @@ class SpikeSlabBase(SelectorMixin, BaseEstimator):  # type: ignore[misc]
         """Tabulate the variables, the most probable ones first.
 
         Args:
-            level: posterior probability of the intervals.
-            threshold: leave out variables whose `pip_` is below this value.
+            level: Posterior probability of the intervals.
+            threshold: Leave out variables whose `pip_` is below this value.
 
         Returns:
             A DataFrame by feature name (by name and class where there are several coefficient vectors) with
@@ -318,8 +318,8 @@ class SpikeSlabBase(SelectorMixin, BaseEstimator):  # type: ignore[misc]
         """Draw the inclusion probabilities and name the variables above `threshold` (needs matplotlib).
 
         Args:
-            threshold: where to draw the line.
-            ax: axes to draw on; new ones by default.
+            threshold: Where to draw the line.
+            ax: Axes to draw on; new ones by default.
 
         Returns:
             The axes.
@@ -342,7 +342,7 @@ class SpikeSlabBase(SelectorMixin, BaseEstimator):  # type: ignore[misc]
         """Return the draws as ArviZ InferenceData (needs arviz).
 
         Args:
-            threshold: leave out the coefficients of variables whose `pip_` is below this value.
+            threshold: Leave out the coefficients of variables whose `pip_` is below this value.
         """
         import arviz
 

@@ -1,4 +1,4 @@
-r"""A Metropolis move on which classes use a feature in a multinomial model.
+r"""Metropolis move of the set of classes that use a feature in a multinomial model.
 
 Adding the same number to the coefficients of a feature in all classes changes no probability, so that
 "class 1 differs" can be written as one non-zero coefficient or as non-zero coefficients in all other
@@ -25,19 +25,16 @@ from spikeslab.sklearn._sweep import draw_index, draw_normal
 
 if TYPE_CHECKING:
     from numpy.random import Generator
-    from numpy.typing import NDArray
 
-    from spikeslab.sklearn._sweep import PointMassPrior
+    from spikeslab.sklearn._sweep import Floats, Ints, PointMassPrior
 
-    Floats = NDArray[np.float64]
-    Ints = NDArray[np.int64]
 
 NEWTON_STEPS = 8  # at most; separable classes need more than four
 NEWTON_TOLERANCE = 0.01  # relative; the point of expansion need not be the mode for the move to be exact
 
 
 def class_patterns(n_classes: int) -> Ints:
-    """Bit masks of the patterns to move between: all of them up to six classes, then one or two classes."""
+    """Return the patterns to move between as bit masks: all up to six classes, beyond those of one or two classes."""
     if n_classes <= 6:
         return np.arange(1, 2**n_classes)
     single = [1 << c for c in range(n_classes)]
@@ -45,23 +42,24 @@ def class_patterns(n_classes: int) -> Ints:
 
 
 @njit(cache=True, nogil=True)
-def log_fit(x: Floats, labels: Ints, offsets: Floats, b: Floats) -> float:
-    """Log likelihood at psi = offsets + b x'."""
+def log_likelihood(labels: Ints, psi: Floats, factor: float, held: Floats) -> float:
+    """Compute the log likelihood of the labels at the linear predictors held_c + factor * (psi_c - held_c)."""
     total = 0.0
-    for i in range(x.shape[0]):
-        top = -np.inf
-        for c in range(b.shape[0]):
-            top = max(top, offsets[c, i] + b[c] * x[i])
+    moved = np.empty(psi.shape[0])
+    for i in range(labels.shape[0]):
+        for c in range(psi.shape[0]):
+            moved[c] = held[c] + factor * (psi[c, i] - held[c])
+        top = moved.max()
         acc = 0.0
-        for c in range(b.shape[0]):
-            acc += exp(offsets[c, i] + b[c] * x[i] - top)
-        total += offsets[labels[i], i] + b[labels[i]] * x[i] - top - log(acc)
+        for c in range(psi.shape[0]):
+            acc += exp(moved[c] - top)
+        total += moved[labels[i]] - top - log(acc)
     return total
 
 
 @njit(cache=True, nogil=True)
 def derivatives(x: Floats, labels: Ints, offsets: Floats, b: Floats, gradient: Floats, hessian: Floats) -> None:
-    """Write the gradient and the negative Hessian of `log_fit` with respect to b."""
+    """Write the gradient and the negative Hessian of the log likelihood at psi = offsets + b x' with respect to b."""
     classes = b.shape[0]
     proba = np.empty(classes)
     gradient[:] = 0.0
@@ -97,8 +95,8 @@ def expand_at_mode(x: Floats, labels: Ints, offsets: Floats, slab: float, slope:
 
 
 @njit(cache=True, nogil=True)
-def select(mask: int, slope: Floats, hessian: Floats, slab: float) -> tuple[Ints, Floats, Floats]:
-    """Return the classes of a pattern, its precision H + 1/s2 and its h."""
+def restrict(mask: int, slope: Floats, hessian: Floats, slab: float) -> tuple[Ints, Floats, Floats]:
+    """Return the classes of a pattern, and h and H + 1/s2 restricted to them."""
     classes = np.empty(slope.shape[0], np.int64)
     k = 0
     for c in range(slope.shape[0]):
@@ -130,16 +128,16 @@ def move_pattern(
     """Redraw the coefficients `b` of the feature `x` in all classes; `psi` and `b` are updated in place.
 
     Args:
-        x: the column of the feature.
-        labels: classes of the rows.
-        psi: linear predictors, shape (classes, n).
-        b: coefficients of the feature, shape (classes,), not all zero.
-        slab: variance of the slab.
-        prior: the prior.
-        elsewhere: number of non-zero coefficients of the other features.
-        total: number of coefficients.
-        patterns: bit masks of the allowed patterns.
-        rng: source of randomness.
+        x: The column of the feature.
+        labels: Classes of the rows.
+        psi: Linear predictors, shape (classes, n).
+        b: Coefficients of the feature, shape (classes,), not all zero.
+        slab: Variance of the slab.
+        prior: Prior of the coefficients.
+        elsewhere: Number of non-zero coefficients of the other features.
+        total: Number of coefficients.
+        patterns: Bit masks of the allowed patterns.
+        rng: Source of randomness.
     """
     classes = b.shape[0]
     present = 0
@@ -156,7 +154,7 @@ def move_pattern(
         return
     log_weights = np.empty(patterns.shape[0])
     for m in range(patterns.shape[0]):
-        chosen, precision, shift = select(patterns[m], slope, hessian, slab)
+        chosen, precision, shift = restrict(patterns[m], slope, hessian, slab)
         size = chosen.shape[0]
         log_weights[m] = (
             0.5 * np.dot(shift, np.linalg.solve(precision, shift))
@@ -165,13 +163,15 @@ def move_pattern(
             + lgamma(prior.a + elsewhere + size)
             + lgamma(prior.b + total - elsewhere - size)
         )
-    chosen, precision, shift = select(patterns[draw_index(log_weights, rng)], slope, hessian, slab)
+    chosen, precision, shift = restrict(patterns[draw_index(log_weights, rng)], slope, hessian, slab)
     draw = draw_normal(precision, shift, rng)
     proposal = np.zeros(classes)
     proposal[chosen] = draw
-    gain = log_fit(x, labels, offsets, proposal) - log_fit(x, labels, offsets, b)
+    moved = offsets + proposal.reshape(-1, 1) * x
+    nothing = np.zeros(classes)
+    gain = log_likelihood(labels, moved, 1.0, nothing) - log_likelihood(labels, psi, 1.0, nothing)
     gain -= np.dot(slope, proposal) - 0.5 * np.dot(proposal, hessian @ proposal)
     gain += np.dot(slope, b) - 0.5 * np.dot(b, hessian @ b)
     if log(1.0 - rng.random()) < gain:
         b[:] = proposal
-        psi[:] = offsets + proposal.reshape(-1, 1) * x
+        psi[:] = moved

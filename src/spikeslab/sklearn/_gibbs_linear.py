@@ -40,13 +40,9 @@ from spikeslab.sklearn._sweep import (
 
 if TYPE_CHECKING:
     from numpy.random import Generator
-    from numpy.typing import NDArray
 
     from spikeslab.sklearn._chains import Room
-    from spikeslab.sklearn._sweep import PointMassPrior
-
-    Floats = NDArray[np.float64]
-    Ints = NDArray[np.int64]
+    from spikeslab.sklearn._sweep import Floats, PointMassPrior
 
 
 class GramData(NamedTuple):

@@ -28,13 +28,9 @@ from spikeslab.sklearn._sweep import coordinate_sweep, draw_slab, joint_draw, sw
 
 if TYPE_CHECKING:
     from numpy.random import Generator
-    from numpy.typing import NDArray
 
     from spikeslab.sklearn._chains import Room
-    from spikeslab.sklearn._sweep import PointMassPrior
-
-    Floats = NDArray[np.float64]
-    Ints = NDArray[np.int64]
+    from spikeslab.sklearn._sweep import Floats, PointMassPrior
 
 
 SCALE_STEPS = 2  # Metropolis steps on the common scale per sweep
@@ -75,7 +71,7 @@ def log_scale_prior(factor: float, slab: float, intercepts: int, squares: float,
 
     Args:
         factor: Factor of the move.
-        slab: s2 before the move.
+        slab: S2 before the move.
         intercepts: Number of free intercepts.
         squares: Sum of squares of the intercepts before the move.
         prior: Prior of the slab and the intercepts.

@@ -31,7 +31,7 @@ import numpy as np
 from numba import njit
 
 from spikeslab.sklearn._chains import ChainDraws, GibbsChain, has_room, record, share_with_any_class
-from spikeslab.sklearn._class_patterns import class_patterns, move_pattern
+from spikeslab.sklearn._class_patterns import class_patterns, log_likelihood, move_pattern
 from spikeslab.sklearn._gibbs_logistic import SCALE_STEPS, draw_factor, linear_predictor, log_scale_prior
 from spikeslab.sklearn._hamiltonian import LEARNING, hamiltonian_move
 from spikeslab.sklearn._polya_gamma import draw_polya_gamma
@@ -39,13 +39,9 @@ from spikeslab.sklearn._sweep import coordinate_sweep, count_nonzero, draw_slab,
 
 if TYPE_CHECKING:
     from numpy.random import Generator
-    from numpy.typing import NDArray
 
     from spikeslab.sklearn._chains import Room
-    from spikeslab.sklearn._sweep import PointMassPrior
-
-    Floats = NDArray[np.float64]
-    Ints = NDArray[np.int64]
+    from spikeslab.sklearn._sweep import Floats, Ints, PointMassPrior
 
 
 PATTERN_MOVES = 4  # features per sweep
@@ -75,22 +71,6 @@ def used_features(beta: Floats) -> Ints:
             used[k] = j
             k += 1
     return used[:k]
-
-
-@njit(cache=True, nogil=True)
-def log_likelihood(labels: Ints, psi: Floats, factor: float, held: Floats) -> float:
-    """Compute the log likelihood of the labels at the linear predictors held_c + factor * (psi_c - held_c)."""
-    total = 0.0
-    moved = np.empty(psi.shape[0])
-    for i in range(labels.shape[0]):
-        for c in range(psi.shape[0]):
-            moved[c] = held[c] + factor * (psi[c, i] - held[c])
-        top = moved.max()
-        acc = 0.0
-        for c in range(psi.shape[0]):
-            acc += exp(moved[c] - top)
-        total += moved[labels[i]] - top - log(acc)
-    return total
 
 
 @njit(cache=True, nogil=True)

@@ -24,10 +24,9 @@ from numba import njit
 
 if TYPE_CHECKING:
     from numpy.random import Generator
-    from numpy.typing import NDArray
 
-    Floats = NDArray[np.float64]
-    Ints = NDArray[np.int64]
+    from spikeslab.sklearn._sweep import Floats, Ints
+
 
 LEAPFROGS = 20
 ACCEPTANCE = 0.6  # what the warm-up aims at
@@ -56,12 +55,12 @@ def log_posterior(
 
     Args:
         columns: X transposed, shape (p, n).
-        labels: classes of the rows.
-        active: class * p + feature of the included coefficients.
-        q: included coefficients, then intercepts.
-        psi: linear predictors at q, shape (classes, n).
-        precisions: prior precisions of q.
-        gradient: where to write the gradient.
+        labels: Classes of the rows.
+        active: Class * p + feature of the included coefficients.
+        q: Included coefficients, then intercepts.
+        psi: Linear predictors at q, shape (classes, n).
+        precisions: Prior precisions of q.
+        gradient: Where to write the gradient.
     """
     p = columns.shape[0]
     classes, n = psi.shape
@@ -105,15 +104,15 @@ def hamiltonian_move(
 
     Args:
         columns: X transposed, standardised, shape (p, n).
-        labels: classes of the rows.
-        psi: linear predictors, shape (classes, n).
-        beta: coefficients, shape (classes, p), contiguous.
-        intercepts: intercepts, shape (classes,).
-        slab: variance of the slab.
-        intercept_precision: prior precision of an intercept.
-        pace: the largest step size, one number, which learns.
-        learning: how fast it does; 0 keeps it.
-        rng: source of randomness.
+        labels: Classes of the rows.
+        psi: Linear predictors, shape (classes, n).
+        beta: Coefficients, shape (classes, p), contiguous.
+        intercepts: Intercepts, shape (classes,).
+        slab: Variance of the slab.
+        intercept_precision: Prior precision of an intercept.
+        pace: The largest step size, one number, which learns.
+        learning: How fast it does; 0 keeps it.
+        rng: Source of randomness.
     """
     flat = beta.ravel()
     active = np.flatnonzero(flat)

@@ -20,21 +20,21 @@ BLOCK = 4_000_000  # entries of X centred at once
 
 
 def is_sparse(X: Any) -> bool:
-    """Whether X is a sparse array or matrix of scipy."""
+    """Return True if X is a sparse array or matrix of scipy."""
     return bool(sparse.issparse(X))
 
 
 @dataclass(frozen=True)
 class Scaling:
-    """Which features are kept, and the centres and scales that standardise them and the response.
+    """Centres and scales that standardise the features that vary, and the response.
 
     Attributes:
-        n_features: number of the user's features.
-        kept: indices of the features that vary; the others get a coefficient of zero.
-        x_mean: means of the kept features.
-        x_scale: standard deviations (with divisor n) of the kept features.
-        y_mean: mean of the response (0 for classes).
-        y_scale: standard deviation of the response (1 for classes).
+        n_features: Number of the user's features.
+        kept: Indices of the features that vary; the others get a coefficient of zero.
+        x_mean: Means of the kept features.
+        x_scale: Standard deviations (with divisor n) of the kept features.
+        y_mean: Mean of the response (0 for classes).
+        y_scale: Standard deviation of the response (1 for classes).
     """
 
     n_features: int
@@ -76,12 +76,12 @@ class Moments:
     """Means and centred sums of squares and products of the rows seen so far.
 
     Attributes:
-        n: number of rows.
-        x_mean: means of the columns of X.
-        y_mean: mean of y.
-        xx: centred X'X.
-        xy: centred X'y.
-        yy: centred y'y.
+        n: Number of rows.
+        x_mean: Means of the columns of X.
+        y_mean: Mean of y.
+        xx: Centred X'X.
+        xy: Centred X'y.
+        yy: Centred y'y.
     """
 
     n: float

@@ -30,7 +30,7 @@ SPLIT = 0.64  # where the two forms of the series change over
 
 @njit(cache=True, nogil=True)
 def _term(n: int, x: float) -> float:
-    """The n-th term of the alternating series of the density of J*(1, 0) at x."""
+    """Compute the n-th term of the alternating series of the density of J*(1, 0) at x."""
     half = n + 0.5
     if x <= SPLIT:
         return pi * half * float((2.0 / (pi * x)) ** 1.5) * exp(-2.0 * half * half / x)
@@ -39,7 +39,7 @@ def _term(n: int, x: float) -> float:
 
 @njit(cache=True, nogil=True)
 def _left_mass(z: float) -> float:
-    """Mass of the proposal on (0, SPLIT), times e^z: twice the probability of it under IG(1/z, 1)."""
+    """Compute the mass of the proposal on (0, SPLIT) times e^z: twice its probability under IG(1/z, 1)."""
     root = 1.0 / sqrt(2.0 * SPLIT)
     mass = erfc(root * (1.0 - SPLIT * z))
     if z < 50.0:  # beyond, this term is below the smallest number

@@ -1,4 +1,4 @@
-"""Posterior draws of a sparse linear predictor on the user's scale, and what is computed from them."""
+"""Posterior draws of a sparse linear predictor on the user's scale."""
 
 from __future__ import annotations
 
@@ -25,15 +25,15 @@ BLOCK = 4_000_000  # numbers held at once while predicting
 
 @dataclass(frozen=True)
 class LinearPosterior:
-    """Draws from all chains.
+    """Draws of all chains, with posterior means and inclusion probabilities.
 
     Attributes:
-        coef: draws of the coefficients, shape (chains * draws, classes * features), class by class.
-        intercept: draws of the intercepts, shape (chains * draws, classes).
-        scalars: monitored scalars by name, each of shape (chains, draws).
-        pip: posterior inclusion probabilities, shape (features,).
-        mean: posterior means of the coefficients, shape (classes, features).
-        std: posterior standard deviations of the coefficients, shape (classes, features).
+        coef: Draws of the coefficients, shape (chains * draws, classes * features), class by class.
+        intercept: Draws of the intercepts, shape (chains * draws, classes).
+        scalars: Monitored scalars by name, each of shape (chains, draws).
+        pip: Posterior inclusion probabilities, shape (features,).
+        mean: Posterior means of the coefficients, shape (classes, features).
+        std: Posterior standard deviations of the coefficients, shape (classes, features).
     """
 
     coef: sparse.csr_array
@@ -65,7 +65,7 @@ class LinearPosterior:
             yield rows, out + self.intercept
 
     def interval(self, level: float) -> Floats:
-        """Equal-tailed credible intervals of the coefficients, shape (classes, features, 2)."""
+        """Compute equal-tailed credible intervals of the coefficients, shape (classes, features, 2)."""
         draws = self.coef.tocsc()
         total, columns = draws.shape
         tails = np.array([0.5 - level / 2, 0.5 + level / 2])
@@ -78,17 +78,17 @@ class LinearPosterior:
         return out.reshape(self.mean.shape[0], -1, 2)
 
     def coef_of(self, column: int) -> Floats:
-        """Draws of one coefficient, shape (chains, draws)."""
+        """Return the draws of one coefficient, shape (chains, draws)."""
         return np.asarray(self.coef[:, [column]].toarray(), dtype=np.float64).reshape(self.n_chains, -1)
 
 
 def pool(chains: Sequence[ChainDraws], scaling: Scaling, intercept: Floats) -> LinearPosterior:
-    """Put the draws of all chains together and express them on the user's scale.
+    """Combine the draws of all chains and express them on the user's scale.
 
     Args:
-        chains: draws for the standardised problem.
-        scaling: its scaling.
-        intercept: draws of the intercepts for centred X on the user's scale, shape (chains * draws, classes).
+        chains: Draws for the standardised problem.
+        scaling: Scaling of the standardised problem.
+        intercept: Draws of the intercepts for centred X on the user's scale, shape (chains * draws, classes).
     """
     classes = chains[0].mean.shape[0]
     kept, p = scaling.kept, scaling.n_features

@@ -17,13 +17,14 @@ p (1 - p).
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from scipy import sparse
 from scipy.special import expit, log_expit, log_softmax
 
-from spikeslab.sklearn._chains import ChainDraws, share_with_any_class
+from spikeslab.sklearn._chains import ChainDraws, run_chains, share_with_any_class
 from spikeslab.sklearn._gibbs_linear import GramChain, GramData
 from spikeslab.sklearn._moments import Scaling, is_sparse
 
@@ -45,13 +46,13 @@ BLOCK = 4_000_000  # entries of X made dense at once
 
 @dataclass(frozen=True)
 class Expansion:
-    """A sum of quadratic expansions.
+    """Sum of quadratic expansions.
 
     Attributes:
         curvature: A, shape (vectors, p + 1, vectors, p + 1), the intercept last.
-        slope: h, shape (vectors, p + 1).
-        n: number of rows.
-        log_likelihood: log likelihood of the rows at the points of expansion.
+        slope: H, shape (vectors, p + 1).
+        n: Number of rows.
+        log_likelihood: Log likelihood of the rows at the points of expansion.
     """
 
     curvature: Floats
@@ -110,11 +111,11 @@ def expand(X: Any, labels: Ints, theta: Floats, scaling: Scaling) -> Expansion:
 
 
 class QuadraticPosterior:
-    """The spike-and-slab posterior under an expansion, ready to be sampled.
+    """Spike-and-slab posterior under an expansion.
 
     Args:
-        expansion: the expansion.
-        prior: the prior.
+        expansion: Expansion of the log likelihood.
+        prior: Prior of the coefficients.
     """
 
     def __init__(self, expansion: Expansion, prior: PointMassPrior) -> None:
@@ -136,7 +137,7 @@ class QuadraticPosterior:
         self.prior = prior._replace(noise_df=np.inf, noise_scale=1.0)
 
     def draw(self, sample: Sample, rngs: Sequence[Generator], warmup: int, steps: int) -> list[ChainDraws]:
-        """Run a chain per generator and return draws for the columns that the expansion was made for."""
+        """Run a chain per generator and return draws for the columns of the expansion."""
         chains = [GramChain(self.data, self.prior, warmup, rng) for rng in rngs]
         return [self._finish(draws, rng) for draws, rng in zip(sample(chains, steps), rngs, strict=True)]
 
@@ -160,33 +161,25 @@ def mean_of(draws: Sequence[ChainDraws]) -> Floats:
     return np.column_stack([coef, level])
 
 
-def quiet_sample(chains: Sequence[Chain], steps: int) -> list[ChainDraws]:
-    """Run short chains one after the other."""
-    for chain in chains:
-        while chain.done < steps:
-            chain.advance(steps - chain.done)
-    return [chain.collect() for chain in chains]
-
-
 def settle(
     make: Callable[[Floats], Expansion], theta: Floats, prior: PointMassPrior, rng: Generator, rounds: int
 ) -> Expansion:
     """Move the point of expansion to the posterior mean.
 
     Args:
-        make: returns the expansion at a point.
-        theta: where to start.
-        prior: the prior.
-        rng: source of randomness of the short chains.
-        rounds: the most expansions to make.
+        make: Function that returns the expansion at a point.
+        theta: Point to start from.
+        prior: Prior of the coefficients.
+        rng: Source of randomness of the short chains.
+        rounds: Largest number of expansions.
 
     Returns:
-        The last expansion: successive means there differ by less than a third of a posterior standard
-        deviation in every direction that the data know, or `rounds` is used up.
+        The last expansion. Unless `rounds` is used up, the last two means differ by less than a third of a posterior
+        standard deviation in every direction that the data determine.
     """
     expansion = make(theta)
     for _ in range(rounds - 1):
-        draws = QuadraticPosterior(expansion, prior).draw(quiet_sample, rng.spawn(1), 100, 300)
+        draws = QuadraticPosterior(expansion, prior).draw(partial(run_chains, n_jobs=1), rng.spawn(1), 100, 300)
         proposal = mean_of(draws)
         moved = (proposal - theta).ravel()
         distance = float(moved @ expansion.curvature.reshape(moved.size, -1) @ moved)
@@ -203,7 +196,7 @@ def settle(
 
 
 def column_scaling(X: Any) -> Scaling:
-    """Means and scales of all columns; one that does not vary has the scale 1."""
+    """Return the means and scales of all columns; a constant column has the scale 1."""
     mean = np.asarray(X.mean(axis=0), dtype=np.float64).ravel()
     if is_sparse(X):
         square = np.asarray(X.multiply(X).mean(axis=0), dtype=np.float64).ravel() - mean**2

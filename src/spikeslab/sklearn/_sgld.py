@@ -45,24 +45,24 @@ class SGLDSettings(BaseEstimator):  # type: ignore[misc]
     The defaults are those of the paper's simulations, which vary `v0` and `sigma`.
 
     Args:
-        v0: scale of the Laplace spike, in units of sigma.
-        v1: variance of the Gaussian slab, in units of sigma^2.
-        sigma: initial value of sigma.
-        delta: initial inclusion probability.
-        a: first parameter of the Beta prior of delta.
-        b: second parameter of it; None is the number of features.
-        nu: degrees of freedom of the prior of sigma^2.
-        lam: scale of the prior of sigma^2.
-        batch_size: rows per step.
+        v0: Scale of the Laplace spike, in units of sigma.
+        v1: Variance of the Gaussian slab, in units of sigma^2.
+        sigma: Initial value of sigma.
+        delta: Initial inclusion probability.
+        a: First parameter of the Beta prior of delta.
+        b: Second parameter of it; None is the number of features.
+        nu: Degrees of freedom of the prior of sigma^2.
+        lam: Scale of the prior of sigma^2.
+        batch_size: Rows per step.
         step: (A, B, alpha) of the step size epsilon_k = A (k + B)^-alpha.
         omega: (A, B, alpha) of the step size of the stochastic approximation, clipped to [0, 1].
         temperature: 1 is the posterior; the paper's tau is its inverse.
         sigma_maximum: "printed" is equation 14 as the paper prints it for regression; "joint" is the maximum of the
             joint density, whose R_a has 2 more.
-        kappa: initial value of kappa0 and kappa1.
-        init_scale: standard deviation of the initial coefficients; the paper does not give it, and with a
+        kappa: Initial value of kappa0 and kappa1.
+        init_scale: Standard deviation of the initial coefficients; the paper does not give it, and with a
             narrow spike a start away from zero can end in a worse mode.
-        thin: steps between kept draws.
+        thin: Steps between kept draws.
     """
 
     v0: float = 0.1
@@ -120,14 +120,14 @@ class SGLDChain(Chain):
     """A chain of SGLD-SA, SGLD-EM or SGLD.
 
     Args:
-        rows: standardised X, shape (n, p), contiguous, float32 or float64.
-        y: centred response, or classes as 0, 1, ..., of the type of `rows`.
+        rows: Standardised X, shape (n, p), contiguous, float32 or float64.
+        y: Centred response, or classes as 0, 1, ..., of the type of `rows`.
         n_classes: 0 for regression, otherwise the number of classes.
         method: "sgld-sa", "sgld-em" or "sgld".
-        settings: the settings.
-        warmup: steps to discard.
-        steps: steps in all, to bound the number of kept draws.
-        rng: the chain's own source of randomness.
+        settings: The settings.
+        warmup: Steps to discard.
+        steps: Steps in all, to bound the number of kept draws.
+        rng: The chain's own source of randomness.
     """
 
     def __init__(
@@ -201,14 +201,14 @@ class SGLDChain(Chain):
         return ran
 
     def _null_intercept(self) -> Floats:
-        """The intercepts of a model without variables."""
+        """Return the intercepts of a model without variables."""
         if self.rule.family == GAUSSIAN:
             return np.zeros(1)
         shares = np.bincount(self.y.astype(np.int64), minlength=2) / self.y.size
         return np.log(shares[1:] / shares[0]) if self.rule.family == BINARY else np.log(shares)
 
     def _loss(self, chosen: NDArray[np.int64], beta: Array, intercept: Array) -> float:
-        """Mean squared error, or mean log loss, on the chosen rows."""
+        """Compute the mean squared error, or the mean log loss, on the chosen rows."""
         psi = self.rows[chosen] @ beta.T.astype(np.float64) + intercept
         y = self.y[chosen]
         if self.rule.family == GAUSSIAN:
@@ -218,7 +218,7 @@ class SGLDChain(Chain):
         return float(-log_softmax(psi, axis=1)[np.arange(y.size), y.astype(np.int64)].mean())
 
     def _divergence(self) -> str:
-        """What to do when the steps were too large; the curvature grows with the number of rows."""
+        """Return the message for steps that were too large; the curvature grows with the number of rows."""
         n, p = self.rows.shape
         first, offset, power = self.rule.step
         smaller = float(f"{0.1 * first * min(1.0, 100 / n):.1g}")
@@ -232,8 +232,8 @@ class SGLDChain(Chain):
         """Return the kept draws; inclusion probabilities average the responsibilities of equation (12).
 
         Raises:
-            FloatingPointError: If the draws fit far worse than a model without variables: steps that are too large
-                can throw a chain about for ever, its sigma growing with it, without any number becoming infinite.
+            FloatingPointError: If the draws fit far worse than a model without variables: steps that are too large can
+                let sigma grow without bound although no number becomes infinite.
         """
         if np.median(self.excess) > WORSE:
             raise FloatingPointError(self._divergence())

@@ -73,12 +73,12 @@ class State(NamedTuple):
     """The state of a chain and its work space; floating arrays have the type of X but for `latent`.
 
     Attributes:
-        order: a permutation of the rows.
-        beta: coefficients, shape (vectors, p), as `rho`, `kappa0` and `kappa1`.
-        intercept: intercepts, shape (vectors,).
-        latent: sigma and delta.
-        xi: work space for noise, shape (p,).
-        grad: work space for gradients, shape (vectors, p + 1).
+        order: A permutation of the rows.
+        beta: Coefficients, shape (vectors, p), as `rho`, `kappa0` and `kappa1`.
+        intercept: Intercepts, shape (vectors,).
+        latent: Sigma and delta.
+        xi: Work space for noise, shape (p,).
+        grad: Work space for gradients, shape (vectors, p + 1).
     """
 
     order: Ints

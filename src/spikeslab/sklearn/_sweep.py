@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     Floats = NDArray[np.float64]
+    Ints = NDArray[np.int64]
 
 JOINT_LIMIT = 128  # a larger model draws its coefficients one at a time only; either way the law is the same
 
@@ -120,16 +121,16 @@ def coordinate_sweep(
 
     Args:
         columns: X transposed, shape (p, n), so that a column of X is contiguous.
-        w: weights of the rows.
-        wr: weighted residual, updated in place.
-        beta: coefficients, updated in place.
-        slab: variance of the slab, s2.
-        a: first parameter of the Beta prior of pi.
-        b: second parameter of the Beta prior of pi.
-        elsewhere: how many indicators that share pi but are not in `beta` are one (other classes).
-        total: how many indicators share pi.
-        rng: source of randomness.
-        sums: shape (3, p); the conditional expectations of gamma_j, beta_j and beta_j^2 are added to its
+        w: Weights of the rows.
+        wr: Weighted residual, updated in place.
+        beta: Coefficients, updated in place.
+        slab: Variance of the slab, s2.
+        a: First parameter of the Beta prior of pi.
+        b: Second parameter of the Beta prior of pi.
+        elsewhere: How many indicators that share pi but are not in `beta` are one (other classes).
+        total: How many indicators share pi.
+        rng: Source of randomness.
+        sums: Shape (3, p); the conditional expectations of gamma_j, beta_j and beta_j^2 are added to its
             rows (Rao-Blackwell estimates of the inclusion probability and of the first two moments).
     """
     size = count_nonzero(beta) + elsewhere
@@ -248,14 +249,14 @@ def joint_draw(
 
     Args:
         columns: X transposed, shape (p, n).
-        w: weights of the rows.
-        wr: weighted residual, updated in place.
-        beta: coefficients, updated in place.
-        slab: variance of the slab.
-        with_intercept: whether the model has an intercept.
-        rng: source of randomness.
-        intercept: its present value.
-        intercept_precision: precision of its normal prior, which has mean 0; 0 is the flat prior.
+        w: Weights of the rows.
+        wr: Weighted residual, updated in place.
+        beta: Coefficients, updated in place.
+        slab: Variance of the slab.
+        with_intercept: Whether the model has an intercept.
+        rng: Source of randomness.
+        intercept: Its present value.
+        intercept_precision: Precision of its normal prior, which has mean 0; 0 is the flat prior.
 
     Returns:
         The change of the intercept (0 without one).

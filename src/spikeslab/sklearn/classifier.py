@@ -55,7 +55,7 @@ class SpikeSlabClassifier(ClassifierMixin, SpikeSlabBase):  # type: ignore[misc]
     hyperplanes separate the classes, use "gibbs".
 
     Args:
-        method: how to draw from the posterior.
+        method: How to draw from the posterior.
 
             - "auto": "gibbs", which is exact but has a cost that grows with the size of X, or "minibatch" if
               n_samples >= 5000, n_samples * (n_features + 300) * (number of coefficient vectors) > 5e6 and
@@ -66,34 +66,34 @@ class SpikeSlabClassifier(ClassifierMixin, SpikeSlabBase):  # type: ignore[misc]
               rows; up to 8192 coefficients. The error falls with the number of rows.
             - "sgld-sa", "sgld-em", "sgld": the algorithms of the paper, with the settings `sgld`. Their
               inclusion probabilities are not calibrated.
-        n_chains: independent chains, run in threads.
-        n_iter: steps kept per chain after the warm-up; None is 500 to 2000 sweeps of "gibbs" (more for small
+        n_chains: Independent chains, run in threads.
+        n_iter: Steps kept per chain after the warm-up; None is 500 to 2000 sweeps of "gibbs" (more for small
             data), 1000 of "minibatch", and 48000 steps of the paper's methods.
-        warmup: steps discarded per chain; None is half as many as kept but at least 300 sweeps, and 12000
+        warmup: Steps discarded per chain; None is half as many as kept but at least 300 sweeps, and 12000
             steps of the paper's methods.
         inclusion_prior: (a, b) of the Beta prior of the inclusion probability of a coefficient; b=None is the
             number of coefficients, which expects about one and lets the data say otherwise.
-        slab_scale: prior scale of the slab's standard deviation, in log odds per sd(x); None is 1.
-        slab_df: prior degrees of freedom of the slab's variance; None is 3. A large value fixes the slab.
-        sgld: settings of the stochastic-gradient methods; None is the paper's.
+        slab_scale: Prior scale of the slab's standard deviation, in log odds per sd(x); None is 1.
+        slab_df: Prior degrees of freedom of the slab's variance; None is 3. A large value fixes the slab.
+        sgld: Settings of the stochastic-gradient methods; None is the paper's.
         n_jobs: Number of chains to run at the same time, in threads; None is 1 and -1 one per core.
-        random_state: seed, RandomState or Generator.
+        random_state: Seed, RandomState or Generator.
         verbose: 1 shows the progress.
 
     Attributes:
-        classes_: the classes.
-        coef_: posterior means of the coefficients, shape (1, n_features) for two classes and otherwise
+        classes_: The classes.
+        coef_: Posterior means of the coefficients, shape (1, n_features) for two classes and otherwise
             (n_classes, n_features).
-        coef_std_: their posterior standard deviations.
-        pip_: posterior probability that a feature has a non-zero coefficient in any class, shape
+        coef_std_: Their posterior standard deviations.
+        pip_: Posterior probability that a feature has a non-zero coefficient in any class, shape
             (n_features,); 0 for constant columns.
-        intercept_: posterior means of the intercepts, shape (1,) or (n_classes,).
-        rhat_: rank-normalised split R-hat of the monitored scalars, by name.
-        ess_: their bulk effective sample sizes.
+        intercept_: Posterior means of the intercepts, shape (1,) or (n_classes,).
+        rhat_: Rank-normalised split R-hat of the monitored scalars, by name.
+        ess_: Their bulk effective sample sizes.
         n_iter_: Steps kept per chain after the warm-up, as `n_iter`.
-        method_: the method that was used.
-        n_features_in_: number of features.
-        feature_names_in_: names of the features, if X had names.
+        method_: The method that was used.
+        n_features_in_: Number of features.
+        feature_names_in_: Names of the features, if X had names.
 
     Example:
         >>> import numpy as np
@@ -118,8 +118,8 @@ class SpikeSlabClassifier(ClassifierMixin, SpikeSlabBase):  # type: ignore[misc]
         """Draw from the posterior of the coefficients.
 
         Args:
-            X: table of shape (n_samples, n_features): array, DataFrame or sparse matrix.
-            y: classes of shape (n_samples,), of any type that can be sorted.
+            X: Table of shape (n_samples, n_features): array, DataFrame or sparse matrix.
+            y: Classes of shape (n_samples,), of any type that can be sorted.
 
         Returns:
             The estimator itself.
@@ -200,10 +200,10 @@ class SpikeSlabClassifier(ClassifierMixin, SpikeSlabBase):  # type: ignore[misc]
         anew. It starts afresh after `fit`.
 
         Args:
-            X: new rows, shape (n_samples, n_features).
-            y: their classes.
-            classes: all classes; needed at the first call unless `fit` was called before.
-            num_data: number of rows of the whole data set. The rows seen so far then stand for all of it;
+            X: New rows, shape (n_samples, n_features).
+            y: Their classes.
+            classes: All classes; needed at the first call unless `fit` was called before.
+            num_data: Number of rows of the whole data set. The rows seen so far then stand for all of it;
                 None takes them as they are.
 
         Returns:
@@ -254,7 +254,7 @@ class SpikeSlabClassifier(ClassifierMixin, SpikeSlabBase):  # type: ignore[misc]
         """Predict class probabilities: the average of the probabilities over the posterior draws.
 
         Args:
-            X: rows to predict, shape (n_samples, n_features).
+            X: Rows to predict, shape (n_samples, n_features).
 
         Returns:
             Probabilities in the order of `classes_`, shape (n_samples, n_classes).
@@ -277,7 +277,7 @@ class SpikeSlabClassifier(ClassifierMixin, SpikeSlabBase):  # type: ignore[misc]
         """Predict the most probable class.
 
         Args:
-            X: rows to predict, shape (n_samples, n_features).
+            X: Rows to predict, shape (n_samples, n_features).
 
         Returns:
             Classes, shape (n_samples,).

@@ -40,7 +40,7 @@ class SpikeSlabRegressor(RegressorMixin, SpikeSlabBase):  # type: ignore[misc]
     every result is on the user's scale.
 
     Args:
-        method: how to draw from the posterior.
+        method: How to draw from the posterior.
 
             - "auto": "gibbs", which was the most accurate and the fastest in measurements.
             - "gibbs": exact sampler for the point-mass spike and slab. Up to 4096 features the rows are read
@@ -48,31 +48,31 @@ class SpikeSlabRegressor(RegressorMixin, SpikeSlabBase):  # type: ignore[misc]
               proportional to n_samples * n_features.
             - "sgld-sa", "sgld-em", "sgld": the algorithms of the paper, with the settings `sgld`. Their
               inclusion probabilities are not calibrated.
-        n_chains: independent chains, run in threads.
-        n_iter: steps kept per chain after the warm-up; None is 1000 sweeps of "gibbs" and 48000 steps of the
+        n_chains: Independent chains, run in threads.
+        n_iter: Steps kept per chain after the warm-up; None is 1000 sweeps of "gibbs" and 48000 steps of the
             paper's methods.
-        warmup: steps discarded per chain; None is 500 sweeps and 12000 steps.
+        warmup: Steps discarded per chain; None is 500 sweeps and 12000 steps.
         inclusion_prior: (a, b) of the Beta prior of the inclusion probability; b=None is n_features, which
             expects about one variable and lets the data say otherwise.
-        slab_scale: prior scale of the slab's standard deviation, in units of sd(y) per sd(x); None is 0.4.
-        slab_df: prior degrees of freedom of the slab's variance; None is 3. A large value fixes the slab.
-        sgld: settings of the stochastic-gradient methods; None is the paper's.
+        slab_scale: Prior scale of the slab's standard deviation, in units of sd(y) per sd(x); None is 0.4.
+        slab_df: Prior degrees of freedom of the slab's variance; None is 3. A large value fixes the slab.
+        sgld: Settings of the stochastic-gradient methods; None is the paper's.
         n_jobs: Number of chains to run at the same time, in threads; None is 1 and -1 one per core.
-        random_state: seed, RandomState or Generator.
+        random_state: Seed, RandomState or Generator.
         verbose: 1 shows the progress.
 
     Attributes:
-        coef_: posterior means of the coefficients, shape (n_features,).
-        coef_std_: their posterior standard deviations.
-        pip_: posterior inclusion probabilities, shape (n_features,); 0 for constant columns.
-        intercept_: posterior mean of the intercept.
-        sigma_: posterior mean of the standard deviation of the noise.
-        rhat_: rank-normalised split R-hat of the monitored scalars, by name.
-        ess_: their bulk effective sample sizes.
+        coef_: Posterior means of the coefficients, shape (n_features,).
+        coef_std_: Their posterior standard deviations.
+        pip_: Posterior inclusion probabilities, shape (n_features,); 0 for constant columns.
+        intercept_: Posterior mean of the intercept.
+        sigma_: Posterior mean of the standard deviation of the noise.
+        rhat_: Rank-normalised split R-hat of the monitored scalars, by name.
+        ess_: Their bulk effective sample sizes.
         n_iter_: Steps kept per chain after the warm-up, as `n_iter`.
-        method_: the method that was used.
-        n_features_in_: number of features.
-        feature_names_in_: names of the features, if X had names.
+        method_: The method that was used.
+        n_features_in_: Number of features.
+        feature_names_in_: Names of the features, if X had names.
 
     Example:
         >>> import numpy as np
@@ -97,8 +97,8 @@ class SpikeSlabRegressor(RegressorMixin, SpikeSlabBase):  # type: ignore[misc]
         """Draw from the posterior of the coefficients.
 
         Args:
-            X: table of shape (n_samples, n_features): array, DataFrame or sparse matrix.
-            y: response of shape (n_samples,).
+            X: Table of shape (n_samples, n_features): array, DataFrame or sparse matrix.
+            y: Response of shape (n_samples,).
 
         Returns:
             The estimator itself.
@@ -122,10 +122,10 @@ class SpikeSlabRegressor(RegressorMixin, SpikeSlabBase):  # type: ignore[misc]
         rows seen so far is sampled anew. It starts afresh after `fit`.
 
         Args:
-            X: new rows, shape (n_samples, n_features).
-            y: their responses.
-            classes: not used; present for a common interface.
-            num_data: number of rows of the whole data set. The rows seen so far then stand for all of it;
+            X: New rows, shape (n_samples, n_features).
+            y: Their responses.
+            classes: Not used; present for a common interface.
+            num_data: Number of rows of the whole data set. The rows seen so far then stand for all of it;
                 None takes them as they are.
 
         Returns:
@@ -194,8 +194,8 @@ class SpikeSlabRegressor(RegressorMixin, SpikeSlabBase):  # type: ignore[misc]
         """Predict the response.
 
         Args:
-            X: rows to predict, shape (n_samples, n_features).
-            return_std: also return the standard deviation of a new response, noise included.
+            X: Rows to predict, shape (n_samples, n_features).
+            return_std: Also return the standard deviation of a new response, noise included.
 
         Returns:
             The posterior mean, shape (n_samples,), and with `return_std` the standard deviation.
@@ -214,8 +214,8 @@ class SpikeSlabRegressor(RegressorMixin, SpikeSlabBase):  # type: ignore[misc]
         """Equal-tailed prediction intervals for new responses.
 
         Args:
-            X: rows to predict, shape (n_samples, n_features).
-            level: probability that a new response falls into its interval.
+            X: Rows to predict, shape (n_samples, n_features).
+            level: Probability that a new response falls into its interval.
 
         Returns:
             Lower and upper ends, shape (n_samples, 2).
