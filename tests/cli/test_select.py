@@ -13,7 +13,6 @@ import pytest
 from spikeslab.cli.app import run
 from spikeslab.cli.select import FILES
 from spikeslab.sklearn import SpikeSlabClassifier, load_model, read_metadata
-from spikeslab.tabular.selection import SelectionRule
 
 QUICK = ["--iterations", "60"]
 
@@ -161,13 +160,6 @@ def test_the_same_seed_gives_the_same_files(data, tmp_path):
         assert select(data, "--target", "y", "--one-hot", "--out", tmp_path / name, *QUICK) == 0
     for name in ("summary.csv", "inclusion.png", "traces.png", "model.safetensors"):
         assert (tmp_path / "one" / name).read_bytes() == (tmp_path / "two" / name).read_bytes()
-
-
-def test_fdr():
-    pip = np.array([0.3, 0.99, 0.9, 0.0])
-    assert SelectionRule(fdr=0.1).apply(pip).tolist() == [False, True, True, False]
-    assert SelectionRule(fdr=0.3).apply(pip).tolist() == [True, True, True, False]
-    assert SelectionRule(fdr=0.001).apply(pip).tolist() == [False] * 4
 
 
 def test_out_keeps_foreign_files_and_replaces_its_own(data, tmp_path, capsys):

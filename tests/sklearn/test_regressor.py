@@ -12,7 +12,7 @@ from sklearn.model_selection import GridSearchCV
 from sklearn.pipeline import make_pipeline
 from sklearn.utils.estimator_checks import check_estimator
 
-from spikeslab.sklearn import SGLDSettings, SpikeSlabRegressor, _chains, regressor
+from spikeslab.sklearn import SGLDSettings, SpikeSlabRegressor, _chains, regressor, select_variables
 
 
 def _data(rng, n=80, p=30, noise=0.5):
@@ -306,3 +306,10 @@ def test_predictions_do_not_depend_on_the_order_in_memory(rng):
     columns = np.asfortranarray(X)
     assert model.predict(columns).tolist() == model.predict(X).tolist()
     assert model.predict_interval(columns).tolist() == model.predict_interval(X).tolist()
+
+
+def test_selection_at_a_false_discovery_rate():
+    pip = np.array([0.3, 0.99, 0.9, 0.0])
+    assert select_variables(pip, fdr=0.1).tolist() == [False, True, True, False]
+    assert select_variables(pip, fdr=0.3).tolist() == [True, True, True, False]
+    assert select_variables(pip, fdr=0.001).tolist() == [False] * 4

@@ -28,8 +28,8 @@ HEADERS = (b"row,mean,std,lower,upper", b"row,class,p_")
 
 
 def predict(
-    model: Annotated[Path, typer.Argument(help="Folder that `spikeslab select` wrote.")],
-    data: Annotated[Path, typer.Argument(help="Table with the columns of the model, in any order.")],
+    model: Annotated[Path, typer.Argument(metavar="MODEL", help="Folder that `spikeslab select` wrote.")],
+    data: Annotated[Path, typer.Argument(metavar="TABLE", help="Table with the columns of the model, in any order.")],
     out: Annotated[Path, typer.Option(help="File for the predictions.")] = Path("predictions.csv"),
     level: Annotated[float, typer.Option(help="Probability of the prediction intervals of a regression.")] = 0.9,
 ) -> None:

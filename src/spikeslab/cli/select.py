@@ -38,7 +38,9 @@ if TYPE_CHECKING:
 FILES = ("summary.csv", "inclusion.png", "traces.png", "report.html", "model.safetensors", "model.json")
 SHOWN = 30  # rows of the table on the screen
 
-Data = Annotated[Path, typer.Argument(help="Table with a header: .csv, .tsv, either of them .gz, or .parquet.")]
+Data = Annotated[
+    Path, typer.Argument(metavar="TABLE", help="File with a header: .csv, .tsv, .csv.gz, .tsv.gz or .parquet.")
+]
 TargetName = Annotated[str, typer.Option(help="Name of the column to explain.")]
 Family = Annotated[
     str | None, typer.Option(help="gaussian, binomial or multinomial; guessed from the target if not given.")
@@ -210,5 +212,5 @@ def _print_selection(console: Console, folder: Path, selection: Selection, spell
 
     console.print()
     print_result(console, [selection.table(SHOWN)], [folder / name for name in FILES])
-    for line in (*map(str, selection.alike), spell(selection.convergence[0], spelling)):
+    for line in (*selection.alike, spell(selection.convergence[0], spelling)):
         console.print(line, soft_wrap=True)

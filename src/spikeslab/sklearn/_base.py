@@ -138,14 +138,12 @@ class SpikeSlabBase(SelectorMixin, BaseEstimator):  # type: ignore[misc]
     def _check_params(self) -> None:
         check_choice("method", self.method, self._methods)
         check_count("n_chains", self.n_chains)
-        if self.n_iter is not None:
-            check_count("n_iter", self.n_iter)
-        if self.warmup is not None:
-            check_count("warmup", self.warmup, minimum=0)
-        if self.slab_scale is not None:
-            check_number("slab_scale", self.slab_scale, "> 0")
-        if self.slab_df is not None:
-            check_number("slab_df", self.slab_df, "> 0")
+        for name, minimum in (("n_iter", 1), ("warmup", 0)):
+            if getattr(self, name) is not None:
+                check_count(name, getattr(self, name), minimum)
+        for name in ("slab_scale", "slab_df"):
+            if getattr(self, name) is not None:
+                check_number(name, getattr(self, name), "> 0")
         if self.n_jobs == 0 or not isinstance(self.n_jobs, Integral | None):
             raise ArgumentValueError("n_jobs", "must be None or an integer other than 0", self.n_jobs)
         prior = self.inclusion_prior
@@ -252,7 +250,7 @@ class SpikeSlabBase(SelectorMixin, BaseEstimator):  # type: ignore[misc]
         return self.get_support()
 
     def coef_interval(self, level: float = 0.95) -> Floats:
-        """Equal-tailed credible intervals of the coefficients, zero included where a variable may be out.
+        """Compute equal-tailed credible intervals of the coefficients, which are zero when a variable is out.
 
         Args:
             level: Posterior probability of the interval.
@@ -318,7 +316,7 @@ class SpikeSlabBase(SelectorMixin, BaseEstimator):  # type: ignore[misc]
         """Draw the inclusion probabilities and name the variables above `threshold` (needs matplotlib).
 
         Args:
-            threshold: Where to draw the line.
+            threshold: Probability at which to draw a line.
             ax: Axes to draw on; new ones by default.
 
         Returns:

@@ -128,7 +128,7 @@ def move_pattern(
     """Redraw the coefficients `b` of the feature `x` in all classes; `psi` and `b` are updated in place.
 
     Args:
-        x: The column of the feature.
+        x: Column of the feature.
         labels: Classes of the rows.
         psi: Linear predictors, shape (classes, n).
         b: Coefficients of the feature, shape (classes,), not all zero.

@@ -1,4 +1,4 @@
-r"""A Hamiltonian move of all included coefficients and intercepts of a multinomial model at once.
+r"""Hamiltonian move of all included coefficients and intercepts of a multinomial model at once.
 
 Given the indicators and s2 the log posterior of q = (included coefficients, intercepts) is
 
@@ -60,7 +60,7 @@ def log_posterior(
         q: Included coefficients, then intercepts.
         psi: Linear predictors at q, shape (classes, n).
         precisions: Prior precisions of q.
-        gradient: Where to write the gradient.
+        gradient: Array for the gradient.
     """
     p = columns.shape[0]
     classes, n = psi.shape
@@ -110,8 +110,8 @@ def hamiltonian_move(
         intercepts: Intercepts, shape (classes,).
         slab: Variance of the slab.
         intercept_precision: Prior precision of an intercept.
-        pace: The largest step size, one number, which learns.
-        learning: How fast it does; 0 keeps it.
+        pace: Largest step size, one number, which is learnt.
+        learning: Rate at which the step size is learnt; 0 keeps it.
         rng: Source of randomness.
     """
     flat = beta.ravel()

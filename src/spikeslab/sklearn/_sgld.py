@@ -124,10 +124,10 @@ class SGLDChain(Chain):
         y: Centred response, or classes as 0, 1, ..., of the type of `rows`.
         n_classes: 0 for regression, otherwise the number of classes.
         method: "sgld-sa", "sgld-em" or "sgld".
-        settings: The settings.
+        settings: Settings of the method.
         warmup: Steps to discard.
         steps: Steps in all, to bound the number of kept draws.
-        rng: The chain's own source of randomness.
+        rng: Source of randomness of this chain alone.
     """
 
     def __init__(

@@ -127,8 +127,8 @@ def coordinate_sweep(
         slab: Variance of the slab, s2.
         a: First parameter of the Beta prior of pi.
         b: Second parameter of the Beta prior of pi.
-        elsewhere: How many indicators that share pi but are not in `beta` are one (other classes).
-        total: How many indicators share pi.
+        elsewhere: Number of indicators outside `beta` that share pi and are one (those of other classes).
+        total: Number of indicators that share pi.
         rng: Source of randomness.
         sums: Shape (3, p); the conditional expectations of gamma_j, beta_j and beta_j^2 are added to its
             rows (Rao-Blackwell estimates of the inclusion probability and of the first two moments).
@@ -234,6 +234,44 @@ def draw_normal(precision: Floats, shift: Floats, rng: Generator) -> Floats:
 
 
 @njit(cache=True, nogil=True)
+def joint_system(
+    columns: Floats,
+    w: Floats,
+    wr: Floats,
+    beta: Floats,
+    active: Ints,
+    slab: float,
+    with_intercept: bool,
+    intercept: float,
+    intercept_precision: float,
+) -> tuple[Floats, Floats]:
+    """Return Q and h of the joint law N(Q^-1 h, Q^-1) of the active coefficients and the change of the intercept."""
+    k = active.shape[0]
+    dim = k + 1 if with_intercept else k
+    precision = np.empty((dim, dim))
+    shift = np.empty(dim)
+    weighted = np.empty(w.shape[0])
+    for i in range(k):
+        x = columns[active[i]]
+        for m in range(w.shape[0]):
+            weighted[m] = w[m] * x[m]
+        for j in range(i + 1):
+            precision[i, j] = precision[j, i] = np.dot(weighted, columns[active[j]])
+        if with_intercept:
+            precision[i, k] = precision[k, i] = weighted.sum()
+        shift[i] = np.dot(wr, x)
+    if with_intercept:
+        precision[k, k] = w.sum() + intercept_precision
+        shift[k] = wr.sum() - intercept_precision * intercept
+    for i in range(dim):  # the residual is that at the present coefficients
+        for j in range(k):
+            shift[i] += precision[i, j] * beta[active[j]]
+    for i in range(k):
+        precision[i, i] += 1.0 / slab
+    return precision, shift
+
+
+@njit(cache=True, nogil=True)
 def joint_draw(
     columns: Floats,
     w: Floats,
@@ -253,10 +291,10 @@ def joint_draw(
         wr: Weighted residual, updated in place.
         beta: Coefficients, updated in place.
         slab: Variance of the slab.
-        with_intercept: Whether the model has an intercept.
+        with_intercept: If True, the model has an intercept.
         rng: Source of randomness.
-        intercept: Its present value.
-        intercept_precision: Precision of its normal prior, which has mean 0; 0 is the flat prior.
+        intercept: Present value of the intercept.
+        intercept_precision: Precision of the intercept's normal prior of mean 0; 0 is the flat prior.
 
     Returns:
         The change of the intercept (0 without one).
@@ -265,37 +303,16 @@ def joint_draw(
     if active.shape[0] > JOINT_LIMIT:
         active = active[:0]
     k = active.shape[0]
-    dim = k + 1 if with_intercept else k
-    if dim == 0:
+    if k == 0 and not with_intercept:
         return 0.0
-    n = w.shape[0]
-    precision = np.empty((dim, dim))
-    shift = np.empty(dim)
-    weighted = np.empty(n)
-    for i in range(k):
-        x = columns[active[i]]
-        for m in range(n):
-            weighted[m] = w[m] * x[m]
-        for j in range(i + 1):
-            precision[i, j] = precision[j, i] = np.dot(weighted, columns[active[j]])
-        if with_intercept:
-            precision[i, k] = precision[k, i] = weighted.sum()
-        shift[i] = np.dot(wr, x)
-    if with_intercept:
-        precision[k, k] = w.sum() + intercept_precision
-        shift[k] = wr.sum() - intercept_precision * intercept  # what is drawn is the change of the intercept
-    for i in range(dim):  # the shift of the full conditional, written from the residual at the present values
-        for j in range(k):
-            shift[i] += precision[i, j] * beta[active[j]]
-    for i in range(k):
-        precision[i, i] += 1.0 / slab
+    precision, shift = joint_system(columns, w, wr, beta, active, slab, with_intercept, intercept, intercept_precision)
     draw = draw_normal(precision, shift, rng)
     for i in range(k):
         remove_effect(columns[active[i]], w, wr, draw[i] - beta[active[i]])
         beta[active[i]] = draw[i]
     if not with_intercept:
         return 0.0
-    for m in range(n):
+    for m in range(w.shape[0]):
         wr[m] -= w[m] * draw[k]
     return float(draw[k])
 

@@ -55,7 +55,7 @@ class SpikeSlabClassifier(ClassifierMixin, SpikeSlabBase):  # type: ignore[misc]
     hyperplanes separate the classes, use "gibbs".
 
     Args:
-        method: How to draw from the posterior.
+        method: Method to draw from the posterior.
 
             - "auto": "gibbs", which is exact but has a cost that grows with the size of X, or "minibatch" if
               n_samples >= 5000, n_samples * (n_features + 300) * (number of coefficient vectors) > 5e6 and
@@ -81,17 +81,17 @@ class SpikeSlabClassifier(ClassifierMixin, SpikeSlabBase):  # type: ignore[misc]
         verbose: 1 shows the progress.
 
     Attributes:
-        classes_: The classes.
+        classes_: Classes in sorted order.
         coef_: Posterior means of the coefficients, shape (1, n_features) for two classes and otherwise
             (n_classes, n_features).
-        coef_std_: Their posterior standard deviations.
+        coef_std_: Posterior standard deviations of the coefficients.
         pip_: Posterior probability that a feature has a non-zero coefficient in any class, shape
             (n_features,); 0 for constant columns.
         intercept_: Posterior means of the intercepts, shape (1,) or (n_classes,).
         rhat_: Rank-normalised split R-hat of the monitored scalars, by name.
-        ess_: Their bulk effective sample sizes.
+        ess_: Bulk effective sample sizes of the monitored scalars, by name.
         n_iter_: Steps kept per chain after the warm-up, as `n_iter`.
-        method_: The method that was used.
+        method_: Method that was used.
         n_features_in_: Number of features.
         feature_names_in_: Names of the features, if X had names.
 

@@ -40,7 +40,7 @@ class SpikeSlabRegressor(RegressorMixin, SpikeSlabBase):  # type: ignore[misc]
     every result is on the user's scale.
 
     Args:
-        method: How to draw from the posterior.
+        method: Method to draw from the posterior.
 
             - "auto": "gibbs", which was the most accurate and the fastest in measurements.
             - "gibbs": exact sampler for the point-mass spike and slab. Up to 4096 features the rows are read
@@ -63,14 +63,14 @@ class SpikeSlabRegressor(RegressorMixin, SpikeSlabBase):  # type: ignore[misc]
 
     Attributes:
         coef_: Posterior means of the coefficients, shape (n_features,).
-        coef_std_: Their posterior standard deviations.
+        coef_std_: Posterior standard deviations of the coefficients.
         pip_: Posterior inclusion probabilities, shape (n_features,); 0 for constant columns.
         intercept_: Posterior mean of the intercept.
         sigma_: Posterior mean of the standard deviation of the noise.
         rhat_: Rank-normalised split R-hat of the monitored scalars, by name.
-        ess_: Their bulk effective sample sizes.
+        ess_: Bulk effective sample sizes of the monitored scalars, by name.
         n_iter_: Steps kept per chain after the warm-up, as `n_iter`.
-        method_: The method that was used.
+        method_: Method that was used.
         n_features_in_: Number of features.
         feature_names_in_: Names of the features, if X had names.
 

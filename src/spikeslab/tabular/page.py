@@ -121,7 +121,7 @@ def selection_page(
 
 
 def _result(selection: Selection) -> list[Block]:
-    blocks: list[Block] = [Grid(selection.table(SHOWN)), *(Text(str(alike), "warning") for alike in selection.alike)]
+    blocks: list[Block] = [Grid(selection.table(SHOWN)), *(Text(alike, "warning") for alike in selection.alike)]
     interval = f"{100 * selection.level:g} % of the posterior probability"
     blocks.append(
         Text(

@@ -38,29 +38,10 @@ class SelectionRule:
     threshold: float = 0.5
     fdr: float | None = None
 
-    def apply(self, pip: Floats) -> NDArray[np.bool_]:
-        """Return the mask of the selected variables."""
-        return select_variables(pip, self.threshold, self.fdr)
-
     def __str__(self) -> str:
         if self.fdr is None:
             return f"inclusion probability above {self.threshold:g}"
         return f"expected share of false discoveries at most {self.fdr:g}"
-
-
-@dataclass(frozen=True)
-class Alike:
-    """Variables that are so correlated that the data can hardly tell them apart."""
-
-    names: tuple[str, ...]
-    correlation: float
-    probability: float
-
-    def __str__(self) -> str:
-        return (
-            f"At least one of {', '.join(self.names)} is in the model with probability {self.probability:.2f}, but "
-            f"they are too correlated (absolute correlation {self.correlation:.2f} or more) to tell which."
-        )
 
 
 class Selection:
@@ -83,7 +64,7 @@ class Selection:
         self.names = np.array([variable.name for variable in design.encoding.variables], dtype=object)
         slices = design.encoding.slices()
         self.pip = np.array([self._any_of(np.arange(s.start, s.stop)) for s in slices])
-        self.selected = rule.apply(self.pip)
+        self.selected = select_variables(self.pip, rule.threshold, rule.fdr)
 
     def _any_of(self, features: NDArray[np.int64]) -> float:
         """Return the probability that at least one of some columns is in the model."""
@@ -144,8 +125,8 @@ class Selection:
         return Table(title, columns, rows, notes)
 
     @cached_property
-    def alike(self) -> list[Alike]:
-        """Groups of correlated variables of which one is in the model, none of them surely."""
+    def alike(self) -> list[str]:
+        """Sentences about groups of correlated variables of which one is in the model, none of them surely."""
         if self.estimator.method_.startswith("sgld"):
             return []
         order = np.argsort(-self.pip, kind="stable")[:CANDIDATES]
@@ -164,8 +145,11 @@ class Selection:
             if group.size > 1 and self.pip[order[group]].max() < 0.95 and probability > 0.5:
                 edges = correlation[np.ix_(group, group)]
                 weakest = float(edges[edges >= ALIKE].min())
-                names = tuple(str(self.names[order[i]]) for i in group)
-                found.append(Alike(names, np.floor(100 * weakest) / 100, probability))
+                names = ", ".join(str(self.names[order[i]]) for i in group)
+                found.append(
+                    f"At least one of {names} is in the model with probability {probability:.2f}, but they are too "
+                    f"correlated (absolute correlation {np.floor(100 * weakest) / 100:.2f} or more) to tell which."
+                )
         return found
 
     @cached_property
