@@ -31,6 +31,7 @@ from spikeslab.report.page import Block, Code, Facts, Grid, Page, Picture, Secti
 from spikeslab.report.plots import reliability_figure
 from spikeslab.report.progress import format_duration
 from spikeslab.report.tables import Column, Table
+from spikeslab.training.log import nan_to_null
 from spikeslab.training.run_folder import CHECKPOINTS, POSTERIOR
 
 ROWS = 60
@@ -44,6 +45,7 @@ def run_page(folder: Path) -> Page:
         SpikeSlabError: If the folder is not that of a run, or a file in it is damaged.
     """
     facts = read_run(folder)
+    command = [Code(facts.run["command"])] if facts.run["command"] else []
     sections = [
         Section("Findings", _findings(facts)),
         Section("Curves", _curves(facts)),
@@ -54,7 +56,7 @@ def run_page(folder: Path) -> Page:
         Section("Convergence", _convergence(facts)),
         Section("Settings", [Facts(_settings(facts))]),
         Section("Files", [Grid(_files(folder))]),
-        Section("Command and versions", [*_command(facts), Facts(_texts(facts.run["versions"]))]),
+        Section("Command and versions", [*command, Facts(_texts(facts.run["versions"]))]),
     ]
     return Page(f"Run: {folder.resolve().name}", _lead(facts), [section for section in sections if section.blocks])
 
@@ -67,7 +69,7 @@ def _lead(facts: RunFacts) -> str:
         "interrupted": f"Interrupted at step {run['steps']:,} of {run['total_steps']:,}",
     }.get(run["status"], f"At step {run['steps']:,} of {run['total_steps']:,}")
     results = [
-        f"{name} {_share(value) if name in ('accuracy', 'ECE') else format(value, '.3g')}"
+        f"{name} {format(value, '.1%' if name in ('accuracy', 'ECE') else '.3g')}"
         for name, key in (("accuracy", "accuracy"), ("NLL", "nll"), ("ECE", "ece"), ("RMSE", "rmse"))
         if (value := _final(facts, key)) is not None
     ]
@@ -84,10 +86,6 @@ def _final(facts: RunFacts, key: str) -> float | None:
         return float(facts.evaluation[key])
     series = facts.series("evaluation", key)
     return float(series.values[-1]) if len(series) else None
-
-
-def _share(value: float) -> str:
-    return f"{value:.1%}"
 
 
 def _findings(facts: RunFacts) -> list[Block]:
@@ -193,7 +191,7 @@ def _calibration(evaluation: Mapping[str, Any]) -> list[Block]:
         torch.tensor([math.nan if x is None else float(x) for x in curve[key]], dtype=torch.float64)
         for key in ("confidence", "accuracy", "count")
     )
-    ece = f"ECE is {_share(evaluation['ece'])}: the" if evaluation.get("ece") is not None else "The ECE is the"
+    ece = f"ECE is {evaluation['ece']:.1%}: the" if evaluation.get("ece") is not None else "The ECE is the"
     rows = f" ({evaluation['rows']:,} in all)" if isinstance(evaluation.get("rows"), int) else ""
     caption = f"{ece} mean distance of the points from the diagonal, weighted by their numbers of rows{rows}."
     figure = reliability_figure({"at the last evaluation": Reliability(*bins)})
@@ -215,10 +213,7 @@ def _convergence(facts: RunFacts) -> list[Block]:
     rows = [
         {
             "name": item.name,
-            "rhat": _finite(item.rhat),
-            "chance": _finite(item.chance),
-            "bulk": _finite(item.ess_bulk),
-            "tail": _finite(item.ess_tail),
+            **nan_to_null({"rhat": item.rhat, "chance": item.chance, "bulk": item.ess_bulk, "tail": item.ess_tail}),
             "count": item.count,
             "draws": f"{item.chains} × {item.draws:,}",
         }
@@ -233,14 +228,6 @@ def _convergence(facts: RunFacts) -> list[Block]:
     if any(item.name == SOME_WEIGHTS for item in facts.convergence):
         notes.append("Single weights of two chains need not agree, since hidden units can be permuted.")
     return [Grid(Table("R-hat and effective sample size", columns, rows, notes))]
-
-
-def _finite(value: float) -> float | None:
-    return value if math.isfinite(value) else None
-
-
-def _command(facts: RunFacts) -> list[Block]:
-    return [Code(facts.run["command"])] if facts.run["command"] else []
 
 
 def _settings(facts: RunFacts) -> dict[str, str]:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from torch.optim.lr_scheduler import LRScheduler, ReduceLROnPlateau
 
 from spikeslab.errors import ArgumentTypeError, ArgumentValueError, Phrase, check_count, check_number
-from spikeslab.files import State
+from spikeslab.files import State, Stateful
 from spikeslab.posterior import Posterior
 from spikeslab.pruning import ChannelPruner, Pruner, RhoPruner
 from spikeslab.report.progress import Progress
@@ -63,9 +63,11 @@ class Callback:
 
     Attributes:
         name: Key of its state in a checkpoint; empty for callbacks without a state.
+        part: Object whose state is that of the callback, such as a pruner.
     """
 
     name: str = ""
+    part: Stateful | None = None
 
     def begin(self, run: Training) -> None:
         """Prepare for the first step, after a checkpoint was loaded."""
@@ -85,10 +87,12 @@ class Callback:
 
     def state_dict(self) -> dict[str, State]:
         """Return the state that a checkpoint must hold."""
-        return {}
+        return {} if self.part is None else dict(self.part.state_dict())
 
     def load_state_dict(self, state: Mapping[str, State]) -> None:
         """Load a state."""
+        if self.part is not None:
+            self.part.load_state_dict(dict(state))
 
 
 class PeriodicCallback(Callback, ABC):
@@ -152,7 +156,7 @@ class ScheduleLR(Callback):
                 "must be an lr scheduler of torch that needs no metric, such as CosineAnnealingLR",
                 Phrase(f"got {type(scheduler).__name__}"),
             )
-        self.scheduler = scheduler
+        self.scheduler = self.part = scheduler
         self.every = every or Every(steps=1)
         if self.every.seconds is not None:
             raise ArgumentValueError("every", "must be in steps or epochs", Phrase(f"got {self.every.seconds} seconds"))
@@ -161,14 +165,6 @@ class ScheduleLR(Callback):
         """Step the scheduler if the interval has passed."""
         if self.every.due(run, since=0.0):
             self.scheduler.step()
-
-    def state_dict(self) -> dict[str, State]:
-        """Return the scheduler's state."""
-        return dict(self.scheduler.state_dict())
-
-    def load_state_dict(self, state: Mapping[str, State]) -> None:
-        """Load the scheduler's state."""
-        self.scheduler.load_state_dict(dict(state))
 
 
 class Prune(Callback):
@@ -189,7 +185,7 @@ class Prune(Callback):
         freeze_at: int | None = None,
         on_freeze: Callable[[], object] | None = None,
     ) -> None:
-        self.pruner = pruner
+        self.pruner = self.part = pruner
         self.on_freeze = on_freeze
         self.freeze_at = None if freeze_at is None else check_count("freeze_at", freeze_at)
 
@@ -206,20 +202,9 @@ class Prune(Callback):
         sparsity = self.pruner.sparsity()
         found = {"sparsity_sparse": sparsity.sparse, "sparsity": sparsity.network}
         if isinstance(self.pruner, ChannelPruner):
-            living, channels = (
-                sum(self.pruner.count_live_channels().values()),
-                sum(map(len, self.pruner.weights.values())),
-            )
-            found["dead_channels"] = 1.0 - living / channels
+            live, channels = self.pruner.count_live_channels(), map(len, self.pruner.weights.values())
+            found["dead_channels"] = 1.0 - sum(live.values()) / sum(channels)
         return {name: value for name, value in found.items() if value is not None}
-
-    def state_dict(self) -> dict[str, State]:
-        """Return the pruner's state."""
-        return self.pruner.state_dict()
-
-    def load_state_dict(self, state: Mapping[str, State]) -> None:
-        """Load the pruner's state."""
-        self.pruner.load_state_dict(state)
 
 
 class Collect(Callback):
@@ -228,7 +213,7 @@ class Collect(Callback):
     name = "posterior"
 
     def __init__(self, posterior: Posterior) -> None:
-        self.posterior = posterior
+        self.posterior = self.part = posterior
 
     def after_step(self, run: Training) -> None:
         """Collect a sample if one is due."""
@@ -237,14 +222,6 @@ class Collect(Callback):
     def metrics(self) -> dict[str, Any]:
         """Return the number of samples."""
         return {"samples": len(self.posterior)}
-
-    def state_dict(self) -> dict[str, State]:
-        """Return the posterior's state with its samples."""
-        return self.posterior.state_dict()
-
-    def load_state_dict(self, state: Mapping[str, State]) -> None:
-        """Load the posterior's state."""
-        self.posterior.load_state_dict(state)
 
 
 class Evaluate(PeriodicCallback):

@@ -152,7 +152,7 @@ def _write(folder: Path, step: int, state: dict[str, State]) -> None:
         shutil.copyfile(source, folder / FILES / names[name])
     record = {"format": FORMAT, "version": VERSION, "step": step, "files": names, "state": parts.text}
     (folder / STATE).write_text(json.dumps(record, indent=1, allow_nan=False), encoding="utf-8")
-    (folder / SUMS).write_text(_sums(folder), encoding="utf-8")
+    (folder / SUMS).write_text(_format_sums(folder), encoding="utf-8")
     for path in _contents(folder):
         flush(path)
     for path in (folder / SUMS, folder / FILES, folder):
@@ -163,7 +163,7 @@ def _contents(folder: Path) -> list[Path]:
     return sorted(path for path in folder.rglob("*") if path.is_file() and path != folder / SUMS)
 
 
-def _sums(folder: Path) -> str:
+def _format_sums(folder: Path) -> str:
     return "".join(f"{digest(path)}  {path.relative_to(folder).as_posix()}\n" for path in _contents(folder))
 
 
@@ -172,7 +172,7 @@ def _read(folder: Path, step: int) -> dict[str, Any]:
         expected = (folder / SUMS).read_bytes()
     except OSError as error:
         raise CheckpointError(f"{folder} is not a whole checkpoint: {SUMS} is missing.") from error
-    if expected != _sums(folder).encode():
+    if expected != _format_sums(folder).encode():
         raise CheckpointError(f"{folder} has changed since it was written: {_difference(folder, expected)}.")
     try:
         record = json.loads((folder / STATE).read_text(encoding="utf-8"))
@@ -192,16 +192,13 @@ def _read(folder: Path, step: int) -> dict[str, Any]:
 def _difference(folder: Path, expected: bytes) -> str:
     """Describe the first difference between a checkpoint and its checksums."""
     try:
-        lines = [line.split("  ", 1) for line in expected.decode().splitlines()]
-        sums = {name: value for value, name in lines}
+        then, now = (
+            {name: value for value, name in (line.split("  ", 1) for line in text.splitlines())}
+            for text in (expected.decode(), _format_sums(folder))
+        )
     except ValueError:
         return f"{SUMS} is unreadable"
-    for name in (path.relative_to(folder).as_posix() for path in _contents(folder)):
-        if name not in sums:
-            return f"{name} was added"
-    for name, value in sums.items():
-        if not (folder / name).is_file():
-            return f"{name} is missing"
-        if digest(folder / name) != value:
-            return f"{name} has changed"
+    for name in {**now, **then}:
+        if then.get(name) != now.get(name):
+            return f"{name} {'was added' if name not in then else 'has changed' if name in now else 'is missing'}"
     return f"{SUMS} has changed"

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import signal
 import threading
-from types import FrameType, TracebackType
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import FrameType
 from typing import Any
 
 from spikeslab.errors import Spelling, spell, spell_keyword
@@ -36,34 +38,26 @@ class Interrupted(KeyboardInterrupt):
         return 128 + self.signal
 
 
-class Interruption:
-    """Context manager that records the first signal; a second Ctrl-C stops at once.
+@contextmanager
+def record_signals() -> Iterator[list[int]]:
+    """Yield a list that receives the first Ctrl-C or SIGTERM; a second Ctrl-C stops at once.
 
     Python handles signals in the main thread only; elsewhere nothing is recorded.
-
-    Attributes:
-        signal: Number of the recorded signal, or ``None``.
     """
+    recorded: list[int] = []
+    before: dict[int, Any] = {}
 
-    def __init__(self) -> None:
-        self.signal: int | None = None
-        self._before: dict[int, Any] = {}
+    def restore() -> None:
+        while before:
+            signal.signal(*before.popitem())
 
-    def __enter__(self) -> Interruption:
-        if threading.current_thread() is threading.main_thread():
-            self._before = {number: signal.signal(number, self._note) for number in SIGNALS}
-        return self
+    def record(number: int, frame: FrameType | None) -> None:
+        recorded.append(number)
+        restore()
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._restore()
-
-    def _note(self, number: int, frame: FrameType | None) -> None:
-        self.signal = number
-        self._restore()
-
-    def _restore(self) -> None:
-        for number, handler in self._before.items():
-            signal.signal(number, handler)
-        self._before = {}
+    if threading.current_thread() is threading.main_thread():
+        before |= {number: signal.signal(number, record) for number in SIGNALS}
+    try:
+        yield recorded
+    finally:
+        restore()

@@ -31,7 +31,7 @@ from spikeslab.parallel.distributed import Ranks
 from spikeslab.samplers.base import Sampler
 from spikeslab.training.batches import DataOrder, TensorBatches
 from spikeslab.training.callbacks import Callback
-from spikeslab.training.interruption import Interrupted, Interruption
+from spikeslab.training.interruption import Interrupted, record_signals
 from spikeslab.training.randomness import get_randomness, restore_randomness
 from spikeslab.training.run_folder import RunFolder
 from spikeslab.weights import to_device_of
@@ -172,12 +172,12 @@ class Training:
             for callback in callbacks:
                 stack.callback(callback.close)
                 callback.begin(self)
-            with Interruption() as interruption:
+            with record_signals() as signals:
                 while self.steps < target:
                     self._step()
                     for callback in callbacks:
                         callback.after_step(self)
-                    stop = self.ranks.highest(interruption.signal or 0)
+                    stop = self.ranks.highest(signals[0] if signals else 0)
                     if stop:
                         where = "" if place is None else f" {place.stop(self)}"
                         raise Interrupted(f"Stopped after step {self.steps:,} of {target:,}.{where}", stop)
