@@ -80,7 +80,7 @@ def test_a_network_needs_its_module(folder: Path, tmp_path: Path, capsys: pytest
     file = folder / "model.safetensors"
     assert run(["export", str(file), "--out", str(tmp_path / "m.onnx")]) == 2
     assert capsys.readouterr().err == (
-        f"Error: --recipe must name a Python file with model() and val_data(), but {file} has no recipe.py.\n"
+        f"Error: --recipe must name a Python file with model() and val_data(): {file} has no recipe.py.\n"
     )
     assert run(["export", str(file), "--out", str(tmp_path / "m.onnx"), "--recipe", str(folder / "recipe.py")]) == 0
 

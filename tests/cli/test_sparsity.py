@@ -193,7 +193,7 @@ def test_onnxruntime_has_its_turn(folder: Path, tmp_path: Path, capsys: pytest.C
     assert (macs["dense in onnxruntime"], macs["compacted in onnxruntime"]) == (180, compacted_macs(folder))
     assert run(["sparsity", str(folder), "--onnx", "--no-latency"]) == 2
     assert capsys.readouterr().err.endswith(
-        "Error: --onnx must not be given with --no-latency, since it is a time that is measured.\n"
+        "Error: --onnx must not be given with --no-latency, which measures no time.\n"
     )
 
 

@@ -45,7 +45,7 @@ RESULT = "result"
 """Stem of the files with the table."""
 OWN_OPTIONS = ("scope", "floor", "lr", "temperature", "samples")
 """Settings that have an option of their own."""
-OTHERWISE = "if not given, that of the recipe's settings, or else"
+OTHERWISE = "by default that of the recipe's settings, or else"
 METRICS = {
     "accuracy": ("acc. %", 100.0, ".2f"),
     "nll": ("NLL", 1.0, ".4f"),
@@ -60,7 +60,7 @@ ROUNDED = ("fp16", "int8")
 
 
 def init(
-    recipe: Annotated[Path, typer.Argument(help="File to write.", show_default=False)] = Path(COPY),
+    recipe: Annotated[Path, typer.Argument(metavar="RECIPE", help="File to write.", show_default=False)] = Path(COPY),
 ) -> None:
     """Write a recipe for `spikeslab compress`, with comments, that runs as it is.
 
@@ -83,72 +83,65 @@ def init(
     console.print(f"Next:\n  {command}", soft_wrap=True)
 
 
+RecipeArgument = Annotated[
+    Path, typer.Argument(metavar="RECIPE", help="Python file, as `spikeslab init` writes it.", show_default=False)
+]
+Weights = Annotated[
+    list[str] | None,
+    typer.Option(
+        help="Glob over the names of weights to prune; biases and normalisations never match. May be repeated. By "
+        "default all but the first and the last layer."
+    ),
+]
+Count = Annotated[
+    str | None,
+    typer.Option(help="'network' (default) if --sparsity is a share of all parameters, 'layers' if of those to prune."),
+]
+Structure = Annotated[
+    str, typer.Option(help="Prune single 'weights', or whole 'channels', of which --sparsity is then the share.")
+]
+Scope = Annotated[
+    str | None,
+    typer.Option(
+        help="Distribution of zeros: one rate in each 'layer', one 'global' ranking, or 'erk', which leaves small "
+        f"layers denser; {OTHERWISE} layer."
+    ),
+]
+Floor = Annotated[
+    float | None,
+    typer.Option(help=f"Fewest weights that each layer keeps: a number, or a share below 1; {OTHERWISE} 1."),
+]
+Set = Annotated[
+    list[str] | None,
+    typer.Option(
+        SET,
+        metavar="NAME=VALUE",
+        help="Any other field of `spikeslab.compression.Settings`, such as distillation=0.2. May be repeated.",
+    ),
+]
+
+
 @spells(
     model="model()", train_loader="train_data()", val_loader="val_data()", loss="loss()", folder="--out",
     target="--sparsity",
 )  # fmt: skip
 def compress(
-    recipe: Annotated[
-        Path,
-        typer.Argument(
-            metavar="RECIPE",
-            help="Python file with the network and the data, as `spikeslab init` writes it.",
-            show_default=False,
-        ),
-    ],
+    recipe: RecipeArgument,
     out: Annotated[Path | None, typer.Option(help="Folder for the run; out/NAME for NAME.py if not given.")] = None,
     sparsity: Annotated[float, typer.Option(help="Share of zeros.")] = 0.9,
     epochs: Annotated[int, typer.Option(help="Epochs in all.")] = 30,
-    method: Annotated[
-        str,
-        typer.Option(
-            help="a-sghmc-sa, sghmc-sa, a-sghmc-em, a-sghmc, marginal, prior-annealing, gmp, l1, l2, dpf or one-shot."
-        ),
-    ] = "a-sghmc-sa",
-    weights: Annotated[
-        list[str] | None,
-        typer.Option(
-            help="Glob over the names of sparse weights, which leaves out biases and normalisations; may be given "
-            "several times. By default all but the first and the last layer's."
-        ),
-    ] = None,
-    count: Annotated[
-        str | None,
-        typer.Option(
-            help="Whether --sparsity is a share of the 'network' or of the sparse 'layers'; network if not given."
-        ),
-    ] = None,
-    structure: Annotated[
-        str,
-        typer.Option(
-            help="What becomes zero: single 'weights', or whole 'channels', of which --sparsity is then the share."
-        ),
-    ] = "weights",
-    scope: Annotated[
-        str | None,
-        typer.Option(
-            help="How zeros are shared out: at one rate in each 'layer', by one 'global' ranking, or by 'erk', which "
-            f"leaves small layers denser; {OTHERWISE} layer."
-        ),
-    ] = None,
-    floor: Annotated[
-        float | None,
-        typer.Option(help=f"What each sparse layer keeps at least: a number, or a share below 1; {OTHERWISE} 1."),
-    ] = None,
+    method: Annotated[str, typer.Option(help=f"One of {', '.join(METHODS)}.")] = "a-sghmc-sa",
+    weights: Weights = None,
+    count: Count = None,
+    structure: Structure = WEIGHTS,
+    scope: Scope = None,
+    floor: Floor = None,
     lr: Annotated[float | None, typer.Option(help=f"Highest learning rate, that of SGD; {OTHERWISE} 0.05.")] = None,
     temperature: Annotated[float | None, typer.Option(help=f"Temperature; {OTHERWISE} 0.001.")] = None,
     samples: Annotated[int | None, typer.Option(help=f"Samples of the posterior; {OTHERWISE} 15.")] = None,
-    settings: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--set",
-            metavar="NAME=VALUE",
-            help="Another setting of `spikeslab.compression.Settings` in place of the recipe's, such as "
-            "distillation=0.2; may be given several times.",
-        ),
-    ] = None,
+    settings: Set = None,
     num_data: Annotated[
-        int | None, typer.Option(help="Training examples, where train_data() has no dataset with a length.")
+        int | None, typer.Option(help="Training examples, if train_data() has no dataset with a length.")
     ] = None,
     dense: Annotated[
         Path | None, typer.Option(help="Weights of the dense network, a safetensors file, to load into model().")
@@ -334,9 +327,9 @@ def comparison_table(
     ]
     note = (
         f"{network['sparsity']:.2%} of the whole network is zero, and {layers['sparsity']:.2%} of "
-        f"{pluralize(len(result.report['layers']), 'sparse layer')}. The average is that of "
-        f"{pluralize(samples, 'sample')} with the same zeros, and needs them all. Files are those of `save_sparse`, "
-        "lossless or with values rounded to fp16 or int8; that of the dense network is a safetensors file."
+        f"{pluralize(len(result.report['layers']), 'sparse layer')}. The average needs all of its "
+        f"{pluralize(samples, 'sample')}, which have the same zeros. Files are written by `save_sparse`, lossless or "
+        "with values rounded to fp16 or int8; that of the dense network is an ordinary safetensors file."
     )
     notes = [note, *([_describe_channels(result.report)] if "channels" in result.report else [])]
     return Table("Dense and compressed", [Column("model", "Network"), *columns, *rest], rows, notes=notes)

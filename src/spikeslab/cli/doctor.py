@@ -5,16 +5,17 @@ from __future__ import annotations
 import json
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
-from spikeslab.cli.options import bad_input, check_file
+from spikeslab.cli.options import check_file
 from spikeslab.cli.output import plain_console, write_file
-
-if TYPE_CHECKING:
-    from spikeslab.diagnostics.findings import Finding
-    from spikeslab.diagnostics.run_reader import RunFacts
+from spikeslab.diagnostics import REPORT
+from spikeslab.diagnostics.doctor import examine
+from spikeslab.diagnostics.findings import Finding, findings_table, verdict
+from spikeslab.diagnostics.run_reader import RunFacts, read_run
+from spikeslab.training.log import nan_to_null
 
 DIAGNOSIS, PAGE = '{\n "diagnosis of": ', '<meta name="generator" content="spikeslab">'
 """Marks by which files of these commands are recognised."""
@@ -28,20 +29,15 @@ def doctor(
         Path | None, typer.Option("--json", metavar="FILE", help="Write the findings to this file as well.")
     ] = None,
 ) -> None:
-    """Say in plain words how a run went: did it mix, did the prior settle, are lr and temperature right.
+    """Diagnose a run in plain words: did it mix, did the prior settle, are lr and temperature right.
 
     Reads the folder of a run and prints findings with advice. The exit code is 0 even if the run has problems.
 
     Example: `spikeslab doctor out/run --json findings.json`
     """
-    from spikeslab.diagnostics.doctor import examine
-    from spikeslab.diagnostics.findings import findings_table, verdict
-    from spikeslab.diagnostics.run_reader import read_run
-
     if json_file is not None:
         check_file("--json", json_file, DIAGNOSIS, "a diagnosis")
-    with bad_input():
-        facts = read_run(run)
+    facts = read_run(run)
     findings = examine(facts)
     console = plain_console()
     console.print(verdict(findings), soft_wrap=True)
@@ -58,26 +54,20 @@ def report(
         Path | None, typer.Option(help="File to write; report.html in the folder of the run if not given.")
     ] = None,
 ) -> None:
-    """Make the report of a run, a single HTML file that needs no network, from its folder.
+    """Write the report of a run, a single HTML file that works offline.
 
     Example: `spikeslab report out/run`
     """
-    from spikeslab.diagnostics import REPORT
-    from spikeslab.diagnostics.report import run_page
+    from spikeslab.diagnostics.report import run_page  # needs the extra `report`
 
     path = run / REPORT if out is None else out
     if out is not None:
         check_file("--out", path, PAGE, "a report")
-    with bad_input():
-        page = run_page(run)
-    write_file("--out", path, page.html().encode())
+    write_file("--out", path, run_page(run).html().encode())
     plain_console().print(f"Files written:\n  {path}", soft_wrap=True)
 
 
 def _json(run: Path, facts: RunFacts, findings: list[Finding]) -> str:
-    from spikeslab.diagnostics.findings import verdict
-    from spikeslab.training.log import nan_to_null
-
     record = {
         "diagnosis of": str(run),
         "verdict": verdict(findings),

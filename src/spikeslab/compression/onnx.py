@@ -16,7 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from spikeslab.compression.finalize import finalize
-from spikeslab.errors import first_line
+from spikeslab.errors import SpikeSlabError, first_line
 from spikeslab.files import write_atomically
 from spikeslab.graph.tracing import ExampleInput, check_example_input
 
@@ -28,7 +28,7 @@ BATCHES = (1, 3)
 """Sizes of the random batches that a file is checked with; the exporter has seen neither."""
 
 
-class ExportError(RuntimeError):
+class ExportError(SpikeSlabError, RuntimeError):
     """A model cannot be exported, or its file computes something else."""
 
 
