@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from spikeslab.cli.errors import InputError, explain_os_errors, spells
-from spikeslab.cli.images import WIDE, check_counts
+from spikeslab.cli.images import WIDE, check_counts, check_new
 from spikeslab.cli.options import bad_input, check_results, check_seed, use_threads
 from spikeslab.cli.output import plain_console, print_result
 from spikeslab.errors import check_count, quote
@@ -171,10 +171,7 @@ def cifar10(
         best_epoch=best_epoch,
         structure=structure,
     )
-    if not resume and any((out / run.name).exists() for run in study.runs()):
-        raise InputError(
-            f"--out must not hold these runs yet, but {out} does: continue with --resume, or choose another folder."
-        )
+    check_new(out, resume, [out / run.name for run in study.runs()])
     start = {"dense": dense.name} if dense else {"pretrain": True, "pretrain_epochs": pretrain_epochs}
     command = study.command(start, threads)
     network = None if dense is None else _read_dense(dense)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import partial
 from pathlib import Path
 from typing import Annotated
@@ -12,7 +12,7 @@ import typer
 from spikeslab.cli.errors import InputError, explain_os_errors, spells
 from spikeslab.cli.options import CORES, check_choices, check_folder, check_results, check_seed
 from spikeslab.cli.output import plain_console, print_result
-from spikeslab.errors import check_choice, check_count
+from spikeslab.errors import check_count
 from spikeslab.report.progress import Progress
 
 ALL_METHODS = "vanilla,dropout,sghmc,sghmc-sa"
@@ -68,6 +68,14 @@ def check_counts(**counts: int | None) -> None:
             check_count(name, value)
 
 
+def check_new(out: Path, resume: bool, paths: Iterable[Path]) -> None:
+    """Raise if one of the paths in ``out`` exists, unless ``--resume`` is given."""
+    if not resume and any(path.exists() for path in paths):
+        raise InputError(
+            f"--out must not hold these results yet, but {out} does: continue with --resume, or choose another folder."
+        )
+
+
 def _make_command(dataset: str, text: str) -> Callable[..., None]:
     def reproduce(
         out: Annotated[Path, typer.Option(help="Folder for runs, tables and figures.")] = Path("out") / dataset,
@@ -98,11 +106,7 @@ def _make_command(dataset: str, text: str) -> Callable[..., None]:
         run = ImageRun(dataset, names[0][0], preset, epochs, augment, seed, held_out, precision)
         study = ImageStudy(run, *names, tuple(range(seed, seed + seeds)))
         taken = [out / run.name for run in study.runs()] + [out / f"{study.stem}accuracy.json"]
-        if not resume and any(path.exists() for path in taken):
-            raise InputError(
-                f"--out must not hold these runs or their tables yet, but {out} does: continue with --resume, or "
-                "choose another folder."
-            )
+        check_new(out, resume, taken)
         with explain_os_errors(out):
             data, foreign = load_images(dataset, data_dir)
             tables, files = study.write(study.run_all(out, data, foreign), data.y_test, out)
@@ -187,14 +191,7 @@ def adversarial(
     """
     from spikeslab.paper._grid import CELLS
     from spikeslab.paper.adversarial.report import FIGURES, TABLES, write_adversarial
-    from spikeslab.paper.adversarial.study import (
-        ATTACKS,
-        DATASETS,
-        AdversarialStudy,
-        check_runs,
-        run_adversarial,
-    )
-    from spikeslab.paper.images.presets import PRESETS
+    from spikeslab.paper.adversarial.study import DATASETS, AdversarialStudy, check_runs, run_adversarial
     from spikeslab.paper.images.runs import METHODS
 
     check_results(out, TABLES, FIGURES)
@@ -203,10 +200,10 @@ def adversarial(
     study = AdversarialStudy(
         datasets=check_choices("datasets", datasets, DATASETS),
         methods=check_choices("methods", methods, METHODS),
-        preset=check_choice("preset", preset, PRESETS),
+        preset=preset,
         epochs=epochs,
         seed=seed,
-        attack=check_choice("attack", attack, ATTACKS),
+        attack=attack,
         images=images,
         samples=samples,
         runs=runs,
@@ -214,10 +211,7 @@ def adversarial(
         workers=workers,
     )
     check_runs(study)
-    if not resume and (out / CELLS).exists():
-        raise InputError(
-            f"--out must not hold these results yet, but {out} does: continue with --resume, or choose another folder."
-        )
+    check_new(out, resume, [out / CELLS])
     stage = f"{len(study.attacks)} curves"
     with explain_os_errors(out), Progress({stage: len(study.cells)}, unit="pieces") as progress:
         curves = run_adversarial(study, out, partial(progress.advance, stage))

@@ -521,7 +521,7 @@ def test_files_of_others_are_not_overwritten(command: list[str], tmp_path: Path,
 def test_the_best_epoch_has_a_column_only_where_it_was_asked_for() -> None:
     plain = accuracy_table(group_rows(FOUND, "test"), "test")
     assert "best" not in plain.rows[0]
-    assert plain.notes[0].startswith("10,000 test images, looked at once, after the last step of a recipe")
+    assert plain.notes[0].startswith("10,000 test images, looked at once, after the last step; all settings")
     asked = [*FOUND, (Path("e"), result("l1:0.003", 0.9, 0, 0.9, 0.9, best={"epoch": 3, "accuracy": 0.92}))]
     table = accuracy_table(group_rows(asked, "test"), "test")
     assert [column.title for column in table.columns if column.key == "best"] == ["best test epoch %"]
@@ -670,7 +670,7 @@ def test_the_command_writes_tables_and_figures_of_all_runs(
     assert all((out / name).exists() for name in names)
     capsys.readouterr()
     assert run_cli([*command, *small, "--methods", "l2:0.6"]) == 2
-    assert f"--out must not hold these runs yet, but {out} does: continue with --resume" in capsys.readouterr().err
+    assert f"--out must not hold these results yet, but {out} does: continue with --resume" in capsys.readouterr().err
     assert run_cli([*command, *small, "--methods", "l2:0.6", "--resume"]) == 0
 
 

@@ -24,11 +24,11 @@ import torch
 from torch import Tensor
 
 from spikeslab.attacks import LogProbabilities, fgsm_direction, move, of_model, of_posterior, pgd
-from spikeslab.errors import ArgumentValueError, Phrase
+from spikeslab.errors import ArgumentValueError, Phrase, check_choice
 from spikeslab.metrics import entropy
 from spikeslab.paper._grid import CELLS, Cell, CellFile, Record, run_cells
 from spikeslab.paper.images.data import LOADERS
-from spikeslab.paper.images.presets import make_preset
+from spikeslab.paper.images.presets import PRESETS, make_preset
 from spikeslab.paper.images.runs import NETWORK, ImageRun, read_network, read_run
 from spikeslab.paper.images.study import ImageStudy
 from spikeslab.paper.runs import OLD_PRESETS, read_result, run_folder
@@ -82,6 +82,10 @@ class AdversarialStudy:
     runs: Path = Path("out")
     data_dir: Path | None = None
     workers: int = 1
+
+    def __post_init__(self) -> None:
+        check_choice("preset", self.preset, PRESETS)
+        check_choice("attack", self.attack, ATTACKS)
 
     def image_run(self, dataset: str, method: str) -> ImageRun:
         """Return the run whose network is attacked."""

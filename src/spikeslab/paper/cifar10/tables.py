@@ -247,6 +247,6 @@ def _judged(rows: Sequence[CifarRow], part: str, best: bool) -> str:
         "looked at after every epoch in rows with a best test epoch, and once in others; all other columns are of the "
         "last epoch"
         if best
-        else "looked at once, after the last step of a recipe that was fixed before"
+        else "looked at once, after the last step; all settings were fixed before"
     )
     return f"{count:,} test images, {when}. The average is that of the last samples, which share one mask."
