@@ -195,9 +195,8 @@ def uci(
     - the run of the paper: `spikeslab reproduce uci --preset paper --out out/uci-paper`
     - a quick look: `spikeslab reproduce uci --datasets yacht --methods SGHMC,A-SGHMC-SA --epochs 50`
     """
-    from spikeslab.paper.uci.figures import FIGURES, TABLES, write_uci
     from spikeslab.paper.uci.sampling import METHODS, PRESETS
-    from spikeslab.paper.uci.study import TITLES, UCIPlan, check_data, run_uci
+    from spikeslab.paper.uci.study import FIGURES, TABLES, TITLES, UCIPlan, check_data, run_uci, write_uci
 
     check_results(out, TABLES, FIGURES)
     check_seed(seed)

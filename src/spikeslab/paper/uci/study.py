@@ -1,7 +1,8 @@
-"""UCI regressions of appendix D: six methods, their means over splits and paired differences."""
+"""UCI regressions of appendix D: six methods, their means over splits, paired differences, and a figure."""
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -9,11 +10,18 @@ from functools import partial
 from importlib.metadata import version
 from pathlib import Path
 
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
 from spikeslab.paper._grid import CELLS, Cell, CellFile, Record, estimate, run_cells
 from spikeslab.paper.uci.data import load_uci
 from spikeslab.paper.uci.sampling import METHODS, Splits, preset_epochs, preset_settings, sample_splits, score_splits
+from spikeslab.report.figures import BLUE, GREY, ORANGE, WIDTH, save, style
 from spikeslab.report.tables import Column, Estimate, Provenance, Table, command_line
 
+SERIES = (("paper, last sample", GREY, -0.22), ("last sample", ORANGE, 0.0), ("posterior average", BLUE, 0.22))
+TABLES, FIGURES = ("table", "differences"), ("rmse",)
+"""Names of the files."""
 REFERENCE = "A-SGHMC-SA"
 RENAMED = {"sound": "default"}  # presets in files of earlier versions
 # Mean and standard error of the RMSE of the last sample: the paper's table of appendix D, in the order of METHODS.
@@ -229,3 +237,49 @@ def _differences(results: UCIResults) -> Table:
 
 def _key(dataset: str, method: str) -> str:
     return f"{dataset} {method}"
+
+
+def uci_figure(results: UCIResults) -> Figure:
+    """Draw a panel for each data set with a row for each method; bars are standard errors."""
+    datasets, methods = results.plan.datasets, results.plan.methods
+    across = min(3, len(datasets))
+    down = math.ceil(len(datasets) / across)
+    with style():
+        figure = Figure(figsize=(WIDTH, 0.9 + down * (0.9 + 0.28 * len(methods))), layout="constrained")
+        panels = figure.subplots(down, across, squeeze=False, sharey=True)
+        for panel, dataset in zip(panels.flat, datasets, strict=False):
+            _draw_panel(panel, results, dataset)
+        for panel in panels.flat[len(datasets) :]:
+            panel.set_visible(False)
+        panels[0, 0].set_yticks(range(len(methods)), methods)
+        panels[0, 0].set_ylim(len(methods) - 0.5, -0.5)
+        handles = [panels[0, 0].plot([], [], "o", color=colour, ms=4, label=name)[0] for name, colour, _ in SERIES]
+        figure.legend(handles=handles, loc="outside lower center", ncols=len(SERIES))
+    return figure
+
+
+def _draw_panel(panel: Axes, results: UCIResults, dataset: str) -> None:
+    for row, method in enumerate(results.plan.methods):
+        estimates: tuple[Estimate | None, ...] = (
+            paper_number(dataset, method),
+            results.estimate(dataset, method, "rmse_last"),
+            results.estimate(dataset, method, "rmse"),
+        )
+        for rmse, (_, colour, shift) in zip(estimates, SERIES, strict=True):
+            if rmse is not None:
+                error = rmse.error or 0.0
+                panel.errorbar(rmse.mean, row + shift, xerr=error, fmt="o", color=colour, ms=4, lw=1.2)
+    gone = max(results.diverged(dataset, method) for method in results.plan.methods)
+    panel.set_title(TITLES[dataset] + (f" (≤ {gone} diverged)" if gone else ""))
+    panel.set_xlabel("RMSE")
+    panel.grid(axis="y", lw=0.4, alpha=0.5)
+
+
+def write_uci(results: UCIResults, out: Path) -> tuple[list[Table], list[Path]]:
+    """Write tables and figure, replacing earlier ones, and return the tables and the paths of all files."""
+    tables = uci_tables(results)
+    files = [out / CELLS]
+    for table, name in zip(tables, TABLES, strict=False):
+        files += table.write(out / name, results.plan.provenance)
+    files += [save(uci_figure(results), out / f"{name}.png") for name in FIGURES]
+    return tables, files
