@@ -4,7 +4,7 @@ VENV   ?= .venv
 BIN    := $(VENV)/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-slow lint docs docs-serve bench clean
+.PHONY: help setup demo test test-slow lint docs docs-serve dist bench clean
 
 help: ## Show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk 'BEGIN {FS = ":.*## "} {printf "  make %-10s %s\n", $$1, $$2}'
@@ -40,6 +40,17 @@ docs: setup ## Build the documentation in site/: strict, with executed examples,
 
 docs-serve: docs ## Show the documentation on http://localhost:8000
 	$(BIN)/python -m http.server --directory site --bind localhost 8000
+
+dist: setup ## Build wheel and sdist in dist/, install each in a clean environment and run the demo there
+	rm -rf dist build/clean
+	$(BIN)/python -m build
+	$(PYTHON) -m venv build/clean
+	build/clean/bin/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt \
+		"$$(ls dist/*.whl)[cli,report,sklearn]"
+	cd build && clean/bin/spikeslab demo --steps 500 --out clean/demo
+	build/clean/bin/python -m pip install --quiet --disable-pip-version-check --force-reinstall --no-deps dist/*.tar.gz
+	cd build && clean/bin/spikeslab --version
+	rm -rf build
 
 bench: setup ## Print the cost of an update and of a training step against torch.optim.SGD
 	$(BIN)/spikeslab bench --suite update,step
