@@ -76,3 +76,19 @@ def test_tables_are_those_of_the_results(page):
 
 def test_the_readme_is_short():
     assert len((ROOT / "README.md").read_text(encoding="utf-8").split()) <= 800
+
+
+def test_every_public_room_has_an_api_page():
+    source = (ROOT / "docs" / "hooks" / "pages.py").read_text(encoding="utf-8")
+    pages = re.search(r"^API = \{\n(.*?)^\}", source, re.MULTILINE | re.DOTALL)[1]
+    shown = set(re.findall(r'"([a-z_.]+)"', pages))
+    inside = {
+        "bench",
+        "cli",
+        "graph",
+        "kernels",
+        "paper",
+        "tabular",
+    }  # not for users to import
+    rooms = {path.parent.name for path in (ROOT / "src" / "spikeslab").glob("*/__init__.py")} - inside
+    assert rooms <= {name.partition(".")[0] for name in shown}

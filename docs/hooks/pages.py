@@ -48,6 +48,8 @@ API = {
 OUTSIDE = re.compile(r"(\]\()((?:\.\./)+[^)#\s]+)")
 INSIDE = re.compile(r"\[([^]]*)\]\(([^)#\s:]+)\)")
 COPIES = "repository"
+HIDDEN = {"index.md": "navigation", "results-cifar10.md": "toc"}
+"""Sidebars that leave their room to the page."""
 
 
 def on_config(config: MkDocsConfig) -> MkDocsConfig:
@@ -87,6 +89,8 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
 def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:
     """Point links that leave ``docs/`` to their copies in the site."""
     here = posixpath.dirname(page.file.src_uri)
+    if page.file.src_uri in HIDDEN:
+        page.meta["hide"] = [HIDDEN[page.file.src_uri]]
 
     def replace(found: re.Match[str]) -> str:
         target = _target(page.file, found[2])
