@@ -141,9 +141,8 @@ def move_pattern(
     """
     classes = b.shape[0]
     present = 0
-    for c in range(classes):
-        if b[c] != 0.0:
-            present |= 1 << c
+    for c in np.flatnonzero(b):
+        present |= 1 << int(c)
     if not np.any(patterns == present):
         return
     offsets = psi - b.reshape(-1, 1) * x
@@ -164,9 +163,8 @@ def move_pattern(
             + lgamma(prior.b + total - elsewhere - size)
         )
     chosen, precision, shift = restrict(patterns[draw_index(log_weights, rng)], slope, hessian, slab)
-    draw = draw_normal(precision, shift, rng)
     proposal = np.zeros(classes)
-    proposal[chosen] = draw
+    proposal[chosen] = draw_normal(precision, shift, rng)
     moved = offsets + proposal.reshape(-1, 1) * x
     nothing = np.zeros(classes)
     gain = log_likelihood(labels, moved, 1.0, nothing) - log_likelihood(labels, psi, 1.0, nothing)

@@ -229,9 +229,7 @@ class GramChain(GibbsChain):
 
     Args:
         data: Sums of squares and products.
-        prior: Prior of the coefficients.
-        warmup: Sweeps to discard.
-        rng: Source of randomness of this chain alone.
+        prior: Prior; this and the rest as in `GibbsChain`.
     """
 
     kernel = staticmethod(gram_sweeps)
@@ -255,9 +253,7 @@ class ColumnChain(GibbsChain):
     Args:
         columns: X transposed, standardised, shape (p, n), contiguous.
         y: Centred response.
-        prior: Prior of the coefficients.
-        warmup: Sweeps to discard.
-        rng: Source of randomness of this chain alone.
+        prior: Prior; this and the rest as in `GibbsChain`.
     """
 
     kernel = staticmethod(column_sweeps)

@@ -145,9 +145,7 @@ class LogisticChain(GibbsChain):
     Args:
         columns: X transposed, standardised, shape (p, n), contiguous.
         y: Classes as 0.0 and 1.0.
-        prior: Prior of the coefficients and the intercept.
-        warmup: Sweeps to discard.
-        rng: Source of randomness of this chain alone.
+        prior: Prior; this and the rest as in `GibbsChain`.
     """
 
     kernel = staticmethod(logistic_sweeps)

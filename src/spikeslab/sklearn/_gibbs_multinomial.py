@@ -25,7 +25,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from math import exp, log, sqrt
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numba import njit
@@ -45,6 +45,15 @@ if TYPE_CHECKING:
 
 
 PATTERN_MOVES = 4  # features per sweep
+
+
+class MultinomialState(NamedTuple):
+    """State of a chain, updated in place: linear predictors, coefficients, intercepts and (s2,)."""
+
+    psi: Floats
+    beta: Floats
+    intercepts: Floats
+    slab: Floats
 
 
 @njit(cache=True, nogil=True)
@@ -77,10 +86,7 @@ def used_features(beta: Floats) -> Ints:
 def sweep_class(
     columns: Floats,
     labels: Ints,
-    psi: Floats,
-    beta: Floats,
-    intercepts: Floats,
-    slab: float,
+    state: MultinomialState,
     c: int,
     prior: PointMassPrior,
     swaps: int,
@@ -88,6 +94,7 @@ def sweep_class(
     sums: Floats,
 ) -> None:
     """Draw the coefficients and the intercept of class c given the other classes."""
+    psi, beta, intercepts, slab = state.psi, state.beta, state.intercepts, state.slab[0]
     n = labels.shape[0]
     w = np.empty(n)
     wr = np.empty(n)
@@ -106,34 +113,27 @@ def sweep_class(
 
 @njit(cache=True, nogil=True)
 def move_patterns(
-    columns: Floats,
-    labels: Ints,
-    psi: Floats,
-    beta: Floats,
-    slab: float,
-    prior: PointMassPrior,
-    patterns: Ints,
-    rng: Generator,
+    columns: Floats, labels: Ints, state: MultinomialState, prior: PointMassPrior, patterns: Ints, rng: Generator
 ) -> None:
     """Redraw the coefficients of a few features in use, each in all classes together."""
+    beta = state.beta
     used = used_features(beta)
     for _ in range(min(PATTERN_MOVES, used.shape[0])):
         j = used[int(rng.random() * used.shape[0])]
         b = beta[:, j].copy()
         elsewhere = count_nonzero(beta.ravel()) - count_nonzero(b)
-        move_pattern(columns[j], labels, psi, b, slab, prior, elsewhere, beta.size, patterns, rng)
+        move_pattern(columns[j], labels, state.psi, b, state.slab[0], prior, elsewhere, beta.size, patterns, rng)
         beta[:, j] = b
 
 
 @njit(cache=True, nogil=True)
-def scale_moves(
-    labels: Ints, psi: Floats, beta: Floats, intercepts: Floats, slab: Floats, prior: PointMassPrior, rng: Generator
-) -> float:
+def scale_moves(labels: Ints, state: MultinomialState, prior: PointMassPrior, rng: Generator) -> float:
     """Multiply (intercepts, beta, sqrt(s2)) by common factors in Metropolis steps; return the log likelihood.
 
     Large coefficients leave the intercepts to their prior, which a common factor would pull them out of: every other
     step holds them.
     """
+    psi, beta, intercepts, slab = state.psi, state.beta, state.intercepts, state.slab
     nothing = np.zeros(beta.shape[0])
     fit = log_likelihood(labels, psi, 1.0, nothing)
     for step in range(2 * SCALE_STEPS):
@@ -158,10 +158,7 @@ def scale_moves(
 def multinomial_sweeps(
     columns: Floats,
     labels: Ints,
-    psi: Floats,
-    beta: Floats,
-    intercepts: Floats,
-    slab: Floats,
+    state: MultinomialState,
     patterns: Ints,
     pace: Floats,
     learning: float,
@@ -172,10 +169,8 @@ def multinomial_sweeps(
     sums: Floats,
     room: Room,
 ) -> int:
-    """Run up to `sweeps` sweeps, recording each; return how many fitted in the buffer.
-
-    `psi`, `beta`, `intercepts`, `slab` (the variance, one number) and `pace` are updated in place.
-    """
+    """Run up to `sweeps` sweeps, recording each; return how many fitted in the buffer."""
+    psi, beta, intercepts, slab = state.psi, state.beta, state.intercepts, state.slab
     classes = beta.shape[0]
     precision = 1.0 / prior.intercept_scale**2
     spread = prior.intercept_scale / sqrt(classes) if precision > 0.0 else 0.0  # a flat prior allows any shift
@@ -186,14 +181,14 @@ def multinomial_sweeps(
         intercepts += shift
         psi += shift
         for c in range(classes):
-            sweep_class(columns, labels, psi, beta, intercepts, slab[0], c, prior, swaps, rng, sums[c])
-        move_patterns(columns, labels, psi, beta, slab[0], prior, patterns, rng)
+            sweep_class(columns, labels, state, c, prior, swaps, rng, sums[c])
+        move_patterns(columns, labels, state, prior, patterns, rng)
         hamiltonian_move(columns, labels, psi, beta, intercepts, slab[0], precision, pace, learning, rng)
         shift = intercepts.mean()
         intercepts -= shift
         psi -= shift
         slab[0] = draw_slab(beta.ravel(), prior.slab_df, prior.slab_scale**2, rng)
-        room.scalars[sweep, 2] = scale_moves(labels, psi, beta, intercepts, slab, prior, rng)
+        room.scalars[sweep, 2] = scale_moves(labels, state, prior, rng)
         room.scalars[sweep, 0] = sqrt(slab[0])
         room.scalars[sweep, 1] = record(beta, room, sweep)
         room.scalars[sweep, 3:] = intercepts
@@ -207,9 +202,7 @@ class MultinomialChain(GibbsChain):
         columns: X transposed, standardised, shape (p, n), contiguous.
         labels: Classes as 0, 1, ..., n_classes - 1.
         n_classes: Number of classes.
-        prior: Prior of the coefficients and the intercepts.
-        warmup: Sweeps to discard.
-        rng: Source of randomness of this chain alone.
+        prior: Prior; this and the rest as in `GibbsChain`.
     """
 
     kernel = staticmethod(multinomial_sweeps)
@@ -220,18 +213,17 @@ class MultinomialChain(GibbsChain):
     ) -> None:
         super().__init__(n_classes, columns.shape[0], prior, warmup, rng, intercepts=n_classes)
         start = np.log(np.bincount(labels, minlength=n_classes) + 0.5)
+        start -= start.mean()
+        psi = np.repeat(start[:, None], labels.shape[0], axis=1)
         self.columns = columns
         self.labels = labels
-        self.intercepts = start - start.mean()
-        self.psi = np.repeat(self.intercepts[:, None], labels.shape[0], axis=1)
-        self.slab = np.array([prior.slab_scale**2])
+        self.state = MultinomialState(psi, self.beta, start, np.array([prior.slab_scale**2]))
         self.patterns = class_patterns(n_classes)
         self.pace = np.array([1.0])
 
     def _arrays(self) -> tuple[Any, ...]:
         learning = LEARNING if self.done < self.warmup else 0.0
-        state = self.psi, self.beta, self.intercepts, self.slab
-        return self.columns, self.labels, *state, self.patterns, self.pace, learning
+        return self.columns, self.labels, self.state, self.patterns, self.pace, learning
 
     def collect(self) -> ChainDraws:
         """Return the draws; a feature's inclusion probability counts the draws where any class uses it."""

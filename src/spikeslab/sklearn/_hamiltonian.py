@@ -51,16 +51,9 @@ def set_predictors(columns: Floats, active: Ints, q: Floats, psi: Floats) -> Non
 def log_posterior(
     columns: Floats, labels: Ints, active: Ints, q: Floats, psi: Floats, precisions: Floats, gradient: Floats
 ) -> float:
-    """Return L(q) and write its gradient.
+    """Return L(q) and write its gradient, given the linear predictors at q and the prior precisions of q.
 
-    Args:
-        columns: X transposed, shape (p, n).
-        labels: Classes of the rows.
-        active: Class * p + feature of the included coefficients.
-        q: Included coefficients, then intercepts.
-        psi: Linear predictors at q, shape (classes, n).
-        precisions: Prior precisions of q.
-        gradient: Array for the gradient.
+    `active` holds class * p + feature of the included coefficients; q is these coefficients and then the intercepts.
     """
     p = columns.shape[0]
     classes, n = psi.shape
