@@ -12,7 +12,7 @@ import typer
 
 from spikeslab.cli.errors import InputError, explain_os_errors, spells
 from spikeslab.cli.images import WIDE, check_counts, check_new
-from spikeslab.cli.options import bad_input, check_results, check_seed, use_threads
+from spikeslab.cli.options import check_results, check_seed, read_settings, use_threads
 from spikeslab.cli.output import plain_console, print_result
 from spikeslab.errors import check_count, quote
 
@@ -119,6 +119,7 @@ def cifar10(
     threads: Annotated[int | None, typer.Option(help="Threads; by default torch's choice.")] = None,
     out: Annotated[Path, typer.Option(help="Folder for the runs, the tables and the figures.")] = Path("out/cifar10"),
     resume: Resume = False,
+    report: Annotated[bool, typer.Option(help="Write report.html of each run.")] = True,
     data_dir: DataDir = None,
 ) -> None:
     """Repeat the paper's compression of ResNet20 on CIFAR-10 (table 3), with baselines that the paper lacks.
@@ -138,7 +139,6 @@ def cifar10(
       --methods gmp,l2:0.002,l2:0.005 --epochs 10 --held-out 5000`
     - the paper's run: `spikeslab reproduce cifar10 --pretrain --preset paper`
     """
-    from spikeslab.cli.options import read_settings
     from spikeslab.paper.cifar10.data import pretrain as pretrain_dense
     from spikeslab.paper.cifar10.study import (
         figure_names,
@@ -156,8 +156,7 @@ def cifar10(
     check_counts(pretrain_epochs=pretrain_epochs, seeds=seeds, epochs=epochs, batch_size=batch_size)
     use_threads(threads)
     scopes = [] if scope is None else [[("scope", scope)]]
-    with bad_input():
-        varied = [[(name, value) for value in values] for name, values in read_settings(settings or [])]
+    varied = [[(name, value) for value in values] for name, values in read_settings(settings or [])]
     study = make_study(
         preset,
         methods=None if methods is None else methods.split(","),
@@ -180,7 +179,7 @@ def cifar10(
         network = network or pretrain_dense(
             data, out, epochs=pretrain_epochs, batch_size=batch_size, seed=seed, held_out=held_out, command=command
         )
-        failed = run_study(study, out, data, network, command, partial(print, file=sys.stderr))
+        failed = run_study(study, out, data, network, command, partial(print, file=sys.stderr), report)
         tables, files = write_tables(out)
         files += write_figures(out)
     print_result(plain_console(WIDE), tables, files)

@@ -49,11 +49,6 @@ from spikeslab.weights import select_weights
 ROWS, TOTAL, EPOCH = 50_000, 272_474, 50
 
 
-@pytest.fixture(autouse=True)
-def _no_report(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("spikeslab.compression.harness.write_report", None)
-
-
 def small_images(rows: int = 16) -> Images:
     """Images of 8 x 8 pixels whose class is the place of a bright pixel."""
     generator = torch.Generator().manual_seed(0)
@@ -79,7 +74,7 @@ def small_run(method: str = "a-sghmc-sa", **changes: Any) -> CifarRun:
 
 
 def run_small(run: CifarRun, out: Path, dense: Dense, **more: Any) -> dict[str, Any]:
-    return run_cifar10(run, out, DATA, dense, progress=False, **more)
+    return run_cifar10(run, out, DATA, dense, progress=False, report=False, **more)
 
 
 def problem(settings: Settings, sparsity: float, steps: int) -> Problem:
@@ -288,7 +283,7 @@ def test_held_out_images_are_judged_in_place_of_the_test_images(
 ) -> None:
     run = small_run("gmp", held_out=8, epochs=1)
     data = replace(DATA, x_test=None, y_test=None)  # type: ignore[arg-type]
-    result = run_cifar10(run, tmp_path, data, dense, progress=False)
+    result = run_cifar10(run, tmp_path, data, dense, progress=False, report=False)
     assert (result["part"], result["rows"]) == ("held_out", 8)
     assert run.name.endswith("held8-seed0")
     note = accuracy_table(group_rows(read_results(tmp_path), "held_out"), "held_out").notes[0]
@@ -333,7 +328,6 @@ def test_a_run_that_was_stopped_ends_in_the_same_bits(
     with pytest.raises(KeyboardInterrupt):
         run_small(run, tmp_path / "halves", dense, checkpoint_every=Every(steps=1))
     monkeypatch.undo()
-    monkeypatch.setattr("spikeslab.compression.harness.write_report", None)
     halves = run_small(run, tmp_path / "halves", dense)
     assert {**halves, "seconds": 0} == {**whole, "seconds": 0}
     tensors = [load_file(tmp_path / name / run.name / "model.safetensors") for name in ("whole", "halves")]
@@ -464,7 +458,7 @@ def test_runs_with_other_settings_do_not_share_a_row() -> None:
 def test_tables_are_written_after_every_run_and_one_that_fails_does_not_stop_the_others(
     tmp_path: Path, dense: Dense, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def run_one(run: CifarRun, out: Path, *_: Any, command: str) -> None:
+    def run_one(run: CifarRun, out: Path, *_: Any, command: str, report: bool) -> None:
         if run.seed == 0:
             raise NonFiniteError("the loss must be finite")
         if run.seed == 2:
@@ -640,7 +634,8 @@ def command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, dense: Dense) -> li
     """The command on the small images, from a file."""
     monkeypatch.setattr(images, "load_cifar10", lambda _: DATA)
     save_file(state_tensors(dense.model), tmp_path / "dense.safetensors")
-    return ["reproduce", "cifar10", "--dense", str(tmp_path / "dense.safetensors"), "--out", str(tmp_path / "out")]
+    paths = ["--dense", str(tmp_path / "dense.safetensors"), "--out", str(tmp_path / "out")]
+    return ["reproduce", "cifar10", "--no-report", *paths]
 
 
 def test_the_command_writes_tables_and_figures_of_all_runs(

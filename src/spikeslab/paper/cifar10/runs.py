@@ -166,6 +166,7 @@ def run_cifar10(
     *,
     command: str = "",
     progress: bool = True,
+    report: bool = True,
     checkpoint_every: Every | None = None,
 ) -> dict[str, Any]:
     """Do a run in its folder below ``out``, or continue it; a finished run is read.
@@ -194,6 +195,7 @@ def run_cifar10(
         val_loader=judged if run.held_out or run.best_epoch else None,
         folder=folder,
         resume=True,
+        report=report,
         callbacks=callbacks,
         checkpoint_every=checkpoint_every,
         command=command,

@@ -126,19 +126,21 @@ def run_study(
     data: Images,
     dense: Dense,
     command: str,
-    report: Callable[[str], None] = print,
+    warn: Callable[[str], None] = print,
+    report: bool = True,
 ) -> list[str]:
     """Do all runs, or continue them, write the tables after each, and return the names of runs that failed.
 
-    A run whose numbers become infinite does not stop the others: ``report`` is called with a sentence about it.
+    A run whose numbers become infinite does not stop the others: ``warn`` is called with a sentence about it. With
+    ``report=False`` no run writes an HTML report.
     """
     failed = []
     for run in study.runs():
         try:
-            run_cifar10(run, out, data, dense, command=command)
+            run_cifar10(run, out, data, dense, command=command, report=report)
         except NonFiniteError as error:
             failed.append(run.name)
-            report(f"{run.name} failed, and the others go on: {error}")
+            warn(f"{run.name} failed, and the others go on: {error}")
         else:
             write_tables(out)
     return failed
