@@ -24,7 +24,7 @@ from spikeslab.paper.cifar10 import data as cifar10_data
 from spikeslab.paper.cifar10 import resnet20
 from spikeslab.paper.cifar10 import runs as cifar10_runs
 from spikeslab.paper.cifar10 import study as cifar10_study
-from spikeslab.paper.cifar10.data import CifarAugment, Dense, OrderedBatches, new_network, pretrain
+from spikeslab.paper.cifar10.data import Dense, OrderedBatches, new_network, pretrain, train_batches
 from spikeslab.paper.cifar10.figures import Course, course_figure, sparsity_figure
 from spikeslab.paper.cifar10.presets import PRESETS, check_method
 from spikeslab.paper.cifar10.runs import (
@@ -227,11 +227,12 @@ def test_strengths_follow_l1_and_l2_only() -> None:
 
 def test_training_images_are_erased_only_where_wanted() -> None:
     x = torch.full((200, 3, 8, 8), 255, dtype=torch.uint8)
-    plain, erased = (CifarAugment(erasing)(x, torch.Generator().manual_seed(0)) for erasing in (False, True))
+    transforms = (train_batches(x, x, batch_size=8, seed=0, erasing=erasing).transform for erasing in (False, True))
+    plain, erased = (transform(x, torch.Generator().manual_seed(0)) for transform in transforms)
     assert plain.is_contiguous(memory_format=torch.channels_last)
+    assert erased.is_contiguous(memory_format=torch.channels_last)
     filled = (erased != plain).flatten(1).any(dim=1).double().mean()
     assert 0.3 < filled < 0.7
-    assert torch.equal(plain, Augment("cifar10", erasing=False)(x, torch.Generator().manual_seed(0)))
 
 
 def test_images_that_are_judged_come_in_order_and_normalised() -> None:
@@ -318,13 +319,13 @@ def test_a_run_that_was_stopped_ends_in_the_same_bits(
     whole = run_small(run, tmp_path / "whole", dense)
     calls = iter(range(99))
 
-    class Stopping(CifarAugment):
+    class Stopping(Augment):
         def __call__(self, x: Tensor, generator: torch.Generator) -> Tensor:
             if next(calls) == 4:
                 raise KeyboardInterrupt
             return super().__call__(x, generator)
 
-    monkeypatch.setattr(cifar10_data, "CifarAugment", Stopping)
+    monkeypatch.setattr(cifar10_data, "Augment", Stopping)
     with pytest.raises(KeyboardInterrupt):
         run_small(run, tmp_path / "halves", dense, checkpoint_every=Every(steps=1))
     monkeypatch.undo()

@@ -100,13 +100,13 @@ def test_a_run_that_was_stopped_ends_in_the_same_bits(tmp_path: Path, monkeypatc
             raise KeyboardInterrupt
         return original(model, batch)
 
-    original = image_runs._loss
-    monkeypatch.setattr(image_runs, "_loss", stop_at_third)
+    original = image_runs.cross_entropy
+    monkeypatch.setattr(image_runs, "cross_entropy", stop_at_third)
     with pytest.raises(KeyboardInterrupt):
         run_images(
             run, tmp_path / "halves", DATA, FOREIGN, progress=False, report=False, checkpoint_every=Every(steps=1)
         )
-    monkeypatch.setattr(image_runs, "_loss", original)
+    monkeypatch.setattr(image_runs, "cross_entropy", original)
     run_small(run, tmp_path / "halves")
     whole, halves = (read_predictions(tmp_path / name / run.name) for name in ("whole", "halves"))
     assert whole.keys() == halves.keys()

@@ -1,7 +1,6 @@
 """Batches of CIFAR-10, and the dense ResNet20 that a compression starts from.
 
-Images stay bytes in memory. A batch is augmented, normalised and laid out with the channels last, in which form
-convolutions are fastest on a CPU.
+Images stay bytes in memory until a batch of them is augmented and normalised.
 """
 
 from __future__ import annotations
@@ -12,7 +11,7 @@ from pathlib import Path
 
 import torch
 from safetensors.torch import load_file, save
-from torch import Generator, Tensor, nn
+from torch import Tensor, nn
 
 from spikeslab.compression.sparse_file import state_tensors
 from spikeslab.diagnostics import write_report
@@ -30,22 +29,6 @@ PRETRAIN_BATCH = 1000
 NETWORK = "dense.safetensors"
 
 
-def channels_last(images: Tensor) -> Tensor:
-    """Return the images laid out with the channels last."""
-    return images.contiguous(memory_format=torch.channels_last)
-
-
-@dataclass(frozen=True)
-class CifarAugment:
-    """Transform of training images, to the channels last: a crop, a flip and, if ``erasing``, an erased rectangle."""
-
-    erasing: bool
-
-    def __call__(self, images: Tensor, generator: Generator) -> Tensor:
-        """Return augmented and normalised images."""
-        return channels_last(Augment("cifar10", erasing=self.erasing)(images, generator))
-
-
 class OrderedBatches:
     """Batches of images in bytes to predict, in their order; the activations of 200 images stay in the cache."""
 
@@ -58,12 +41,12 @@ class OrderedBatches:
     def __iter__(self) -> Iterator[tuple[Tensor, Tensor]]:
         normalize = NORMALIZE["cifar10"]
         for x, y in zip(self.images.split(self.batch_size), self.labels.split(self.batch_size), strict=True):
-            yield channels_last(normalize(x)), y
+            yield normalize(x), y
 
 
 def train_batches(images: Tensor, labels: Tensor, *, batch_size: int, seed: int, erasing: bool) -> TensorBatches:
     """Return batches of augmented training images, in a new order in every epoch."""
-    return TensorBatches(images, labels, batch_size=batch_size, seed=seed, transform=CifarAugment(erasing))
+    return TensorBatches(images, labels, batch_size=batch_size, seed=seed, transform=Augment("cifar10", erasing))
 
 
 def new_network() -> nn.Module:

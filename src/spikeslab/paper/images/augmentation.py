@@ -97,7 +97,7 @@ def random_erasing(
 
 @dataclass(frozen=True)
 class Normalize:
-    """Transform from bytes to float32: divided by 255, then standardised by the mean and deviation of each channel."""
+    """Transform from bytes to float32 with the channels last: division by 255, then standardisation of each channel."""
 
     mean: tuple[float, ...]
     std: tuple[float, ...]
@@ -107,7 +107,7 @@ class Normalize:
         _check(images)
         mean = torch.tensor(self.mean, device=images.device).view(1, -1, 1, 1)
         std = torch.tensor(self.std, device=images.device).view(1, -1, 1, 1)
-        return (images.float() / 255.0 - mean) / std
+        return ((images.float() / 255.0 - mean) / std).contiguous(memory_format=torch.channels_last)
 
 
 PLAIN = Normalize((0.0,), (1.0,))
@@ -139,12 +139,13 @@ class Augment:
         check_choice("dataset", self.dataset, tuple(NORMALIZE))
 
     def __call__(self, images: Tensor, generator: Generator) -> Tensor:
-        """Return augmented and normalised images."""
+        """Return augmented and normalised images, with the channels last."""
         images = random_crop(images, generator)
         if self.dataset == "mnist":
             return self.normalize(random_rotation(images, generator))
         images = self.normalize(random_flip(images, generator))
-        return random_erasing(images, generator) if self.erasing else images
+        images = random_erasing(images, generator) if self.erasing else images
+        return images.contiguous(memory_format=torch.channels_last)
 
     @property
     def normalize(self) -> Normalize:

@@ -209,7 +209,9 @@ def train(
         callbacks.append(Collect(network.posterior))
     if progress:
         callbacks.append(ShowProgress(f"{run.dataset} {run.method}"))
-    training = Training(network.model, network.optimizer, batches, _loss, callbacks=callbacks, precision=run.precision)
+    training = Training(
+        network.model, network.optimizer, batches, cross_entropy, callbacks=callbacks, precision=run.precision
+    )
     place = RunFolder(
         folder,
         resume=True,
@@ -222,11 +224,6 @@ def train(
     )
     training.run(epochs=run.epochs, folder=place)
     return network
-
-
-def _loss(model: nn.Module, batch: tuple[Tensor, Tensor]) -> Tensor:
-    x, y = batch
-    return cross_entropy(model, (x.contiguous(memory_format=torch.channels_last), y))
 
 
 def run_images(run: ImageRun, out: Path, data: Images, foreign: Tensor, **options: Any) -> dict[str, Any]:
@@ -270,10 +267,7 @@ def run_images(run: ImageRun, out: Path, data: Images, foreign: Tensor, **option
 def predict(model: nn.Module, normalize: Normalize, images: Tensor, batch_size: int = 250) -> Tensor:
     """Return the probabilities of images in bytes, in evaluation mode; none is 0, so that every log is finite."""
     with eval_mode(model):
-        parts = [
-            model(normalize(batch).contiguous(memory_format=torch.channels_last)).softmax(dim=1)
-            for batch in images.split(batch_size)
-        ]
+        parts = [model(normalize(batch)).softmax(dim=1) for batch in images.split(batch_size)]
     probabilities = torch.cat(parts)
     return probabilities.clamp(min=torch.finfo(probabilities.dtype).tiny)
 
