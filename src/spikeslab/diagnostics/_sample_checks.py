@@ -25,12 +25,9 @@ def check_mixing(facts: RunFacts) -> Finding | None:
         return None
     known = _select_quantities(facts.convergence)
     if not known:
-        return Finding(
-            "mixing",
-            Level.NOTE,
-            "There are too few samples to judge mixing.",
-            "Collect at least 8 samples of one chain, or 4 of each of several; better 100 or more in all.",
-        )
+        sentence = "There are too few samples to judge mixing."
+        advice = "Collect at least 8 samples of one chain, or 4 of each of several; better 100 or more in all."
+        return Finding("mixing", Level.NOTE, sentence, advice)
     chains = len(facts.samples.chains)
     # Few draws of many quantities have a large R-hat by chance, so each is compared with its own threshold.
     worst = max(known, key=lambda item: (item.rhat - 1.0) / max(item.chance - 1.0, GOOD_RHAT - 1.0))

@@ -120,12 +120,9 @@ def check_latents(facts: RunFacts) -> Finding | None:
     if moving:
         worst = max(moving, key=lambda name: moving[name])
         others = f", and so does {pluralize(len(moving) - 1, 'other')}" if len(moving) > 1 else ""
-        return Finding(
-            "latents",
-            Level.PROBLEM,
-            f"The {worst} still changes, by {moving[worst]:.0%} over the last third of the run{others}.",
-            "Run longer, and start to collect samples only after the latents have settled.",
-        )
+        sentence = f"The {worst} still changes, by {moving[worst]:.0%} over the last third of the run{others}."
+        advice = "Run longer, and start to collect samples only after the latents have settled."
+        return Finding("latents", Level.PROBLEM, sentence, advice)
     total = f" (the sum of omega is {float(omega.values[-1]):.3g})" if len(omega) else ""
     return Finding("latents", Level.OK, f"The latents of the prior have settled{total}.")
 
@@ -170,12 +167,9 @@ def check_sparsity(facts: RunFacts) -> Finding | None:
         return Finding("sparsity", Level.OK, f"The {what} reached its target of {target:.1%}.")
     if facts.run["status"] != "finished":
         return Finding("sparsity", Level.NOTE, f"The {what} is {best:.1%} on its way to {target:.1%}.")
-    return Finding(
-        "sparsity",
-        Level.PROBLEM,
-        f"The {what} ended at {best:.1%}, short of its target of {target:.1%}.",
-        "Let the schedule end before the run does: exponential_sparsity reaches its target only with total=.",
-    )
+    sentence = f"The {what} ended at {best:.1%}, short of its target of {target:.1%}."
+    advice = "Let the schedule end before the run does: exponential_sparsity reaches its target only with total=."
+    return Finding("sparsity", Level.PROBLEM, sentence, advice)
 
 
 def check_clipping(facts: RunFacts) -> Finding | None:
@@ -183,12 +177,9 @@ def check_clipping(facts: RunFacts) -> Finding | None:
     clip = facts.setting(*CLIPPING)
     if not clip:
         return None
-    return Finding(
-        "clipping",
-        Level.NOTE,
-        f"Gradients were clipped (at {clip}). Clipped gradients are not those of the posterior.",
-        "Clip during burn-in only, or lower lr until clipping is not needed.",
-    )
+    sentence = f"Gradients were clipped (at {clip}). Clipped gradients are not those of the posterior."
+    advice = "Clip during burn-in only, or lower lr until clipping is not needed."
+    return Finding("clipping", Level.NOTE, sentence, advice)
 
 
 CHECKS: tuple[Check, ...] = (

@@ -42,13 +42,10 @@ class Exchange(ABC):
         self.journal = journal
         self.temperatures = temperatures
 
+    @property
     @abstractmethod
-    def rung(self, replica: int) -> int:
-        """Return the present rung of a replica."""
-
-    @abstractmethod
-    def replica(self, rung: int) -> int:
-        """Return the replica that is now at a rung."""
+    def positions(self) -> list[int]:
+        """Replica that is now at each rung."""
 
     @abstractmethod
     def terms(self, lows: list[int], loss: Loss) -> dict[int, Tensor]:
@@ -60,9 +57,9 @@ class Exchange(ABC):
 
     def _energies(self, lows: list[int], loss: Loss) -> dict[int, Tensor]:
         """Return the energies of the local rungs that belong to a pair."""
-        own = {self.rung(replica): replica for replica in self.replicas.own}
-        meeting = [rung for low in lows for rung in (low, low + 1) if rung in own]
-        return {rung: self.replicas.energy(own[rung], loss(own[rung])) for rung in meeting}
+        meeting = {rung: self.positions[rung] for low in lows for rung in (low, low + 1)}
+        own = {rung: replica for rung, replica in meeting.items() if replica in self.replicas.own}
+        return {rung: self.replicas.energy(replica, loss(replica)) for rung, replica in own.items()}
 
 
 class CarriedLatents(Exchange):
@@ -77,13 +74,10 @@ class CarriedLatents(Exchange):
     rescaled by :math:`\sqrt{T_{new}/T_{old}}`, which keeps its law and, over the pair, the volume.
     """
 
-    def rung(self, replica: int) -> int:
-        """Return the rung at which the journal has the replica."""
-        return self.journal.walkers.index(replica)
-
-    def replica(self, rung: int) -> int:
-        """Return the replica that the journal has at the rung."""
-        return self.journal.walkers[rung]
+    @property
+    def positions(self) -> list[int]:
+        """Replica that the journal has at each rung."""
+        return self.journal.walkers
 
     def terms(self, lows: list[int], loss: Loss) -> dict[int, Tensor]:
         """Return the energies times the differences of the inverse temperatures."""
@@ -95,7 +89,7 @@ class CarriedLatents(Exchange):
 
     def swap(self, lows: list[int]) -> None:
         """Set the new temperatures of the samplers."""
-        moved = {self.replica(rung): rung for low in lows for rung in (low, low + 1)}
+        moved = {self.positions[rung]: rung for low in lows for rung in (low, low + 1)}
         for replica, sampler in self.replicas.own.items():
             if replica in moved:
                 sampler.retemper(self.temperatures[moved[replica]])
@@ -114,13 +108,10 @@ class FrozenLatents(Exchange):
     between processes, sending all weights.
     """
 
-    def rung(self, replica: int) -> int:
-        """Return ``replica``: replicas stay at their rungs."""
-        return replica
-
-    def replica(self, rung: int) -> int:
-        """Return ``rung``: replicas stay at their rungs."""
-        return rung
+    @property
+    def positions(self) -> list[int]:
+        """Replica at each rung, which stays the same."""
+        return list(range(len(self.temperatures)))
 
     def terms(self, lows: list[int], loss: Loss) -> dict[int, Tensor]:
         """Return the difference of the energies of own and partner's weights, over the temperature."""
@@ -195,11 +186,11 @@ class ReplicaExchange:
 
     def rung(self, replica: int) -> int:
         """Return the present rung of a replica (position of the sampler, or chain); 0 is the lowest temperature."""
-        return self._exchange.rung(replica)
+        return self._exchange.positions.index(replica)
 
     def replica(self, rung: int) -> int:
         """Return the replica that is now at a rung; collect the samples of ``replica(0)``."""
-        return self._exchange.replica(rung)
+        return self._exchange.positions[rung]
 
     @torch.no_grad()
     def step(self, loss: Loss) -> bool:
