@@ -1,7 +1,7 @@
 """Fitted estimators as files: safetensors for the arrays, JSON for the rest, no pickle.
 
-The draws are on the user's scale, so that they are all that predicting needs; an estimator that was loaded predicts the
-same numbers to the bit. The sums that `partial_fit` goes on from are not saved: it starts afresh, as after `fit`.
+A loaded estimator predicts the same numbers to the bit. The sums that `partial_fit` adds to are not saved: it starts
+afresh, as after `fit`.
 """
 
 from __future__ import annotations
@@ -69,20 +69,20 @@ def save_model(
         True
     """
     check_is_fitted(estimator)
-    content = save(_arrays(estimator))
+    content = save(_collect_arrays(estimator))
     record = {
         "format": FORMAT,
         "version": VERSION,
         "spikeslab": version("spikeslab"),
         "estimator": type(estimator).__name__,
-        "params": _params(estimator),
+        "params": _collect_params(estimator),
         "method": estimator.method_,
         "kept": estimator.n_iter_,
         "n_features": estimator.n_features_in_,
-        "feature_names": _names(estimator),
-        "classes": _classes(estimator),
-        "rhat": _nulls(estimator.rhat_),
-        "ess": _nulls(estimator.ess_),
+        "feature_names": list(map(str, estimator._names())) if hasattr(estimator, "feature_names_in_") else None,
+        "classes": _encode_classes(estimator),
+        "rhat": _nan_to_null(estimator.rhat_),
+        "ess": _nan_to_null(estimator.ess_),
         "sha256": hashlib.sha256(content).hexdigest(),
         "metadata": dict(metadata or {}),
     }
@@ -108,7 +108,7 @@ def load_model(folder: str | os.PathLike[str]) -> Estimator:
         ModelError: If the files are missing, damaged, or not of this format.
     """
     folder = Path(folder)
-    record = _record(folder)
+    record = _read_record(folder)
     try:
         content = (folder / ARRAYS).read_bytes()
     except OSError as error:
@@ -116,7 +116,7 @@ def load_model(folder: str | os.PathLike[str]) -> Estimator:
     if hashlib.sha256(content).hexdigest() != record.get("sha256"):
         raise ModelError(f"{folder / ARRAYS} is damaged, or does not belong to the {RECORD} beside it.")
     try:
-        return _estimator(record, load(content))
+        return _rebuild_estimator(record, load(content))
     except (SafetensorError, KeyError, TypeError, ValueError, AttributeError, IndexError) as error:
         raise ModelError(f"{folder} does not hold a model of spikeslab: {RECORD} or {ARRAYS} is damaged.") from error
 
@@ -127,11 +127,11 @@ def read_metadata(folder: str | os.PathLike[str]) -> dict[str, Any]:
     Raises:
         ModelError: If the folder has no model of spikeslab.
     """
-    metadata = _record(Path(folder)).get("metadata")
+    metadata = _read_record(Path(folder)).get("metadata")
     return metadata if isinstance(metadata, dict) else {}
 
 
-def _record(folder: Path) -> dict[str, Any]:
+def _read_record(folder: Path) -> dict[str, Any]:
     path = folder / RECORD
     try:
         record = json.loads(path.read_text(encoding="utf-8"))
@@ -150,7 +150,7 @@ def _record(folder: Path) -> dict[str, Any]:
     return record
 
 
-def _arrays(estimator: Estimator) -> dict[str, NDArray[Any]]:
+def _collect_arrays(estimator: Estimator) -> dict[str, NDArray[Any]]:
     posterior = estimator._posterior
     arrays = {
         "coef.data": posterior.coef.data,
@@ -169,7 +169,7 @@ def _arrays(estimator: Estimator) -> dict[str, NDArray[Any]]:
     return {name: np.array(array, order="C") for name, array in arrays.items()}
 
 
-def _params(estimator: Estimator) -> dict[str, Any]:
+def _collect_params(estimator: Estimator) -> dict[str, Any]:
     params = estimator.get_params(deep=False)
     if params["sgld"] is not None:
         params["sgld"] = asdict(params["sgld"])
@@ -178,11 +178,7 @@ def _params(estimator: Estimator) -> dict[str, Any]:
     return {name: value.item() if isinstance(value, np.generic) else value for name, value in params.items()}
 
 
-def _names(estimator: Estimator) -> list[str] | None:
-    return [str(name) for name in estimator.feature_names_in_] if hasattr(estimator, "feature_names_in_") else None
-
-
-def _classes(estimator: Estimator) -> dict[str, Any] | None:
+def _encode_classes(estimator: Estimator) -> dict[str, Any] | None:
     if isinstance(estimator, SpikeSlabRegressor):
         return None
     values = estimator.classes_.tolist()
@@ -191,33 +187,33 @@ def _classes(estimator: Estimator) -> dict[str, Any] | None:
     return {"dtype": estimator.classes_.dtype.str, "values": values}
 
 
-def _nulls(numbers: Mapping[str, float]) -> dict[str, float | None]:
+def _nan_to_null(numbers: Mapping[str, float]) -> dict[str, float | None]:
     return {name: float(value) if np.isfinite(value) else None for name, value in numbers.items()}
 
 
-def _numbers(nulls: Mapping[str, float | None]) -> dict[str, float]:
+def _null_to_nan(nulls: Mapping[str, float | None]) -> dict[str, float]:
     return {name: float("nan") if value is None else float(value) for name, value in nulls.items()}
 
 
-def _estimator(record: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]) -> Estimator:
+def _rebuild_estimator(record: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]) -> Estimator:
     params = dict(record["params"])
     params["inclusion_prior"] = tuple(params["inclusion_prior"])
     if params["sgld"] is not None:
         settings: dict[str, Any] = {name: tuple(v) if isinstance(v, list) else v for name, v in params["sgld"].items()}
         params["sgld"] = SGLDSettings(**settings)
     estimator = ESTIMATORS[record["estimator"]](**params)
-    posterior = _posterior(arrays, record["n_features"])
+    posterior = _rebuild_posterior(arrays, record["n_features"])
     estimator._posterior = posterior
     estimator.pip_ = posterior.pip
     estimator.method_ = str(record["method"])
     estimator.n_iter_ = int(record["kept"] if "kept" in record else _kept_steps(record, posterior))
     estimator.n_features_in_ = int(record["n_features"])
-    estimator.rhat_, estimator.ess_ = _numbers(record["rhat"]), _numbers(record["ess"])
+    estimator.rhat_, estimator.ess_ = _null_to_nan(record["rhat"]), _null_to_nan(record["ess"])
     if record["feature_names"] is not None:
         estimator.feature_names_in_ = np.array(record["feature_names"], dtype=object)
-        _check(estimator.feature_names_in_.shape == (estimator.n_features_in_,))
+        _require(estimator.feature_names_in_.shape == (estimator.n_features_in_,))
     if isinstance(estimator, SpikeSlabRegressor):
-        _check(posterior.mean.shape[0] == 1 and "sigma" in posterior.scalars)
+        _require(posterior.mean.shape[0] == 1 and "sigma" in posterior.scalars)
         estimator._moments = None
         estimator.coef_, estimator.coef_std_ = posterior.mean[0], posterior.std[0]
         estimator.intercept_ = float(arrays["intercept_"])
@@ -225,10 +221,10 @@ def _estimator(record: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]) ->
         return estimator
     estimator._stream = None
     estimator.classes_ = np.array(record["classes"]["values"], dtype=record["classes"]["dtype"])
-    _check(posterior.mean.shape[0] == (1 if estimator.classes_.size == 2 else estimator.classes_.size))
+    _require(posterior.mean.shape[0] == (1 if estimator.classes_.size == 2 else estimator.classes_.size))
     estimator.coef_, estimator.coef_std_ = posterior.mean, posterior.std
     estimator.intercept_ = arrays["intercept_"]
-    _check(estimator.intercept_.shape == posterior.mean.shape[:1])
+    _require(estimator.intercept_.shape == posterior.mean.shape[:1])
     return estimator
 
 
@@ -240,19 +236,19 @@ def _kept_steps(record: Mapping[str, Any], posterior: LinearPosterior) -> int:
     return int(next(iter(posterior.scalars.values())).shape[1])
 
 
-def _posterior(arrays: Mapping[str, NDArray[Any]], n_features: int) -> LinearPosterior:
+def _rebuild_posterior(arrays: Mapping[str, NDArray[Any]], n_features: int) -> LinearPosterior:
     intercept, mean = arrays["intercept"], arrays["mean"]
     draws, classes = intercept.shape
-    _check(arrays["pip"].shape == (n_features,))
-    _check(mean.shape == arrays["std"].shape == (classes, n_features))
+    _require(arrays["pip"].shape == (n_features,))
+    _require(mean.shape == arrays["std"].shape == (classes, n_features))
     parts = arrays["coef.data"], arrays["coef.indices"], arrays["coef.indptr"]
     coef = sparse.csr_array(parts, shape=(draws, classes * n_features))
     coef.check_format(full_check=True)
     scalars = {name.removeprefix(SCALAR): array for name, array in arrays.items() if name.startswith(SCALAR)}
-    _check(bool(scalars) and all(array.ndim == 2 and array.size == draws for array in scalars.values()))
+    _require(bool(scalars) and all(array.ndim == 2 and array.size == draws for array in scalars.values()))
     return LinearPosterior(coef, intercept, scalars, arrays["pip"], mean, arrays["std"])
 
 
-def _check(holds: bool) -> None:
+def _require(holds: bool) -> None:
     if not holds:
         raise ValueError("The arrays do not fit together.")
