@@ -75,35 +75,29 @@ def channel_followers(model: nn.Module, weights: Chosen = None) -> dict[str, str
         raise error.changed(argument="weights" if error.argument == "followers" else None) from error
     frozen = [name for name, layer in layers.items() if not (layer.weight.requires_grad and layer.gate.requires_grad)]
     if weights is None:
-        return _trained(found, frozen)
+        trained = {name: follower for name, follower in found.items() if name not in frozen}
+        if not trained:
+            raise _frozen_error("model", "must have a trained layer with free channels", frozen)
+        return trained
     if isinstance(weights, Mapping):
-        _check_trained(frozen)
-        return found
-    parameters = dict(model.named_parameters())
-    chosen = [name for name in weight_names(model, weights) if parameters[name].ndim > 1]
+        chosen = list(found)
+    else:
+        parameters = dict(model.named_parameters())
+        chosen = [name for name in weight_names(model, weights) if parameters[name].ndim > 1]
     tied = [name for name in chosen if name not in found]
     if tied or not chosen:
         raise ArgumentValueError(
             "weights", f"must name layers with free channels, {quote(found)}", Phrase(f"got {quote(tied) or 'none'}")
         )
-    _check_trained([name for name in chosen if name in frozen])
+    frozen = [name for name in chosen if name in frozen]
+    if frozen:
+        raise _frozen_error("weights", "must be trained", frozen)
     return {name: found[name] for name in chosen}
 
 
-def _trained(found: dict[str, str | None], frozen: list[str]) -> dict[str, str | None]:
-    trained = {name: follower for name, follower in found.items() if name not in frozen}
-    if not trained:
-        raise ArgumentValueError("model", "must have a trained layer with free channels", _frozen_phrase(frozen))
-    return trained
-
-
-def _check_trained(frozen: list[str]) -> None:
-    if frozen:
-        raise ArgumentValueError("weights", "must be trained", _frozen_phrase(frozen))
-
-
-def _frozen_phrase(frozen: list[str]) -> Phrase:
-    return Phrase(f"{quote(frozen)} has requires_grad=False, or its batch normalisation has")
+def _frozen_error(argument: str, expectation: str, frozen: list[str]) -> ArgumentValueError:
+    phrase = Phrase(f"{quote(frozen)} has requires_grad=False, or its batch normalisation has")
+    return ArgumentValueError(argument, expectation, phrase)
 
 
 def _inner_weights(model: nn.Module) -> list[str]:
