@@ -48,7 +48,7 @@ class Tensors:
 
     def finite(self) -> dict[str, bool]:
         like, blocks = np.empty(0, self.dtype), len(self.sums)
-        return {name: fused.finite(like, self.table, column, 0, blocks) for column, name in enumerate("wg")}
+        return {name: fused.are_finite(like, self.table, column, 0, blocks) for column, name in enumerate("wg")}
 
 
 def reference(t: Tensors, *, buffer: bool, std: float = STD, omega: float = OMEGA) -> dict[str, np.ndarray]:

@@ -140,14 +140,19 @@ def log_odds(
     The normalisers grow with the size: the larger a group, the sharper rho is and the less delta counts.
     """
 
-    def odds(delta: float, size: int) -> LogOdds:
+    def of_size(size: int) -> LogOdds:
         (linear0, quadratic0), (linear1, quadratic1) = (
             component.coefficients(v, sigma, size) for component, v in ((spike, v0), (slab, v1))
         )
         constant = spike.log_normaliser(v0, size) - slab.log_normaliser(v1, size)
-        return LogOdds(linear0 - linear1, quadratic0 - quadratic1, constant + logit(delta))
+        return LogOdds(linear0 - linear1, quadratic0 - quadratic1, constant)
 
-    return [odds(delta, size) for delta, size in zip(deltas, sizes or [1] * len(deltas), strict=True)]
+    sizes = sizes or [1] * len(deltas)
+    common = {size: of_size(size) for size in set(sizes)}
+    return [
+        LogOdds(common[size].linear, common[size].quadratic, common[size].offset + logit(delta))
+        for delta, size in zip(deltas, sizes, strict=True)
+    ]
 
 
 def logit(delta: float) -> float:

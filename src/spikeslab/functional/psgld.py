@@ -26,7 +26,7 @@ from spikeslab.functional.tensors import Number, add_ratio_
 
 
 def psgld_noise_std(*, lr: float, temperature: float, num_data: int) -> float:
-    r"""Standard deviation of the noise before preconditioning, :math:`\sqrt{2\,\mathrm{lr}\,T/N}`."""
+    r"""Return the standard deviation of the noise before preconditioning, :math:`\sqrt{2\,\mathrm{lr}\,T/N}`."""
     return math.sqrt(2.0 * lr * temperature / num_data)
 
 

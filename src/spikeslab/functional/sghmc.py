@@ -27,7 +27,7 @@ from spikeslab.functional.tensors import Number, add_scaled_
 def sghmc_noise_std(
     *, lr: float, momentum: float, temperature: float, num_data: int, gradient_noise: float = 0.0
 ) -> float:
-    r"""Standard deviation of the noise in the buffer: :math:`\sqrt{2(1-m)\,T/(N\,\mathrm{lr}) - V/N^2}`, at least 0.
+    r"""Return the noise in the buffer, :math:`\sqrt{2(1-m)\,T/(N\,\mathrm{lr}) - V/N^2}`, a standard deviation >= 0.
 
     ``gradient_noise`` is V, the variance of a coordinate of the stochastic gradient of U; in the paper's terms it
     replaces the friction 1 - m in the noise by 1 - m - beta with beta = V lr / (2 N T).

@@ -20,7 +20,7 @@ from spikeslab.functional.tensors import Number, add_scaled_
 
 
 def sgld_noise_std(*, lr: float, temperature: float, num_data: int, gradient_noise: float = 0.0) -> float:
-    r"""Standard deviation of the noise in w: :math:`\sqrt{2\,\mathrm{lr}\,T/N - \mathrm{lr}^2 V/N^2}`, at least 0.
+    r"""Return the noise in w, :math:`\sqrt{2\,\mathrm{lr}\,T/N - \mathrm{lr}^2 V/N^2}`, a standard deviation >= 0.
 
     ``gradient_noise`` is V, the variance of a coordinate of the stochastic gradient of U: what the mini-batch
     already injects is not injected again.

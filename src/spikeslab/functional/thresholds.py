@@ -1,4 +1,4 @@
-"""Exact magnitude pruning: which weights are the smallest, to the last one, ties included."""
+"""Masks of exactly the smallest weights, ties included, and exact shares of zeros."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from spikeslab.errors import pluralize
 
 
 def smallest(scores: Tensor, count: int) -> Tensor:
-    """Mask of exactly ``count`` smallest entries of ``scores``; of equal ones, those with the lower index go first.
+    """Return the mask of exactly ``count`` smallest entries; of equal ones, those with the lower index go first.
 
     >>> smallest(torch.tensor([3.0, 1.0, 1.0, 2.0]), 2).tolist()
     [False, True, True, False]
@@ -30,12 +30,12 @@ def smallest(scores: Tensor, count: int) -> Tensor:
 
 
 def smallest_per_tensor(scores: Sequence[Tensor], counts: Sequence[int]) -> list[Tensor]:
-    """Mask of exactly ``counts[i]`` smallest entries of each ``scores[i]``."""
+    """Return masks of exactly ``counts[i]`` smallest entries of each ``scores[i]``."""
     return [smallest(score, count) for score, count in zip(scores, counts, strict=True)]
 
 
 def smallest_overall(scores: Sequence[Tensor], count: int, keep: Sequence[int] | None = None) -> list[Tensor]:
-    """Masks of exactly ``count`` smallest entries over all tensors, the ``keep[i]`` largest of each always spared."""
+    """Return masks of exactly ``count`` smallest entries over all tensors, without the ``keep[i]`` largest of each."""
     flat = [score.reshape(-1).clone() for score in scores]
     for values, spared in zip(flat, [1] * len(flat) if keep is None else keep, strict=True):
         values[values.topk(spared).indices] = torch.inf
@@ -53,9 +53,9 @@ def apportion(
 ) -> list[int]:
     """Split ``total`` zeros over layers in proportion to their sizes, exactly, one weight kept in each.
 
-    The largest remainders are rounded up (Hamilton's method); what a layer cannot take, because it keeps its last
-    weight, goes to the next. Under Hamilton's method a layer may lose a zero when the total grows (the Alabama
-    paradox): ``at_least`` holds the zeros that each layer must keep, and sums to at most ``total``.
+    The largest remainders are rounded up (Hamilton's method); zeros that a layer cannot take, because it keeps its last
+    weight, go to the next. Under Hamilton's method a layer may lose a zero when the total grows (the Alabama paradox):
+    ``at_least`` holds the zeros that each layer must keep, and sums to at most ``total``.
 
     >>> apportion(9, [10, 5, 3])
     [5, 3, 1]
@@ -67,8 +67,8 @@ def apportion(
         total: Zeros in all.
         sizes: Weights of each layer.
         at_least: Zeros that each layer must have.
-        keep: Weights that each layer keeps; one, where not given.
-        shares: What the layers should have, other than in proportion to their sizes; they sum to ``total``.
+        keep: Weights that each layer keeps, by default one.
+        shares: Zeros that each layer should have, by default in proportion to the sizes; they sum to ``total``.
     """
     kept = [1] * len(sizes) if keep is None else keep
     weights, room = sum(sizes), sum(sizes) - sum(kept)

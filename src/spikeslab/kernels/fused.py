@@ -41,7 +41,7 @@ from numba.extending import overload
 from spikeslab.kernels.intrinsics import LARGEST_F32, LARGEST_F64, bits_of, exp2, fma, pointer, prefetch
 from spikeslab.kernels.philox import BLOCK_BYTES, normal_block
 
-__all__ = ["BLOCK_BYTES", "FACTORS", "SUMS", "TABLE", "finite", "update"]
+__all__ = ["BLOCK_BYTES", "FACTORS", "SUMS", "TABLE", "are_finite", "update"]
 
 # Columns of the int64 table, a row for each tensor: addresses (0 for none), the number of elements, the stream of its
 # noise, and the number of its first block.
@@ -337,7 +337,7 @@ def update(like: Any, table: Any, factors: Any, sums: Any, seed: Any, step: Any,
 
 
 @njit(nogil=True, cache=True)
-def finite(like: Any, table: Any, column: Any, first: Any, last: Any) -> Any:
+def are_finite(like: Any, table: Any, column: Any, first: Any, last: Any) -> Any:
     """Return True if the blocks from first to below last are finite, of weights (column 0) or gradients (column 1)."""
     size = BLOCK_BYTES // like.itemsize
     tensor = np.searchsorted(table[:, 7], first, side="right") - 1

@@ -86,6 +86,7 @@ class FusedUpdate:
     def __init__(self, kernels: ModuleType, prior: Container[object] | None) -> None:
         self._kernels = kernels
         self._prior = prior
+        self._partner = prior if isinstance(prior, FusedPrior) else None  # once: a protocol is slow to check
         self._key: list[int | bool] = []
         self._plans: list[KernelPlan] = []
         self._rest: list[list[Tensor]] = []
@@ -93,7 +94,7 @@ class FusedUpdate:
     @property
     def _fused_prior(self) -> FusedPrior | None:
         """The prior, if it takes part in this step: a loaded state may change that."""
-        return self._prior if isinstance(self._prior, FusedPrior) and self._prior.fusible else None
+        return self._partner if self._partner is not None and self._partner.fusible else None
 
     def gather(self, active: list[list[Tensor]], streams: Callable[[], dict[int, int]]) -> list[list[Tensor]]:
         """Take the parameters of each group that have a gradient, and return those that torch must move.
@@ -147,7 +148,7 @@ class FusedUpdate:
         return self._check_column(plan, WEIGHT) if known is None else known
 
     def _check_column(self, plan: KernelPlan, column: int) -> bool:
-        kernel = partial(self._kernels.finite, plan.like, plan.table, column)
+        kernel = partial(self._kernels.are_finite, plan.like, plan.table, column)
         return all(parallel.run(kernel, plan.blocks, torch.get_num_threads(), CHECK_PIECE))
 
     def run(self, groups: list[dict[str, Any]], moves: list[Move], state: Any, seed: int, step: int) -> bool:
@@ -196,7 +197,7 @@ class FusedUpdate:
 
 
 class PlanEntry(NamedTuple):
-    """A parameter in the tables of the kernels.
+    """Parameter in the tables of the kernels.
 
     Attributes:
         group: Number of its group.

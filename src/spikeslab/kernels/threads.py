@@ -1,4 +1,4 @@
-"""Numbered pieces of work on several threads.
+"""Parallel loops on several threads.
 
 The work is compiled code that releases Python's lock. numba's own threads would do, but its default layer ends the
 process when two Python threads enter it at once, compiles every kernel a second time, and caps their number when it is
@@ -22,15 +22,15 @@ _pool_size = 0
 
 
 def run(work: Callable[[int, int], T], count: int, threads: int, piece: int = 32) -> list[T]:
-    """Call ``work(first, last)`` on consecutive ranges that make up ``range(count)``, and give all results.
+    """Call ``work(first, last)`` on consecutive ranges that make up ``range(count)``, and return all results.
 
     Which thread takes a range, and when, is left to chance: nothing may depend on it.
 
     Args:
-        work: Works on the items from ``first`` to below ``last``.
-        count: How many items there are.
-        threads: The threads to use at most, the caller's included.
-        piece: The length of the ranges, some tens of microseconds of work.
+        work: Function of the items from ``first`` to below ``last``.
+        count: Number of items.
+        threads: Largest number of threads, the caller's included.
+        piece: Length of the ranges, some tens of microseconds of work.
 
     >>> sorted(run(range, 130, threads=2, piece=32), key=min)
     [range(0, 32), range(32, 64), range(64, 96), range(96, 128), range(128, 130)]
@@ -64,7 +64,7 @@ def _executor(size: int) -> ThreadPoolExecutor:
 
 
 def _forget() -> None:
-    """A forked process has none of its parent's threads."""
+    """Forget the threads in a forked process, which has none of its parent's."""
     global _pool
     _pool = None
 

@@ -296,9 +296,10 @@ class SpikeSlab(Prior):
     def fused_latents(self, step: int) -> FusedLatents:
         """Return the move of rho and its smoothed copy at ``step`` (eqs. 12 and 13)."""
         omega = self.adapt.omega(step)
-        if omega > 0.0:
-            self._allocate()
-            self._rho = [align(rho, weight) for rho, weight in zip(self._rho, self.weights.values(), strict=True)]
+        if omega == 0.0:
+            return FusedLatents(omega, [], [], all_sums=False)
+        self._allocate()
+        self._rho = [align(rho, weight) for rho, weight in zip(self._rho, self.weights.values(), strict=True)]
         odds = mixture.log_odds(**self._densities(), deltas=self._deltas)
         # Only a conjugate sigma follows the weights (eq. 14); delta needs no more than the sum of rho.
         return FusedLatents(omega, self._rho, odds, all_sums=self.scale.coupling == "conjugate")
