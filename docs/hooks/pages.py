@@ -189,7 +189,7 @@ def _is_module(path: str) -> bool:
 
 
 def _gallery_pages() -> Iterator[tuple[str, str | bytes]]:
-    with ThreadPoolExecutor(max(1, (os.cpu_count() or 2) // 2)) as pool:
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
         examples = list(pool.map(gallery.run, gallery.scripts()))
     cards = []
     for example in examples:
