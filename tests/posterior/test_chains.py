@@ -152,5 +152,5 @@ def test_bad_input(tmp_path):
         chain(0).to_arviz(weights="fc*")
     with pytest.raises(ValueError, match=r"^limit must be an integer >= 1, but got 0\.$"):
         chain(0).to_arviz(limit=0)
-    with pytest.raises(RuntimeError, match=r"^every chain must hold a sample, but got one without\.$"):
+    with pytest.raises(RuntimeError, match=r"^Every chain must hold a sample, but one has none\.$"):
         Chains([chain(0), chain(1, draws=0)]).to_arviz()

@@ -1,8 +1,8 @@
-r"""Agreement of chains of networks: R-hat and effective sample sizes of what their samples predict and hold.
+r"""Convergence of chains of networks: R-hat and effective sample sizes of predictions, norms, latents and weights.
 
 The weights of a network are too many to look at one by one, and those of two chains need not agree: hidden units can
-swap places and scales without a change of the function. So what is looked at, in this order, is what the samples
-predict, the norm of each layer, the latents, and some weights chosen at random.
+swap places and scales without a change of the function. So the chains are compared, in this order, in their
+predictions, the norm of each layer, the latents, and some weights chosen at random.
 
 R-hat (:mod:`spikeslab.functional.convergence`) compares the spread between chains with the spread within them. A single
 chain counts as two halves, which shows drift but cannot show that another chain would have gone elsewhere.
@@ -37,11 +37,11 @@ STATISTICS = ("running_mean", "running_var", "num_batches_tracked")
 
 @dataclass(frozen=True)
 class Convergence:
-    """How well chains agree in quantities of one kind: the worst of them counts.
+    """Agreement of chains in quantities of one kind; the worst of them counts.
 
     Attributes:
-        name: What they are.
-        count: How many of them vary and were looked at; the numbers below are NaN where there is none.
+        name: Kind of the quantities.
+        count: Number of quantities that vary and were assessed; if there is none, the numbers below are NaN.
         chains: Chains compared.
         draws: Samples of each chain.
         rhat: The largest R-hat: 1 where the chains agree, NaN for too few draws.
@@ -59,7 +59,7 @@ class Convergence:
 
     @property
     def chance(self) -> float:
-        r"""The R-hat below which independent draws stay in 99 of 100 cases: a larger one is no chance.
+        r"""R-hat that independent draws exceed in one of 100 cases.
 
         With M split chains of n draws the means of a scalar spread by chance such that
         :math:`\hat R^2 \approx 1 + (\chi^2_{M-1}/(M-1) - 1)/n`; the largest of ``count`` scalars, each looked at
@@ -73,7 +73,7 @@ class Convergence:
 
 
 def _chi_square_quantile(probability: float, freedom: int) -> float:
-    """By the cube root of Wilson and Hilferty, to within a percent or so in the upper tail.
+    """Return the quantile by the cube root of Wilson and Hilferty, within about one per cent in the upper tail.
 
     >>> abs(_chi_square_quantile(0.99, 3) - 11.345) < 0.05
     True
@@ -91,9 +91,9 @@ def assess(name: str, draws: Draws, *, seed: int = 0) -> Convergence:
     (True, 3)
 
     Args:
-        name: What they are.
-        draws: Of shape (chains, draws) or (chains, draws, scalars).
-        seed: Chooses the scalars to look at where there are more than 200.
+        name: Kind of the scalars.
+        draws: Draws of shape (chains, draws) or (chains, draws, scalars).
+        seed: Seed of the choice of scalars where there are more than 200.
     """
     chains, length = draws.shape[:2]
     scalars = draws.reshape(chains, length, math.prod(draws.shape[2:]))
@@ -120,11 +120,11 @@ def _without_nan(numbers: Iterable[float]) -> Iterator[float]:
 
 
 def weight_draws(chains: Sequence[Iterable[Tensors]], *, seed: int = 0) -> dict[str, Draws]:
-    """Norms of all layers and values of some random weights, of samples that are read one at a time.
+    """Return the norms of all layers and the values of some random weights; samples are read one at a time.
 
     Args:
-        chains: The samples of each chain, as many of each.
-        seed: Chooses the weights, among those that are not zero in the first sample.
+        chains: Samples of each chain, of equal number.
+        seed: Seed of the choice of weights, among those that are not zero in the first sample.
     """
     picks: dict[str, torch.Tensor] = {}
     norms, values = [], []
@@ -142,7 +142,7 @@ def weight_draws(chains: Sequence[Iterable[Tensors]], *, seed: int = 0) -> dict[
 
 
 def learned_tensors(tensors: Tensors) -> Tensors:
-    """What is learnt: no statistics of batch normalisation, which follow the weights."""
+    """Return the floating-point tensors without the statistics of batch normalisation, which follow the weights."""
     return {
         name: tensor
         for name, tensor in tensors.items()
@@ -162,7 +162,7 @@ def _pick(weights: Tensors, seed: int) -> dict[str, torch.Tensor]:
 
 
 def latent_draws(posteriors: Sequence[Posterior], length: int) -> dict[str, Draws]:
-    """Sigma and delta of the last ``length`` samples of each chain, where they were kept."""
+    """Return sigma and delta of the last ``length`` samples of each chain, where they were kept."""
     records = [posterior.records[-length:] for posterior in posteriors]
     draws: dict[str, Draws] = {}
     if all(record.sigma is not None for chain in records for record in chain):
@@ -174,17 +174,17 @@ def latent_draws(posteriors: Sequence[Posterior], length: int) -> dict[str, Draw
 
 
 def common_length(posteriors: Sequence[Posterior]) -> int:
-    """How many samples of each chain are used: as many as the shortest has, its and the others' last ones."""
+    """Return the number of samples of the shortest chain; of the others the last ones are used."""
     length = min(len(posterior) for posterior in posteriors)
     if not length:
-        raise RuntimeError("every chain must hold a sample, but got one without.")
+        raise RuntimeError("Every chain must hold a sample, but one has none.")
     return length
 
 
 def prediction_draws(
     posteriors: Sequence[Posterior], inputs: tuple[Any, ...], batch_size: int | None, length: int
 ) -> Draws:
-    """What the last ``length`` samples of each chain predict, of shape (chains, draws, rows, ...)."""
+    """Return the predictions of the last ``length`` samples of each chain, of shape (chains, draws, rows, ...)."""
     chains = []
     for posterior in posteriors:
         skipped = len(posterior) - length
@@ -207,7 +207,7 @@ def assess_convergence(
 
 
 def assess_all(draws: Mapping[str, Draws], *, seed: int = 0) -> list[Convergence]:
-    """:func:`assess` for each kind of quantity."""
+    """Assess each kind of quantity."""
     return [assess(name, values, seed=seed) for name, values in draws.items()]
 
 
