@@ -351,11 +351,7 @@ def _pool(hits: list[int], counts: list[int]) -> Estimate | None:
 
 
 def _curve_table(curves: dict[str, list[dict[str, Any]]]) -> Table:
-    rows = [
-        {"method": METHODS[method], "error": part["error"], **{k: part[k] for k in ("bin", "mean", "real", "count")}}
-        for method, bins in curves.items()
-        for part in bins
-    ]
+    rows = [{"method": METHODS[method], **part} for method, bins in curves.items() for part in bins]
     columns = [
         Column("method", "Method"),
         Column("bin", "PIP from"),

@@ -15,7 +15,7 @@ from spikeslab.bench.timing import BenchPlan, Findings
 from spikeslab.compression import METHODS, Settings, compress
 from spikeslab.paper.demo import load_digits
 from spikeslab.paper.demo.digits import DigitsSettings, train_dense
-from spikeslab.report.tables import Cell, Column, Table
+from spikeslab.report.tables import Column, Table
 from spikeslab.training import Callback, TensorBatches
 
 SPARSITY = 0.9
@@ -31,7 +31,7 @@ def run(plan: BenchPlan) -> Findings:
     dense = train_dense(digits, DigitsSettings(), plan.seed, Callback())
     train = TensorBatches(digits.x_train, digits.y_train, batch_size=64, seed=plan.seed)
     unseen = [(torch.cat([digits.x_validation, digits.x_test]), torch.cat([digits.y_validation, digits.y_test]))]
-    rows: list[dict[str, Cell]] = []
+    found: list[tuple[str, Mapping[str, float], Mapping[str, float] | None, int]] = []
     for method, changes in CASES:
         result = compress(
             dense,
@@ -44,37 +44,31 @@ def run(plan: BenchPlan) -> Findings:
             settings=Settings(**changes),
             progress=False,
         )
-        found = result.evaluation
-        if not rows:
-            rows.append(_row("dense", found["dense"], None, result.report["network"]["weights"]))
+        scores, network = result.evaluation, result.report["network"]
+        if not found:
+            found.append(("dense", scores["dense"], None, network["weights"]))
         label = ", ".join([method, *(f"{name}={value:g}" for name, value in changes.items())])
-        rows.append(_row(label, found["sparse"], found["average"], result.report["network"]["nonzeros"]))
+        found.append((label, scores["sparse"], scores["average"], network["nonzeros"]))
         plan.tick(plan.repeats)
-    columns = [
-        Column("method", "Method"),
-        Column("accuracy", "accuracy %", ".2f"),
-        Column("nll", "NLL", ".3f"),
-        Column("average_accuracy", "average: accuracy %", ".2f"),
-        Column("average_nll", "average: NLL", ".3f"),
-        Column("nonzeros", "non-zeros", ","),
-    ]
     images = len(unseen[0][1])
     notes = [
         f"{plan.repeats} epochs from one dense network, one seed, default settings where none are named. "
         f"{images} images that are not trained on, one of which is {100 / images:.2f} points."
     ]
     title = f"Methods of compress on the digits CNN, {SPARSITY:.0%} of the network zero"
-    return Findings({"digits": Table(title, columns, rows, notes)})
-
-
-def _row(
-    method: str, sparse: Mapping[str, float], average: Mapping[str, float] | None, nonzeros: int
-) -> dict[str, Cell]:
-    return {
-        "method": method,
-        "accuracy": 100.0 * sparse["accuracy"],
-        "nll": sparse["nll"],
-        "average_accuracy": None if average is None else 100.0 * average["accuracy"],
-        "average_nll": None if average is None else average["nll"],
-        "nonzeros": nonzeros,
-    }
+    table = Table.build(
+        title,
+        found,
+        {
+            Column("method", "Method"): lambda row: row[0],
+            Column("accuracy", "accuracy %", ".2f"): lambda row: 100.0 * row[1]["accuracy"],
+            Column("nll", "NLL", ".3f"): lambda row: row[1]["nll"],
+            Column("average_accuracy", "average: accuracy %", ".2f"): lambda row: (
+                100.0 * row[2]["accuracy"] if row[2] else None
+            ),
+            Column("average_nll", "average: NLL", ".3f"): lambda row: row[2]["nll"] if row[2] else None,
+            Column("nonzeros", "non-zeros", ","): lambda row: row[3],
+        },
+        notes,
+    )
+    return Findings({"digits": table})

@@ -98,27 +98,17 @@ def run_update(plan: BenchPlan) -> Findings:
 
 def run_step(plan: BenchPlan) -> Findings:
     """Time a training step for each network and batch size."""
-    rows: list[dict[str, Cell]] = []
-    raw: dict[str, dict[str, float]] = {}
+    found: dict[str, Times] = {}
     for name, size in STEP_BATCHES:
         batch = size // QUICK_DIVISOR if plan.quick else size
-        times = measure(_steps(NETWORKS[name], batch, plan.seed), plan, seconds=0.2)
-        raw[f"{name}, batch {batch}"] = times.microseconds()
-        rows += [
-            {
-                "network": f"{name}, batch {batch}",
-                "what": what,
-                "best": times.ratio(what, SGD_NAME),
-                "median": times.median_ratio(what, SGD_NAME),
-            }
-            for what in times.seconds
-        ]
-    columns = [
-        Column("network", "Network"),
-        Column("what", ""),
-        Column("best", "ratio", ".3f"),
-        Column("median", "median", ".3f"),
-    ]
+        found[f"{name}, batch {batch}"] = measure(_steps(NETWORKS[name], batch, plan.seed), plan, seconds=0.2)
+    columns: dict[Column, Callable[[tuple[str, str]], Cell]] = {
+        Column("network", "Network"): lambda row: row[0],
+        Column("what", ""): lambda row: row[1],
+        Column("best", "ratio", ".3f"): lambda row: found[row[0]].ratio(row[1], SGD_NAME),
+        Column("median", "median", ".3f"): lambda row: found[row[0]].median_ratio(row[1], SGD_NAME),
+    }
+    rows = [(network, what) for network, times in found.items() for what in times.seconds]
     notes = [
         f"{HOW} Ratio: of the least times of {plan.repeats} rounds; median: of the ratios of each round. The control "
         "is the first row of its block again: its distance from 1 is the error of the others. Channels last.",
@@ -126,7 +116,8 @@ def run_step(plan: BenchPlan) -> Findings:
     if not is_installed("numba"):
         notes.append(UNFUSED)
     title = f"Time of a training step, in units of the same with torch.optim.SGD(momentum=0.9), {plan.words}"
-    return Findings({"step": Table(title, columns, rows, notes, {"microseconds": raw})})
+    raw = {"microseconds": {network: times.microseconds() for network, times in found.items()}}
+    return Findings({"step": Table.build(title, rows, columns, notes, raw)})
 
 
 def _ratios(network: str, times: Times, name: str) -> list[tuple[str, Cell]]:

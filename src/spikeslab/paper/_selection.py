@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from spikeslab.paper._grid import CELLS, Cell, CellFile, Record, estimate, run_cells
+from spikeslab.report.tables import Cell as TableCell
 from spikeslab.report.tables import Column, Estimate, Table
 
 Array: TypeAlias = NDArray[np.floating]
@@ -66,13 +67,12 @@ class SelectionMethod:
         """True if the package it needs is not installed."""
         return self.package is not None and find_spec(self.package) is None
 
-    def names(self) -> dict[str, str | float | None]:
-        """Return the first cells of its row."""
-        v0, sigma = self.setting if self.setting is not None else (None, None)
-        return {"method": self.label, "v0": v0, "sigma0": sigma}
 
-
-NAME_COLUMNS = (Column("method", "Method"), Column("v0", "v0", "g"), Column("sigma0", "σ at start", "g"))
+HEAD: dict[Column, Callable[[SelectionMethod], TableCell]] = {
+    Column("method", "Method"): lambda method: method.label,
+    Column("v0", "v0", "g"): lambda method: method.setting and method.setting.v0,
+    Column("sigma0", "σ at start", "g"): lambda method: method.setting and method.setting.sigma,
+}
 COUNT = Column("count", "data sets")
 RECOVERY = {"precision": "precision", "recall": "recall", "exact": "exact recovery"}
 RECOVERY_COLUMNS = tuple(Column(key, title, ".2f") for key, title in RECOVERY.items())
@@ -230,18 +230,18 @@ class SelectionResults:
         records = {seed: self.cells[Cell(key, seed)] for seed in seeds if Cell(key, seed) in self.cells}
         return {seed: record[score] for seed, record in records.items() if record.get(score) is not None}
 
-    def estimate(self, key: str, score: str) -> Estimate | None:
+    def estimate(self, method: SelectionMethod, score: str) -> Estimate | None:
         """Return the mean of a method's score over the data sets."""
-        return estimate(self.values(key, score).values())
+        return estimate(self.values(method.key, score).values())
 
-    def difference(self, key: str, score: str) -> Estimate | None:
+    def difference(self, method: SelectionMethod, score: str) -> Estimate | None:
         """Return the mean of the default's score minus that of another method, over the data sets of both."""
-        ours, theirs = self.values(DEFAULT, score), self.values(key, score)
+        ours, theirs = self.values(DEFAULT, score), self.values(method.key, score)
         return estimate(ours[seed] - theirs[seed] for seed in ours if seed in theirs)
 
-    def count(self, key: str) -> int:
+    def count(self, method: SelectionMethod) -> int:
         """Return the number of data sets on which a method has scores."""
-        return len(self.values(key, "mae"))
+        return len(self.values(method.key, "mae"))
 
     def posterior(self, label: str) -> Record:
         """Return the posterior of one of the paper's methods in the figure's setting."""
@@ -288,60 +288,37 @@ def run_study(
 def make_tables(results: SelectionResults) -> list[Table]:
     """Return the paper's table next to ours, all methods, and the default's paired differences from the others."""
     study = results.study
-    methods = [
-        {
-            **method.names(),
-            **{score.key: results.estimate(method.key, score.key) for score in study.scores},
-            "count": results.count(method.key),
-        }
-        for method in study.methods
-    ]
-    differences = [
-        {
-            **method.names(),
-            **{score.key: results.difference(method.key, score.key) for score in study.differences},
-            "count": results.count(method.key),
-        }
-        for method in study.methods
-        if method.key != DEFAULT
-    ]
+    others = [method for method in study.methods if method.key != DEFAULT]
+    scores = {column: partial(results.estimate, score=column.key) for column in study.scores}
+    differences = {column: partial(results.difference, score=column.key) for column in study.differences}
+    count = {COUNT: results.count}
+    notes = [*study.notes, *_gaps(results)]
     note = (
         f"{study.method(DEFAULT).label} minus the method of the row on the same data set, mean ± standard error: below "
         "0 is better for errors."
     )
     return [
         _paper_table(results),
-        Table(
-            f"{study.title}: all methods",
-            [*NAME_COLUMNS, *study.scores, COUNT],
-            methods,
-            [*study.notes, *_gaps(results)],
-        ),
-        Table(f"{study.title}: paired differences", [*NAME_COLUMNS, *study.differences, COUNT], differences, [note]),
+        Table.build(f"{study.title}: all methods", study.methods, {**HEAD, **scores, **count}, notes),
+        Table.build(f"{study.title}: paired differences", others, {**HEAD, **differences, **count}, [note]),
     ]
 
 
 def _paper_table(results: SelectionResults) -> Table:
     study = results.study
-    rows = [
-        {
-            **method.names(),
-            "paper_mae": method.paper[0],
-            "mae": results.estimate(method.key, "mae"),
-            "paper_mse": method.paper[1],
-            "mse": results.estimate(method.key, "mse"),
-            "count": results.count(method.key),
-        }
-        for method in study.methods
-        if method.paper is not None
-    ]
-    titles = {"paper_mae": "MAE, paper", "mae": "MAE, ours", "paper_mse": "MSE, paper", "mse": "MSE, ours"}
-    columns = [*NAME_COLUMNS, *(Column(key, title, study.spec) for key, title in titles.items()), COUNT]
+    columns: dict[Column, Callable[[SelectionMethod], TableCell]] = {
+        Column("paper_mae", "MAE, paper", study.spec): lambda method: method.paper and method.paper[0],
+        Column("mae", "MAE, ours", study.spec): lambda method: results.estimate(method, "mae"),
+        Column("paper_mse", "MSE, paper", study.spec): lambda method: method.paper and method.paper[1],
+        Column("mse", "MSE, ours", study.spec): lambda method: results.estimate(method, "mse"),
+        COUNT: results.count,
+    }
     note = (
         f"Errors on 50 test rows. The paper has one data set for each column of its table; ours are means over data "
         f"sets ± standard error, with {results.plan.steps:,} steps for each chain (the paper: 500,000)."
     )
-    return Table(f"{study.title}: the paper's table", columns, rows, [note])
+    rows = [method for method in study.methods if method.paper]
+    return Table.build(f"{study.title}: the paper's table", rows, HEAD | columns, [note])
 
 
 def _gaps(results: SelectionResults) -> list[str]:

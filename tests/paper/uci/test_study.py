@@ -114,9 +114,9 @@ def test_differences_are_paired_by_split(tmp_path):
     for method, values in (("SGHMC", [1.0, 2.0, None, 4.0]), ("A-SGHMC-SA", [0.5, 1.0, 9.0, None])):
         file.add(uci_study.Cell(f"yacht {method}", 0), {"rmse": values})
     results = uci_study.UCIResults(plan, file)
-    assert results.difference("yacht", "SGHMC", "rmse") == Estimate.of([-0.5, -1.0])
-    assert results.diverged("yacht", "SGHMC") == 1
-    assert results.estimate("yacht", "A-SGHMC-SA", "rmse") == Estimate.of([0.5, 1.0, 9.0])
+    assert results.difference(("yacht", "SGHMC"), "rmse") == Estimate.of([-0.5, -1.0])
+    assert results.diverged(("yacht", "SGHMC")) == 1
+    assert results.estimate(("yacht", "A-SGHMC-SA"), "rmse") == Estimate.of([0.5, 1.0, 9.0])
 
 
 @pytest.mark.parametrize(

@@ -95,17 +95,18 @@ def paper_accuracy(method: str, sparsity: float) -> float | None:
 
 def paper_table() -> Table:
     """Return all of the paper's numbers."""
+    columns = [
+        Column("method", "Method"),
+        *(Column(_key(sparsity), f"{sparsity:.0%}", ".2f") for sparsity in SPARSITIES),
+        Column("log_best", "90 %, log, best", ".2f"),
+        Column("log_final", "90 %, log, last", ".2f"),
+        Column("remark", "Remark"),
+    ]
 
     def row(
         name: str, values: Sequence[float | None], remark: str = "", logs: Sequence[float | None] = (None, None)
     ) -> dict[str, Cell]:
-        return {
-            "method": name,
-            **{_key(sparsity): value for sparsity, value in zip(SPARSITIES, values, strict=True)},
-            "log_best": logs[0],
-            "log_final": logs[1],
-            "remark": remark,
-        }
+        return dict(zip((column.key for column in columns), (name, *values, *logs, remark), strict=True))
 
     rows = [row(method_title(name), found, REMARKS.get(name, ""), LOGS[name]) for name, found in TABLE3.items()]
     for name, fixed in (("l1", L1), ("l2", L2)):
@@ -114,13 +115,7 @@ def paper_table() -> Table:
     rows += [row(name, (None, None, None, value), remark) for name, (value, remark) in CITED.items()]
     return Table(
         "CIFAR-10: what the paper reports",
-        [
-            Column("method", "Method"),
-            *(Column(_key(sparsity), f"{sparsity:.0%}", ".2f") for sparsity in SPARSITIES),
-            Column("log_best", "90 %, log, best", ".2f"),
-            Column("log_final", "90 %, log, last", ".2f"),
-            Column("remark", "Remark"),
-        ],
+        columns,
         rows,
         notes=[
             "Accuracy in per cent. The paper's numbers are those of the best epoch on the test images, of one run of "

@@ -22,7 +22,7 @@ from spikeslab.paper.demo.data import Digits, DigitsCNN
 from spikeslab.posterior import Posterior
 from spikeslab.priors import SA, SpikeSlab
 from spikeslab.pruning import Pruner
-from spikeslab.report.tables import Cell, Column, Table
+from spikeslab.report.tables import Column, Table
 from spikeslab.samplers import SGHMC
 from spikeslab.schedules import cosine, cubic_sparsity, polynomial
 from spikeslab.training import Callback, Collect, Prune, TensorBatches, Training
@@ -191,28 +191,18 @@ def _footprint(networks: Sequence[dict[str, Tensor]]) -> tuple[int, int]:
 
 def digits_table(data: Digits, results: Sequence[DigitsResult], settings: DigitsSettings) -> Table:
     """Return a table of accuracy, calibration and size of the three."""
-
-    def row(result: DigitsResult) -> dict[str, Cell]:
-        return {
-            "model": result.name,
-            "accuracy": 100.0 * accuracy(result.probabilities, data.y_test),
-            "nll": negative_log_likelihood(result.probabilities, data.y_test),
-            "ece": 100.0 * expected_calibration_error(result.probabilities, data.y_test),
-            "nonzeros": result.nonzeros,
-            "kilobytes": result.size / 1000.0,
-        }
-
-    return Table(
+    y = data.y_test
+    return Table.build(
         f"Digits, a CNN pruned to {settings.sparsity:.0%}",
-        [
-            Column("model", "Model"),
-            Column("accuracy", "accuracy %", ".1f"),
-            Column("nll", "NLL", ".3f"),
-            Column("ece", "ECE %", ".1f"),
-            Column("nonzeros", "non-zeros", ","),
-            Column("kilobytes", "size kB", ".0f"),
-        ],
-        [row(result) for result in results],
+        results,
+        {
+            Column("model", "Model"): lambda own: own.name,
+            Column("accuracy", "accuracy %", ".1f"): lambda own: 100.0 * accuracy(own.probabilities, y),
+            Column("nll", "NLL", ".3f"): lambda own: negative_log_likelihood(own.probabilities, y),
+            Column("ece", "ECE %", ".1f"): lambda own: 100.0 * expected_calibration_error(own.probabilities, y),
+            Column("nonzeros", "non-zeros", ","): lambda own: own.nonzeros,
+            Column("kilobytes", "size kB", ".0f"): lambda own: own.size / 1000.0,
+        },
         notes=[
             f"{len(data.y_test)} test images, one of which is {100 / len(data.y_test):.2f} points of accuracy. "
             "Sparsity counts all parameters of the network. The size is that of gzipped safetensors files; for the "

@@ -128,27 +128,17 @@ def minibatches(rows: int, batch_size: int, seed: int) -> Iterator[Tensor]:
 
 def linear_table(data: LinearData, results: Sequence[LinearResult], *, steps: int) -> Table:
     """Return a table of errors on the test rows and in expectation, selected variables and sigma of each method."""
-    return Table(
+    return Table.build(
         f"Linear regression, n = {len(data.x_train)}, p = {len(data.beta)}",
-        [
-            Column("method", "Method"),
-            Column("mae", "MAE", ".2f"),
-            Column("mse", "MSE", ".2f"),
-            Column("population_mse", "exact MSE", ".2f"),
-            Column("selected", "selected"),
-            Column("sigma", "sigma", ".2f"),
-        ],
-        [
-            {
-                "method": result.method,
-                "mae": mean_absolute_error(result.predictions, data.y_test),
-                "mse": mean_squared_error(result.predictions, data.y_test),
-                "population_mse": data.population_mse(result.beta),
-                "selected": result.selected,
-                "sigma": result.sigma,
-            }
-            for result in results
-        ],
+        results,
+        {
+            Column("method", "Method"): lambda own: own.method,
+            Column("mae", "MAE", ".2f"): lambda own: mean_absolute_error(own.predictions, data.y_test),
+            Column("mse", "MSE", ".2f"): lambda own: mean_squared_error(own.predictions, data.y_test),
+            Column("population_mse", "exact MSE", ".2f"): lambda own: data.population_mse(own.beta),
+            Column("selected", "selected"): lambda own: own.selected,
+            Column("sigma", "sigma", ".2f"): lambda own: own.sigma,
+        },
         notes=[
             f"{steps:,} steps for each method, v0 = 0.1. MAE and MSE are on {len(data.x_test)} test rows, which leave "
             f"the MSE uncertain by about 0.7; the exact MSE is the expectation over new rows, of which "

@@ -287,24 +287,24 @@ def corollary1_figure(results: Sequence[WeakConvergence]) -> Figure:
 
 def theory_tables(runs: Sequence[LatentConvergence], results: Sequence[WeakConvergence]) -> tuple[Table, Table]:
     """Return the numbers behind the two figures."""
-    theorem = Table(
+    theorem = Table.build(
         "Theorem 1: log-log slope of E|θ(k) - θ*|² against k",
-        [
-            Column("alpha", "α of ω", ".2f"),
-            Column("bound", "theorem: at most", ".2f"),
-            Column("slope", "measured", ".3f"),
-            Column("slope_error", "standard error", ".3f"),
-        ],
-        [{"alpha": run.alpha, "bound": -run.alpha, "slope": run.slope, "slope_error": run.slope_error} for run in runs],
+        runs,
+        {
+            Column("alpha", "α of ω", ".2f"): lambda run: run.alpha,
+            Column("bound", "theorem: at most", ".2f"): lambda run: -run.alpha,
+            Column("slope", "measured", ".3f"): lambda run: run.slope,
+            Column("slope_error", "standard error", ".3f"): lambda run: run.slope_error,
+        },
     )
-    corollary = Table(
+    corollary = Table.build(
         "Corollary 1: Kolmogorov distance of the weights' law to exp(L(β, θ*))",
-        [
-            Column("lr", "ε", ".3f"),
-            Column("distance", "SGLD-SA, samples", ".4f"),
-            Column("exact", "exact law of the chain", ".4f"),
-            Column("noise", "noise of exact draws", ".4f"),
-        ],
-        [{"lr": r.lr, "distance": r.distance, "exact": r.exact, "noise": r.noise} for r in results],
+        results,
+        {
+            Column("lr", "ε", ".3f"): lambda result: result.lr,
+            Column("distance", "SGLD-SA, samples", ".4f"): lambda result: result.distance,
+            Column("exact", "exact law of the chain", ".4f"): lambda result: result.exact,
+            Column("noise", "noise of exact draws", ".4f"): lambda result: result.noise,
+        },
     )
     return theorem, corollary

@@ -8,7 +8,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from importlib.metadata import version
+from itertools import product
 from pathlib import Path
+from typing import TypeAlias
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
@@ -17,6 +19,7 @@ from spikeslab.paper._grid import CELLS, Cell, CellFile, Record, estimate, run_c
 from spikeslab.paper.uci.data import load_uci
 from spikeslab.paper.uci.sampling import METHODS, Splits, preset_epochs, preset_settings, sample_splits, score_splits
 from spikeslab.report.figures import BLUE, GREY, ORANGE, WIDTH, save, style
+from spikeslab.report.tables import Cell as TableCell
 from spikeslab.report.tables import Column, Estimate, Provenance, Table, command_line
 
 SERIES = (("paper, last sample", GREY, -0.22), ("last sample", ORANGE, 0.0), ("posterior average", BLUE, 0.22))
@@ -73,7 +76,7 @@ class UCIPlan:
     @property
     def cells(self) -> list[Cell]:
         """Cells of the grid, one for each method and data set."""
-        return [Cell(_key(dataset, method), self.seed) for dataset in self.datasets for method in self.methods]
+        return [Cell(" ".join(row), self.seed) for row in product(self.datasets, self.methods)]
 
     @property
     def provenance(self) -> Provenance:
@@ -98,23 +101,23 @@ class UCIResults:
     plan: UCIPlan
     cells: CellFile
 
-    def values(self, dataset: str, method: str, score: str) -> list[float | None]:
+    def values(self, row: Row, score: str) -> list[float | None]:
         """Return a score of each split; ``None`` where its chain diverged."""
-        values: list[float | None] = self.cells[Cell(_key(dataset, method), self.plan.seed)][score]
+        values: list[float | None] = self.cells[Cell(" ".join(row), self.plan.seed)][score]
         return values
 
-    def estimate(self, dataset: str, method: str, score: str) -> Estimate | None:
+    def estimate(self, row: Row, score: str) -> Estimate | None:
         """Return mean and standard error over the splits whose chain did not diverge."""
-        return estimate(self.values(dataset, method, score))
+        return estimate(self.values(row, score))
 
-    def difference(self, dataset: str, method: str, score: str) -> Estimate | None:
-        """Return the mean of the reference minus ``method``, over the splits on which neither diverged."""
-        pairs = zip(self.values(dataset, REFERENCE, score), self.values(dataset, method, score), strict=True)
+    def difference(self, row: Row, score: str) -> Estimate | None:
+        """Return the mean of the reference minus the row, over the splits on which neither diverged."""
+        pairs = zip(self.values((row[0], REFERENCE), score), self.values(row, score), strict=True)
         return estimate(ours - theirs for ours, theirs in pairs if ours is not None and theirs is not None)
 
-    def diverged(self, dataset: str, method: str) -> int:
+    def diverged(self, row: Row) -> int:
         """Return the number of splits whose chain diverged."""
-        return self.values(dataset, method, "rmse").count(None)
+        return self.values(row, "rmse").count(None)
 
 
 def check_data(plan: UCIPlan) -> None:
@@ -163,37 +166,30 @@ def uci_tables(results: UCIResults) -> list[Table]:
     return tables
 
 
-def paper_number(dataset: str, method: str) -> Estimate | None:
-    """Return the paper's RMSE, or None where it has none."""
-    numbers = dict(zip(METHODS, PAPER.get(dataset, ()), strict=False))
-    return Estimate(*numbers[method]) if method in numbers else None
+def paper_number(row: Row) -> Estimate | None:
+    """Return the paper's RMSE of a data set and method, or None where it has none."""
+    numbers = dict(zip(METHODS, PAPER.get(row[0], ()), strict=False))
+    return Estimate(*numbers[row[1]]) if row[1] in numbers else None
+
+
+Row: TypeAlias = tuple[str, str]
+"""Data set and method."""
+SCORES = {"rmse_last": "RMSE, last sample", "rmse": "RMSE, average", "log_score": "log-likelihood"}
+HEAD: dict[Column, Callable[[Row], TableCell]] = {
+    Column("dataset", "Data"): lambda row: TITLES[row[0]],
+    Column("method", "Method"): lambda row: row[1],
+}
 
 
 def _table(results: UCIResults) -> Table:
-    rows = [
-        {
-            "dataset": TITLES[dataset],
-            "method": method,
-            "paper": paper_number(dataset, method),
-            **{s: results.estimate(dataset, method, s) for s in ("rmse_last", "rmse", "log_score", "coverage")},
-            "diverged": results.diverged(dataset, method),
-            "epochs": results.plan.epochs_of(dataset),
-        }
-        for dataset in results.plan.datasets
-        for method in results.plan.methods
-    ]
-    columns = [
-        Column("dataset", "Data"),
-        Column("method", "Method"),
-        Column("paper", "RMSE, paper", ".3f"),
-        Column("rmse_last", "RMSE, last sample", ".3f"),
-        Column("rmse", "RMSE, average", ".3f"),
-        Column("log_score", "log-likelihood", ".3f"),
-        Column("coverage", "90 % coverage", ".3f"),
-        Column("diverged", "diverged"),
-        Column("epochs", "epochs"),
-    ]
     plan = results.plan
+    columns = HEAD | {
+        Column("paper", "RMSE, paper", ".3f"): paper_number,
+        **{Column(score, title, ".3f"): partial(results.estimate, score=score) for score, title in SCORES.items()},
+        Column("coverage", "90 % coverage", ".3f"): lambda row: results.estimate(row, "coverage"),
+        Column("diverged", "diverged"): results.diverged,
+        Column("epochs", "epochs"): lambda row: plan.epochs_of(row[0]),
+    }
     notes = [
         f"Means over the {plan.splits} splits ± standard error, in units of the target. The "
         "paper's numbers are of the last sample. The average, the log-likelihood and the coverage of 90 % intervals "
@@ -207,36 +203,19 @@ def _table(results: UCIResults) -> Table:
             else "The target is standardised and the noise learnt."
         ),
     ]
-    return Table(f"UCI regression, {plan.preset} preset", columns, rows, notes)
+    return Table.build(f"UCI regression, {plan.preset} preset", product(plan.datasets, plan.methods), columns, notes)
 
 
 def _differences(results: UCIResults) -> Table:
-    rows = [
-        {
-            "dataset": TITLES[dataset],
-            "method": method,
-            **{score: results.difference(dataset, method, score) for score in ("rmse_last", "rmse", "log_score")},
-        }
-        for dataset in results.plan.datasets
-        for method in results.plan.methods
-        if method != REFERENCE
-    ]
-    columns = [
-        Column("dataset", "Data"),
-        Column("method", "Method"),
-        Column("rmse_last", "RMSE, last sample", "+.3f"),
-        Column("rmse", "RMSE, average", "+.3f"),
-        Column("log_score", "log-likelihood", "+.3f"),
-    ]
+    plan = results.plan
+    rows = product(plan.datasets, [method for method in plan.methods if method != REFERENCE])
+    columns = {Column(s, title, "+.3f"): partial(results.difference, score=s) for s, title in SCORES.items()}
     note = (
         f"{REFERENCE} minus the method of the row on the same split, mean ± standard error: below 0 is better for "
         "RMSE, above 0 for the log-likelihood."
     )
-    return Table(f"UCI regression, {results.plan.preset} preset: paired differences", columns, rows, [note])
-
-
-def _key(dataset: str, method: str) -> str:
-    return f"{dataset} {method}"
+    title = f"UCI regression, {plan.preset} preset: paired differences"
+    return Table.build(title, rows, HEAD | columns, [note])
 
 
 def uci_figure(results: UCIResults) -> Figure:
@@ -259,17 +238,14 @@ def uci_figure(results: UCIResults) -> Figure:
 
 
 def _draw_panel(panel: Axes, results: UCIResults, dataset: str) -> None:
-    for row, method in enumerate(results.plan.methods):
-        estimates: tuple[Estimate | None, ...] = (
-            paper_number(dataset, method),
-            results.estimate(dataset, method, "rmse_last"),
-            results.estimate(dataset, method, "rmse"),
-        )
+    rows = [(dataset, method) for method in results.plan.methods]
+    for place, row in enumerate(rows):
+        estimates = paper_number(row), results.estimate(row, "rmse_last"), results.estimate(row, "rmse")
         for rmse, (_, colour, shift) in zip(estimates, SERIES, strict=True):
             if rmse is not None:
                 error = rmse.error or 0.0
-                panel.errorbar(rmse.mean, row + shift, xerr=error, fmt="o", color=colour, ms=4, lw=1.2)
-    gone = max(results.diverged(dataset, method) for method in results.plan.methods)
+                panel.errorbar(rmse.mean, place + shift, xerr=error, fmt="o", color=colour, ms=4, lw=1.2)
+    gone = max(map(results.diverged, rows))
     panel.set_title(TITLES[dataset] + (f" (≤ {gone} diverged)" if gone else ""))
     panel.set_xlabel("RMSE")
     panel.grid(axis="y", lw=0.4, alpha=0.5)
