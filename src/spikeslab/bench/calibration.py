@@ -109,18 +109,10 @@ def gram_data(x: Floats, y: Floats) -> GramData:
 
 @dataclass(frozen=True)
 class SBCCase:
-    """Sampler, size of its data, its prior, and its number of draws.
+    """Sampler, its data of n rows and p columns, the prior of both, and the number of draws.
 
-    Attributes:
-        label: Name in the table.
-        family: "gram" and "columns" for linear regression from X'X and from X, "logistic" or "multinomial".
-        n: Rows.
-        p: Columns.
-        prior: The prior of the data and of the sampler.
-        classes: Number of classes.
-        kept: Draws among which the truth is ranked.
-        thin: Sweeps between them.
-        warmup: Sweeps before them.
+    The family is "gram" or "columns" for linear regression from X'X and from X, "logistic" or "multinomial". The truth
+    is ranked among ``kept`` draws with ``thin`` sweeps between them, after ``warmup`` sweeps.
     """
 
     label: str

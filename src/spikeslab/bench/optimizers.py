@@ -46,14 +46,7 @@ QUICK_DIVISOR = 10  # of the batches of a step
 
 
 class BenchNetwork(NamedTuple):
-    """Network to train in a benchmark.
-
-    Attributes:
-        build: Function that creates the network.
-        globs: Names of its sparse weights.
-        image: Shape of an input.
-        num_data: Number of examples in its data set.
-    """
+    """Network to train: its constructor, globs of its sparse weights, the shape of an input, and its training rows."""
 
     build: Callable[[], nn.Module]
     globs: tuple[str, ...]

@@ -46,14 +46,9 @@ class PaperSetting(NamedTuple):
 
 @dataclass(frozen=True)
 class SelectionMethod:
-    """Method of variable selection, a row of the tables.
+    """Method of variable selection, a row of the tables; ``key`` is its name in the file of cells.
 
-    Attributes:
-        key: Name in the file of cells.
-        label: Name in the tables.
-        setting: Setting of one of the paper's methods; ``None`` for all others.
-        paper: The paper's MAE and MSE.
-        package: Package that must be installed.
+    The paper's methods have a ``setting`` and the paper's MAE and MSE. Others may need a package.
     """
 
     key: str
@@ -92,16 +87,10 @@ def paper_methods(
 
 @dataclass(frozen=True)
 class FigureTruth:
-    """True values that a figure compares with.
+    """True values that a figure compares with: the coefficients, signals first, and those that fits should be near.
 
-    Attributes:
-        beta: True coefficients, the signals first.
-        signals: Number of signals.
-        train: Values that the fits of the training rows should be near.
-        test: The same for the test rows.
-        label: Name of both.
-        limits: Limits of the axes on which they are drawn.
-        sigma: True sigma, if there is one.
+    The values of training and test rows share ``label`` and the ``limits`` of their axes. Not every model has a
+    ``sigma``.
     """
 
     beta: Array
@@ -168,14 +157,9 @@ class SelectionStudy:
 
 @dataclass(frozen=True)
 class SelectionPlan:
-    """Size of a run of a study.
+    """Size of a run: ``seeds`` data sets, on ``sgld_seeds`` of which the paper's methods run too.
 
-    Attributes:
-        seed: Seed of the first data set; the others follow.
-        seeds: Number of data sets.
-        sgld_seeds: Number of data sets, at most ``seeds``, on which the paper's methods run too.
-        steps: Steps of each of their chains, of which the first fifth is burn-in.
-        workers: Processes.
+    ``seed`` is that of the first data set. The first fifth of the ``steps`` of a chain is burn-in.
     """
 
     seed: int = 0
@@ -205,14 +189,7 @@ class SelectionPlan:
 
 @dataclass(frozen=True)
 class SelectionResults:
-    """Numbers of a study.
-
-    Attributes:
-        study: The study.
-        plan: Its size.
-        cells: All fits.
-        pictures: Chains of the figures.
-    """
+    """Numbers of a study: all fits, and the chains of the figures."""
 
     study: SelectionStudy
     plan: SelectionPlan
@@ -261,11 +238,7 @@ def run_study(
 ) -> SelectionResults:
     """Run the cells of a study that are not finished; finished ones are in two files in ``out``.
 
-    Args:
-        study: The study.
-        out: Folder of the files.
-        plan: Size of the run.
-        progress: Called with the stage and the number of cells finished since the last call.
+    ``progress`` is called with the stage and the number of cells finished since the last call.
 
     Raises:
         SettingsError: If ``out`` holds results of other settings.

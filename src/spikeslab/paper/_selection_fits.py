@@ -98,15 +98,7 @@ def selection_scores(selected: NDArray[np.bool_], truth: NDArray[np.bool_]) -> R
 
 
 class PictureData(NamedTuple):
-    """Data set of the figures.
-
-    Attributes:
-        x: Training inputs.
-        y: Training targets, or labels 0 and 1.
-        x_test: Inputs to predict.
-        n_classes: 0 for regression, 2 for classification.
-        signals: Number of real variables, which come first.
-    """
+    """Data set of the figures, its real variables first; ``n_classes`` is 0 for regression and 2 for classification."""
 
     x: Array
     y: Array

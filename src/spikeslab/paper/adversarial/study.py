@@ -55,20 +55,10 @@ class Attack(NamedTuple):
 
 @dataclass(frozen=True)
 class AdversarialStudy:
-    """Attacks on the finished runs of several data sets and methods.
+    """Attacks on the first ``images`` test images, by FGSM or by PGD with ten steps.
 
-    Attributes:
-        datasets: ``"mnist"``, ``"fashion"``.
-        methods: Methods.
-        preset: Preset of the runs.
-        epochs: Epochs of the runs.
-        seed: Seed of the runs.
-        attack: ``"fgsm"``, or ``"pgd"`` with ten steps.
-        images: Number of test images, from the first.
-        samples: Number of samples of each posterior, evenly spaced up to the last; ``None`` takes all.
-        runs: Folder of ``mnist`` and ``fashion`` with the finished runs.
-        data_dir: Folder of the data sets.
-        workers: Number of processes.
+    The networks are those of finished runs in ``mnist`` and ``fashion`` below ``runs``, made with the same preset,
+    epochs and seed. Of each posterior ``samples`` are used, evenly spaced up to the last; ``None`` takes all.
     """
 
     datasets: tuple[str, ...]

@@ -58,15 +58,7 @@ def _ablation(sparsity: float, epochs: int, steps: int) -> Settings:
 
 @dataclass(frozen=True)
 class CifarPreset:
-    """Settings of a run, and defaults of the options.
-
-    Attributes:
-        settings: Function from the sparsity, the epochs and the steps of a run to its settings.
-        epochs: Epochs.
-        batch_size: Images in a mini-batch.
-        methods: Methods.
-        erasing: If True, rectangles of training images are erased.
-    """
+    """Settings of a run as a function of its sparsity, epochs and steps, and defaults of the options."""
 
     settings: Callable[[float, int, int], Settings]
     epochs: int

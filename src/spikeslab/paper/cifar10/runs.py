@@ -43,21 +43,12 @@ NEARLY = 0.005
 
 @dataclass(frozen=True)
 class CifarRun:
-    """Run of one method at one sparsity with one seed.
+    """Run of one method at one sparsity of the whole network with one seed.
 
-    Attributes:
-        method: Method, with the strength of a fixed penalty after a colon.
-        sparsity: Share of zeros in the whole network.
-        preset: Name of the preset.
-        epochs: Epochs.
-        batch_size: Images in a mini-batch.
-        erasing: If True, rectangles of training images are erased.
-        changes: Settings in place of the preset's, by name.
-        seed: Seed of the order of the images and of the noise.
-        held_out: Number of training images that are held out and evaluated in place of the test images.
-        best_epoch: If True, the test images are evaluated after every epoch, as in the paper.
-        structure: ``"weights"`` prunes single weights, ``"channels"`` whole channels, of which ``sparsity`` is then
-            the share among those that can be removed.
+    A method may have the strength of a fixed penalty after a colon. ``changes`` are settings in place of the preset's,
+    by name. ``erasing`` erases rectangles of training images. ``held_out`` training images are evaluated in place of
+    the test images; with ``best_epoch`` these are evaluated after every epoch, as in the paper. The structure
+    ``"channels"`` prunes whole channels, of which ``sparsity`` is then the share among those that can be removed.
     """
 
     method: str

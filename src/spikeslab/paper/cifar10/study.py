@@ -29,14 +29,9 @@ TABLE3 = "table3"
 
 @dataclass(frozen=True)
 class CifarStudy:
-    """Runs of several methods, sparsities, settings and seeds.
+    """Runs of several methods, sparsities, settings and seeds; ``run`` has the values that all of them share.
 
-    Attributes:
-        run: A run with the values that all runs share.
-        methods: Methods, with the strength of a fixed penalty after a colon.
-        sparsities: Shares of zeros in the whole network.
-        seeds: Seeds.
-        variants: Settings in place of the preset's; each variant runs all methods.
+    Each of the ``variants``, which are settings in place of the preset's, runs all methods.
     """
 
     run: CifarRun

@@ -17,16 +17,7 @@ SPLIT_SEED = 0
 
 @dataclass(frozen=True)
 class Digits:
-    """Images in [0, 1] of shape (rows, 1, 8, 8) and labels from 0 to 9, in three parts.
-
-    Attributes:
-        x_train: Training images.
-        y_train: Training labels.
-        x_validation: Images for choosing settings.
-        y_validation: Their labels.
-        x_test: Images for the final numbers.
-        y_test: Their labels.
-    """
+    """Images in [0, 1] of shape (rows, 1, 8, 8) and their labels, to train, to choose settings and to test."""
 
     x_train: Tensor
     y_train: Tensor

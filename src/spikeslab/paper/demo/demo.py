@@ -37,11 +37,8 @@ def run_demo(
 ) -> tuple[list[Table], list[Path]]:
     """Run both parts, write linear.* and digits.* into ``out``, and return the tables and the paths of the files.
 
-    Args:
-        out: Folder for the files; created if it does not exist.
-        seed: Seed of everything.
-        steps: Steps of each chain of the regression, and the most that any phase of the digits takes.
-        progress: Called now and then with the stage and the number of steps taken since the last call.
+    No phase of the digits takes more than ``steps``, which each chain of the regression takes. ``progress`` is called
+    now and then with the stage and the number of steps taken since the last call.
     """
     out.mkdir(parents=True, exist_ok=True)
     run = Provenance(command_line("demo", seed=seed, steps=steps), seed)

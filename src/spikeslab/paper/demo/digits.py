@@ -33,21 +33,11 @@ REPORT_EVERY = 10
 
 @dataclass(frozen=True)
 class DigitsSettings:
-    """DigitsSettings of the digits experiment, chosen on the validation split.
+    """Settings of the digits experiment, chosen on the validation split.
 
-    Attributes:
-        sparsity: Share of zeros in the whole network.
-        batch_size: Rows in a mini-batch.
-        dense_steps: Steps of dense training.
-        dense_lr: Initial lr of dense training; it falls to zero along a cosine.
-        prune_steps: Steps over which the sparsity rises to its target.
-        collect_steps: Steps with the mask frozen, over which the samples are spread.
-        samples: Samples of the posterior.
-        lr: lr of the sampler.
-        temperature: Temperature of the sampler.
-        v0: Scale of the spike.
-        v1: Variance of the slab, wider than the spike.
-        weight_decay: Weight decay of what the prior does not cover; of all weights in dense training.
+    Dense training has an lr that falls from ``dense_lr`` to zero along a cosine. The sparsity, a share of the whole
+    network, rises over ``prune_steps``; then the mask is frozen and ``samples`` are spread over ``collect_steps``.
+    Weight decay acts on what the prior does not cover, and on all weights in dense training.
     """
 
     sparsity: float = 0.9
@@ -80,13 +70,9 @@ class DigitsSettings:
 
 @dataclass(frozen=True)
 class DigitsResult:
-    """Dense network, sparse network or posterior average.
+    """Dense network, sparse network or posterior average, with its probabilities of the test rows.
 
-    Attributes:
-        name: Name in the table.
-        probabilities: Predicted probabilities of the test rows.
-        nonzeros: Number of non-zero parameters in all its networks.
-        size: Bytes of its networks as safetensors files, compressed with gzip.
+    Non-zero parameters are counted in all its networks; ``size`` is the bytes of their gzipped safetensors files.
     """
 
     name: str
@@ -100,11 +86,7 @@ def run_digits(
 ) -> list[DigitsResult]:
     """Train, prune and sample; return the dense network, the last sparse sample and the posterior average.
 
-    Args:
-        data: The digits.
-        settings: All settings.
-        seed: Seed of the start, the mini-batches and the noise.
-        progress: Called now and then with the number of steps taken since the last call.
+    ``progress`` is called now and then with the number of steps taken since the last call.
     """
     dense = train_dense(data, settings, seed, ReportSteps(progress))
     model = copy.deepcopy(dense)

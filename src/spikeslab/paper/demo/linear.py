@@ -30,14 +30,9 @@ REPORT_EVERY = 100
 
 @dataclass(frozen=True)
 class LinearResult:
-    """Result of one method on one data set.
+    """Posterior samples of the coefficients (samples, p), and means over them.
 
-    Attributes:
-        method: Name of the method.
-        draws: Posterior samples of the coefficients, (samples, p).
-        inclusion: Mean over the samples of the probability of the slab, (p,); ``None`` for a fixed prior.
-        sigma: Mean over the samples of the noise's standard deviation.
-        predictions: Predictions of the test rows by the posterior mean.
+    ``inclusion`` is the probability of the slab, ``None`` for a fixed prior; ``predictions`` are of the test rows.
     """
 
     method: str
@@ -65,14 +60,9 @@ def run_linear(
     seed: int,
     progress: Callable[[int], None] = lambda steps: None,
 ) -> LinearResult:
-    """Sample the coefficients of ``data`` with one of ``METHODS``.
+    """Sample the coefficients of ``data`` with one of ``METHODS``; the first fifth of the steps is burn-in.
 
-    Args:
-        data: The data set.
-        method: ``"SGLD-SA"``, ``"SGLD-EM"`` or ``"SGLD"``.
-        steps: Steps of the chain; the first fifth is burn-in.
-        seed: Seed of the start, the mini-batches and the noise.
-        progress: Called now and then with the number of steps taken since the last call.
+    ``progress`` is called now and then with the number of steps taken since the last call.
     """
     rows, variables = data.x_train.shape
     preset = paper_linear(method=METHODS[method], num_data=rows, steps=steps)
@@ -107,16 +97,11 @@ def run_linear(
 def minibatches(rows: int, batch_size: int, seed: int) -> Iterator[Tensor]:
     """Yield row indices without end: every epoch is a new shuffle, cut into whole batches; a partial one is dropped.
 
-    Indexing tensors in memory is far faster for small models than a DataLoader.
+    Indexing tensors in memory is far faster for small models than a DataLoader. Fewer rows than a batch are one batch.
 
     >>> batches = minibatches(rows=5, batch_size=2, seed=0)
     >>> sorted(torch.cat([next(batches), next(batches)]).unique().shape)
     [4]
-
-    Args:
-        rows: Number of rows.
-        batch_size: Rows in a batch; where there are fewer, all of them.
-        seed: Seed of the shuffles; the global generator is left alone.
     """
     batch_size = min(check_count("batch_size", batch_size), check_count("rows", rows))
     generator = torch.Generator().manual_seed(seed)

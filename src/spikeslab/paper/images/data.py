@@ -71,15 +71,7 @@ THINGS = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse
 
 @dataclass(frozen=True)
 class Images:
-    """Images as bytes, of shape (rows, channels, height, width), and their labels.
-
-    Attributes:
-        x_train: Training images.
-        y_train: Training labels.
-        x_test: Test images.
-        y_test: Test labels.
-        classes: Names of the classes.
-    """
+    """Images as bytes, of shape (rows, channels, height, width), their labels, and the names of the classes."""
 
     x_train: Tensor
     y_train: Tensor

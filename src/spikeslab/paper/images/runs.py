@@ -63,17 +63,10 @@ DEFAULTS = {"precision": FLOAT32}
 
 @dataclass(frozen=True)
 class ImageRun:
-    """Run of one method with one seed.
+    """Run of one method with one seed; its chains share the epochs.
 
-    Attributes:
-        dataset: ``"mnist"`` or ``"fashion"``.
-        method: One of ``METHODS``.
-        preset: Hyper-parameters.
-        epochs: Epochs, which the chains share.
-        augment: If True, images are augmented and the network is the one with batch normalisation.
-        seed: Seed of the initial weights, the order of the images, dropout and the noise.
-        held_out: Number of training images that are held out; with 0 nothing is evaluated before the end.
-        precision: Precision of the loss in training; predictions are made in float32.
+    Augmented images have the network with batch normalisation. Without ``held_out`` training images nothing is
+    evaluated before the end. ``precision`` is that of the loss in training; predictions are made in float32.
     """
 
     dataset: str

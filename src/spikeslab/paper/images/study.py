@@ -37,14 +37,7 @@ from spikeslab.training.loop import FLOAT32
 
 @dataclass(frozen=True)
 class ImageStudy:
-    """Runs of several methods, presets and seeds.
-
-    Attributes:
-        run: A run with the values that all runs share.
-        methods: Methods.
-        presets: Names of presets.
-        seeds: Seeds.
-    """
+    """Runs of several methods, presets and seeds; ``run`` has the values that all of them share."""
 
     run: ImageRun
     methods: tuple[str, ...]

@@ -24,17 +24,7 @@ NOISE_VARIANCE = 3.0
 
 @dataclass(frozen=True)
 class LinearData:
-    """Simulated data set with its true coefficients.
-
-    Attributes:
-        x_train: Training inputs, (n, p).
-        y_train: Training targets, (n,).
-        x_test: Test inputs, (test rows, p).
-        y_test: Test targets, (test rows,).
-        beta: True coefficients, (p,).
-        covariance: Covariance of the inputs, (p, p).
-        noise_variance: Variance of the noise.
-    """
+    """Simulated inputs (rows, p) and targets, with the true coefficients and the covariance of the inputs (p, p)."""
 
     x_train: Tensor
     y_train: Tensor

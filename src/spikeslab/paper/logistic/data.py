@@ -26,16 +26,9 @@ NOISE_VARIANCE = 0.5
 
 @dataclass(frozen=True)
 class LogisticData:
-    """Simulated data set with its true coefficients.
+    """Simulated inputs (rows, p) and labels, 0 or 1, with the true coefficients.
 
-    Attributes:
-        x_train: Training inputs, (n, p).
-        y_train: Training labels, 0 or 1, (n,).
-        x_test: Test inputs, as few as the paper has, (test rows, p).
-        y_test: Their labels.
-        x_score: Inputs for scores that are to tell methods apart, (score rows, p).
-        y_score: Their labels.
-        beta: True coefficients, (p,).
+    There are as few test rows as in the paper; the rows to score are many, to tell methods apart.
     """
 
     x_train: Tensor

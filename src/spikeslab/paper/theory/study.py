@@ -34,15 +34,7 @@ Array = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class OneWeight:
-    """Weight with a Gaussian likelihood and an SSGL prior, at temperature 1 and sigma 1.
-
-    Attributes:
-        m: Mean of the likelihood.
-        s: Its standard deviation.
-        v0: Scale of the spike.
-        v1: Variance of the slab.
-        delta: Inclusion probability.
-    """
+    """Weight with the likelihood N(m, s²) and an SSGL prior (v0, v1, delta), at temperature 1 and sigma 1."""
 
     m: float = 0.5
     s: float = 0.4

@@ -60,14 +60,9 @@ DOWNLOADS = {
 
 @dataclass(frozen=True)
 class UCIData:
-    """Data set and its splits.
+    """Features (rows, features) and target as they are in the file, and the rows of each split, (splits, rows).
 
-    Attributes:
-        name: One of ``NAMES``; ``"energy"`` is the cooling load, as in the paper.
-        x: Features, (rows, features), float64 and as they are in the file.
-        y: Target, (rows,).
-        train: Training rows of each split, (splits, training rows).
-        test: Test rows of each split.
+    The target of ``"energy"`` is the cooling load, as in the paper.
     """
 
     name: str

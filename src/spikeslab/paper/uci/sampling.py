@@ -43,14 +43,10 @@ PAPER_VARIANCE = 0.5  # exp(-squares) is the density of a Gaussian with this var
 
 @dataclass(frozen=True)
 class UCISettings:
-    """Settings of a method on a data set.
+    """Arguments of ``SGHMC`` and of ``StackedSpikeSlab``; a prior of ``None`` is weight decay alone.
 
-    Attributes:
-        sampler: Settings of ``SGHMC``.
-        prior: Settings of ``StackedSpikeSlab``; ``None`` is weight decay alone.
-        batch_size: Rows in a mini-batch.
-        standardise: If True, the target is standardised and has a Gaussian likelihood with a learned sigma; otherwise
-            the loss is the sum of squares.
+    With ``standardise`` the target is standardised and has a Gaussian likelihood with a learned sigma; otherwise the
+    loss is the sum of squares.
     """
 
     sampler: Mapping[str, Any]
@@ -70,14 +66,8 @@ def paper_settings(dataset: str, method: str, rows: int) -> UCISettings:
 class UCIDefaults:
     """Hyper-parameters of the default preset, chosen on validation rows; see ``docs/reproduce.md``.
 
-    Attributes:
-        lr: Learning rate at the start.
-        lr_end: Learning rate of the second half, which is averaged; half a cosine leads there.
-        v0: Scale of the spike.
-        v1: Variance of the slab.
-        coldest: Temperature at the end of an annealed run, which begins at 1.
-        epochs: Passes through the training rows.
-        batch_size: Rows in a mini-batch.
+    Half a cosine leads from ``lr`` to ``lr_end``, the lr of the second half, which is averaged. The temperature of an
+    annealed run falls from 1 to ``coldest``.
     """
 
     lr: float = 1e-2
@@ -139,14 +129,7 @@ def preset_epochs(preset: str, dataset: str) -> int:
 
 @dataclass(frozen=True)
 class Splits:
-    """Splits of a data set, stacked: (splits, rows, ...), features standardised by the training rows.
-
-    Attributes:
-        x_train: Features of the training rows.
-        y_train: Their targets, in units of the file.
-        x_test: Features of the test rows.
-        y_test: Their targets.
-    """
+    """Splits of a data set, stacked: (splits, rows, ...), the features standardised by the training rows."""
 
     x_train: Tensor
     y_train: Tensor
@@ -183,14 +166,7 @@ class SplitPredictions:
 
 
 def sample_splits(splits: Splits, settings: UCISettings, *, epochs: int, seed: int) -> SplitPredictions:
-    """Run one chain for each split, all at once.
-
-    Args:
-        splits: The data.
-        settings: Settings of the method.
-        epochs: Passes through the training rows; the second half is averaged.
-        seed: Seed of the networks, the mini-batches and the noise.
-    """
+    """Run one chain for each split, all at once; the second half of the epochs is averaged."""
     chains, rows, features = splits.x_train.shape
     generator = torch.Generator().manual_seed(seed)
     with torch.random.fork_rng(devices=[]):

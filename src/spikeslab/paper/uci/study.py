@@ -47,18 +47,7 @@ TITLES = {
 
 @dataclass(frozen=True)
 class UCIPlan:
-    """Data sets, methods and settings of a run.
-
-    Attributes:
-        datasets: Names of data sets.
-        methods: Names of methods.
-        preset: ``"default"`` or ``"paper"``.
-        splits: ``"standard"`` or ``"paper"``.
-        epochs: Passes through the training rows; ``None`` takes the preset's.
-        seed: Seed of the networks, the mini-batches and the noise.
-        data_dir: Folder of the files.
-        workers: Processes.
-    """
+    """Data sets, methods and settings of a run; without ``epochs`` it has the preset's."""
 
     datasets: tuple[str, ...]
     methods: tuple[str, ...]
@@ -129,10 +118,7 @@ def check_data(plan: UCIPlan) -> None:
 def run_uci(plan: UCIPlan, out: Path, on_done: Callable[[int], None] = lambda cells: None) -> UCIResults:
     """Run the cells that ``out`` does not have yet.
 
-    Args:
-        plan: The cells and their settings.
-        out: Folder of the finished cells.
-        on_done: Called with the number of cells finished since the last call.
+    ``on_done`` is called with the number of cells finished since the last call.
 
     Raises:
         SettingsError: If ``out`` holds results of other settings.
