@@ -90,7 +90,7 @@ def test_bad_options_are_one_line(
     bad = {
         ("--epochs", "0"): "--epochs must be an integer >= 1, but got 0.",
         ("--limit", "0"): "--limit must be an integer >= 1, but got 0.",
-        ("--data-dir", str(gone)): f"data_dir must be a folder with data sets, but got {gone}, which is none.",
+        ("--data-dir", str(gone)): f"data_dir must be a folder with data sets, but {gone} is not a folder.",
     }
     if name == "torchrun_digits":
         bad = {("--steps", "1"): "--steps must be an integer >= 2, but got 1."}

@@ -37,6 +37,7 @@ def test_there_are_six() -> None:
     assert len(gallery.scripts()) >= 6
 
 
+@pytest.mark.slow  # `make docs` runs them too, and fails where one does
 @pytest.mark.parametrize("script", gallery.scripts(), ids=lambda script: script.stem)
 def test_script_runs(script: Path) -> None:
     example = gallery.run(script)
