@@ -13,7 +13,7 @@ from matplotlib.layout_engine import ConstrainedLayoutEngine
 from matplotlib.ticker import LogLocator, MaxNLocator, PercentFormatter
 
 from spikeslab.diagnostics.run_reader import RunFacts, Series
-from spikeslab.report.figures import BLUE, COLOURS, WIDTH, style
+from spikeslab.report.figures import BLUE, COLOURS, WIDTH, new_figure, style
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -146,8 +146,7 @@ def histograms_figure(tensors: Mapping[str, Tensor], label: str, limits: tuple[f
     """
     columns = min(3, len(tensors))
     rows = -(-len(tensors) // columns)
-    with style():
-        figure = Figure(figsize=(WIDTH, 0.35 + 1.75 * rows), layout="constrained")
+    with new_figure(0.35 + 1.75 * rows) as figure:
         grid = figure.subplots(rows, columns, squeeze=False).ravel()
         for axes, (name, tensor) in zip(grid, tensors.items(), strict=False):
             values = tensor.double().reshape(-1).numpy()

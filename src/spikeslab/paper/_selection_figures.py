@@ -14,7 +14,17 @@ from numpy.typing import NDArray
 
 from spikeslab.paper._grid import CELLS
 from spikeslab.paper._selection import SGLD_METHODS, FigureTruth, SelectionResults, make_tables
-from spikeslab.report.figures import BLUE, GREEN, GREY, INK, ORANGE, VERMILION, WIDTH, remove_y_axis, save, style
+from spikeslab.report.figures import (
+    BLUE,
+    GREEN,
+    GREY,
+    INK,
+    ORANGE,
+    VERMILION,
+    new_figure,
+    remove_y_axis,
+    save,
+)
 from spikeslab.report.tables import Provenance, Table, command_line
 
 Array = NDArray[np.floating]
@@ -41,8 +51,7 @@ def posterior_figure(results: SelectionResults) -> Figure:
     """Draw the posteriors of the signals (a to c), the fit of training and test rows (d, e), and the means (f)."""
     truth = results.truth
     records = {label: results.posterior(label) for label in SGLD_METHODS}
-    with style():
-        figure = Figure(figsize=(WIDTH, 5.9), layout="constrained")
+    with new_figure(5.9) as figure:
         top, bottom = figure.subplots(2, 3, height_ratios=(1.0, 1.6))
         everything = np.concatenate([np.ravel(record["draws"]) for record in records.values()])
         low, high = np.quantile(everything, [0.002, 0.998])
@@ -73,8 +82,7 @@ def posterior_figure(results: SelectionResults) -> Figure:
 def latents_figure(results: SelectionResults) -> Figure:
     """Draw sigma and delta of SGLD-SA at the paper's settings, and rho of each signal and of the worst other."""
     truth, settings = results.truth, results.study.settings
-    with style():
-        figure = Figure(figsize=(WIDTH, 5.6), layout="constrained")
+    with new_figure(5.6) as figure:
         grid = figure.add_gridspec(2, 4, height_ratios=(1.25, 1.0))
         sigma, delta = figure.add_subplot(grid[0, :2]), figure.add_subplot(grid[0, 2:])
         for setting, colour in zip(settings, SETTING_COLOURS, strict=True):
@@ -87,17 +95,15 @@ def latents_figure(results: SelectionResults) -> Figure:
         share = truth.signals / len(truth.beta)
         delta.axhline(share, color=INK, linestyle="--", linewidth=1.2)
         delta.text(0.02, share, "true share", transform=delta.get_yaxis_transform(), va="bottom")
-        delta.set_yscale("log")
         sigma.set_title("σ")
-        delta.set_title("δ")
+        delta.set(yscale="log", title="δ")
         handles, labels = sigma.get_legend_handles_labels()
         title = "SGLD-SA with the σ at which the chain starts"
         figure.legend(handles, labels, loc="outside upper center", ncols=len(labels), title=title)
         first = _draw_rho_row(figure, results, grid)
         figure.legend(*first.get_legend_handles_labels(), loc="outside lower center", ncols=truth.signals + 1)
         for axes in figure.axes:
-            axes.set_xscale("log")
-            axes.set_xlabel("step")
+            axes.set(xscale="log", xlabel="step")
     return figure
 
 

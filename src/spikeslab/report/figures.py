@@ -1,8 +1,7 @@
 """Style of all figures: sizes, fonts, and colours that a colour-blind reader can tell apart.
 
->>> from matplotlib.figure import Figure
->>> with style():
-...     figure = Figure(figsize=(WIDTH, 3.0), layout="constrained")
+>>> with new_figure(height=3.0) as figure:
+...     axes = figure.subplots()
 """
 
 from __future__ import annotations
@@ -61,6 +60,13 @@ def style() -> Iterator[None]:
         mpl.rcdefaults()
         mpl.rcParams.update(RC)
         yield
+
+
+@contextmanager
+def new_figure(height: float, *, width: float = WIDTH) -> Iterator[Figure]:
+    """Yield an empty figure, to be drawn in the style of all figures; its size is in inches."""
+    with style():
+        yield Figure(figsize=(width, height), layout="constrained")
 
 
 def remove_y_axis(axes: Axes) -> None:

@@ -25,7 +25,7 @@ from torch import Tensor
 
 from spikeslab.errors import quote
 from spikeslab.metrics import Reliability, detection, detection_curves
-from spikeslab.report.figures import BLUE, COLOURS, GREY, INK, VERMILION, WIDTH, remove_y_axis, save, style
+from spikeslab.report.figures import BLUE, COLOURS, GREY, INK, VERMILION, WIDTH, new_figure, remove_y_axis, save
 from spikeslab.report.tables import Estimate
 
 __all__ = [
@@ -85,8 +85,7 @@ def reliability_figure(
         colours: Colour of each model.
         fewest: Rows that a bin must hold for its accuracy to be drawn.
     """
-    with style():
-        figure = Figure(figsize=(WIDTH, 3.8), layout="constrained")
+    with new_figure(3.8) as figure:
         left, right = figure.subplots(1, 2, sharex=True)
         draw_diagonal(left)
         for name, curve, colour in assign_colours(curves, colours):
@@ -131,14 +130,12 @@ def selective_accuracy_figure(
         coverages: Shares of rows kept.
         colours: Colour of each model.
     """
-    with style():
-        figure = Figure(figsize=(0.62 * WIDTH, 3.6), layout="constrained")
+    with new_figure(3.6, width=0.62 * WIDTH) as figure:
         axes = figure.subplots()
         for name, curve, colour in assign_colours(curves, colours):
             axes.plot(to_array(coverages), to_array(curve), color=colour, label=name)
         axes.set_xlim(float(coverages.min()), float(coverages.max()))
-        axes.set_xlabel("share of rows answered, the most confident first")
-        axes.set_title("accuracy on the rows answered")
+        axes.set(xlabel="share of rows answered, the most confident first", title="accuracy on the rows answered")
         for axis in (axes.xaxis, axes.yaxis):
             axis.set_major_formatter(PercentFormatter(1.0))
         axes.legend(loc="best")
@@ -162,8 +159,7 @@ def scores_figure(scores: Mapping[str, Mapping[str, Estimate]], colours: Mapping
     for model, estimates, _ in models:
         if list(estimates) != names:
             raise ValueError(f"{model} must have the scores {quote(names)}, but got {quote(estimates)}.")
-    with style():
-        figure = Figure(figsize=(WIDTH, 3.0), layout="constrained")
+    with new_figure(3.0) as figure:
         panels = figure.subplots(1, len(names), squeeze=False)[0]
         for axes, name in zip(panels, names, strict=True):
             draw_bars(axes, name, [estimates[name] for _, estimates, _ in models], [colour for _, _, colour in models])
@@ -185,9 +181,7 @@ def draw_bars(
         axes.annotate(
             label, (position, top), xytext=(0, 2), textcoords="offset points", ha="center", va="bottom", fontsize=9
         )
-    axes.set_title(title)
-    axes.set_xticks([])
-    axes.set_ylim(0.0, 1.12 * max(tops))
+    axes.set(title=title, xticks=[], ylim=(0.0, 1.12 * max(tops)))
     remove_y_axis(axes)
 
 
@@ -199,8 +193,7 @@ def uncertainty_figure(scores: Mapping[str, tuple[Tensor, Tensor]], own: str, fo
         own: Name of the inputs of the kind that the model was trained on.
         foreign: Name of the others.
     """
-    with style():
-        figure = Figure(figsize=(WIDTH, 3.0), layout="constrained")
+    with new_figure(3.0) as figure:
         panels = figure.subplots(1, len(scores), squeeze=False)[0]
         for axes, (name, pair) in zip(panels, scores.items(), strict=True):
             top = max(float(values.max()) for values in pair)
@@ -228,8 +221,7 @@ def detection_figure(scores: Mapping[str, tuple[Tensor, Tensor]], colours: Mappi
         scores: Scores of own and foreign inputs, by the name of the model or of the score.
         colours: Colour of each.
     """
-    with style():
-        figure = Figure(figsize=(WIDTH, 4.4), layout="constrained")
+    with new_figure(4.4) as figure:
         roc, recall = figure.subplots(1, 2)
         models = list(assign_colours(scores, colours))
         fewest = 1.0 / max(len(own) for _, (own, _), _ in models)
@@ -240,13 +232,10 @@ def detection_figure(scores: Mapping[str, tuple[Tensor, Tensor]], colours: Mappi
             label = f"{name}: AUROC {found.auroc:.3f}, AUPR {found.aupr:.3f}, FPR95 {found.fpr95:.3f}"
             roc.plot(to_array(curves.false_positive), to_array(curves.true_positive), color=colour, label=label)
             recall.plot(to_array(curves.recall), to_array(curves.precision), color=colour)
-        roc.set_title("ROC")
-        roc.set(xlabel="own inputs called foreign, log scale", ylabel="foreign inputs called foreign")
-        roc.set_xscale("log")
-        roc.set(xlim=(fewest, 1.0), ylim=(0.0, 1.01))
+        roc.set(xlabel="own inputs called foreign, log scale", ylabel="foreign inputs called foreign", title="ROC")
+        roc.set(xscale="log", xlim=(fewest, 1.0), ylim=(0.0, 1.01))
         roc.xaxis.set_major_formatter(percent)
-        recall.set_title("precision and recall")
-        recall.set(xlabel="recall: foreign inputs called foreign", ylabel="precision")
+        recall.set(xlabel="recall: foreign inputs called foreign", ylabel="precision", title="precision and recall")
         least = min(float(line.get_ydata().min()) for line in recall.lines)  # of a guess, the share of foreign inputs
         recall.set(xlim=(0.0, 1.01), ylim=(least - 0.01, 1.01))
         figure.legend(*roc.get_legend_handles_labels(), loc="outside lower center")

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from matplotlib.figure import Figure
 
-from spikeslab.report.figures import BLUE, GREEN, GREY, INK, ORANGE, SKY, VERMILION, WIDTH, style
+from spikeslab.report.figures import BLUE, GREEN, GREY, INK, ORANGE, SKY, VERMILION, new_figure
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -62,8 +62,7 @@ def inclusion_figure(
     named = count_named(pip)
     top, rest = order[:named], order[named:]
     heights = [0.23 * len(top) + 0.3, *([1.5] if rest.size else [])]
-    with style():
-        figure = Figure(figsize=(WIDTH, sum(heights) + 0.7), layout="constrained")
+    with new_figure(sum(heights) + 0.7) as figure:
         bars, *bands = np.atleast_1d(figure.subplots(len(heights), 1, height_ratios=heights)).tolist()
         rows = np.arange(len(top))
         bars.barh(rows, pip[top], height=0.7, color=np.where(selected[top], BLUE, "#C4C4C4").tolist())
@@ -106,8 +105,7 @@ def traces_figure(traces: Mapping[str, NDArray[np.float64]]) -> Figure:
     Args:
         traces: Draws of each quantity by name, of shape (chains, draws).
     """
-    with style():
-        figure = Figure(figsize=(WIDTH, 1.25 * len(traces) + 0.6), layout="constrained")
+    with new_figure(1.25 * len(traces) + 0.6) as figure:
         grid = figure.subplots(len(traces), 2, width_ratios=(5, 1), squeeze=False, sharey="row")
         for (line, side), (name, draws) in zip(grid, traces.items(), strict=True):
             steps = np.arange(1, draws.shape[1] + 1)

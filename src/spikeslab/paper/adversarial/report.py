@@ -18,7 +18,7 @@ from spikeslab.paper.adversarial.study import ZETAS, AdversarialStudy, Attack, C
 from spikeslab.paper.images.data import LOADERS
 from spikeslab.paper.images.figures import COLOURS
 from spikeslab.paper.images.tables import NAMES, PAPER, TITLES
-from spikeslab.report.figures import GREY, INK, VERMILION, WIDTH, save, style
+from spikeslab.report.figures import GREY, INK, VERMILION, new_figure, save
 from spikeslab.report.tables import Cell, Column, Table
 
 EXAMPLES = 3
@@ -145,8 +145,7 @@ def adversarial_figure(curves: Sequence[Curve], shown: Sequence[Examples], paper
 
     With ``paper`` the paper's points are drawn too.
     """
-    with style():
-        figure = Figure(figsize=(WIDTH, 0.6 + 3.4 * len(shown)), layout="constrained")
+    with new_figure(0.6 + 3.4 * len(shown)) as figure:
         rows = figure.subfigures(len(shown), 1, squeeze=False)[:, 0]
         for number, (row, example) in enumerate(zip(rows, shown, strict=True)):
             left, right = row.subfigures(1, 2, width_ratios=(1.08, 1.0))
@@ -162,8 +161,7 @@ def adversarial_figure(curves: Sequence[Curve], shown: Sequence[Examples], paper
 def confidence_figure(curves: Sequence[Curve]) -> Figure:
     """Draw mean confidence minus accuracy against zeta, a panel for each data set."""
     datasets = list(dict.fromkeys(curve.attack.dataset for curve in curves))
-    with style():
-        figure = Figure(figsize=(WIDTH, 3.6), layout="constrained")
+    with new_figure(3.6) as figure:
         panels = figure.subplots(1, len(datasets), squeeze=False, sharey=True)[0]
         for panel, dataset in zip(panels, datasets, strict=True):
             for curve in curves:
@@ -172,8 +170,8 @@ def confidence_figure(curves: Sequence[Curve]) -> Figure:
                     excess = [100.0 * sure - right for sure, right in zip(curve.confidence, accuracy, strict=True)]
                     _draw_line(panel, curve, excess)
             panel.axhline(0.0, color=GREY, lw=0.8, zorder=0)
-            panel.set_title(f"{TITLES[dataset]}, overconfidence under attack")
-            panel.set_xlabel("ζ, largest change of a pixel")
+            title = f"{TITLES[dataset]}, overconfidence under attack"
+            panel.set(xlabel="ζ, largest change of a pixel", title=title)
         panels[0].set_ylabel("confidence minus accuracy, points")
         figure.legend(handles=_handles(curves, paper=False), loc="outside lower center", **LEGEND)
     return figure

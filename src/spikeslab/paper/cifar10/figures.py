@@ -13,7 +13,7 @@ from matplotlib.ticker import MaxNLocator
 from spikeslab.paper.cifar10.runs import AVERAGE, SINGLE
 from spikeslab.paper.cifar10.table3 import method_title
 from spikeslab.paper.cifar10.tables import CifarRow
-from spikeslab.report.figures import BLUE, GREEN, GREY, INK, ORANGE, SKY, VERMILION, WIDTH, style
+from spikeslab.report.figures import BLUE, GREEN, GREY, INK, ORANGE, SKY, VERMILION, new_figure
 
 COLOURS = {
     "a-sghmc-sa": BLUE,
@@ -58,8 +58,7 @@ def sparsity_figure(rows: Sequence[CifarRow]) -> Figure:
     for row in rows:
         series.setdefault((row.method, row.label), []).append(row)
     styles = _styles(series)
-    with style():
-        figure = Figure(figsize=(WIDTH, 3.4), layout="constrained")
+    with new_figure(3.4) as figure:
         axes = figure.subplots()
         handles = []
         for (method, label), members in series.items():
@@ -115,8 +114,7 @@ def course_figure(courses: Sequence[Course]) -> Figure:
     ]
     styles = _styles((course.method, course.label) for course in courses)
     lines = {key: {name: value for name, value in own.items() if name != "marker"} for key, own in styles.items()}
-    with style():
-        figure = Figure(figsize=(WIDTH, 4.6), layout="constrained")
+    with new_figure(4.6) as figure:
         for axes, (name, key, logarithmic) in zip(figure.subplots(2, 3, sharex=True).flat, panels, strict=True):
             for course in courses:
                 x, y = _given([(record["epoch"], _entry(record, key)) for record in course.records])

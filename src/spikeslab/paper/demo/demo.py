@@ -17,7 +17,7 @@ from spikeslab.paper.demo.data import Digits, load_digits
 from spikeslab.paper.demo.digits import DigitsResult, DigitsSettings, digits_table, run_digits
 from spikeslab.paper.demo.linear import METHODS, LinearResult, linear_table, run_linear
 from spikeslab.paper.linear.data import LinearData, simulate_linear
-from spikeslab.report.figures import BLUE, GREY, ORANGE, WIDTH, save, style
+from spikeslab.report.figures import BLUE, GREY, ORANGE, new_figure, save
 from spikeslab.report.plots import draw_bars
 from spikeslab.report.tables import Estimate, Provenance, Table, command_line
 
@@ -60,8 +60,7 @@ def run_demo(
 
 def linear_figure(data: LinearData, results: Sequence[LinearResult]) -> Figure:
     """Draw the posterior of each signal by method, and below it the predicted against the observed test targets."""
-    with style():
-        figure = Figure(figsize=(WIDTH, 5.2), layout="constrained")
+    with new_figure(5.2) as figure:
         top, bottom = figure.subplots(2, 3, height_ratios=(1.0, 1.45))
         for index, axes in enumerate(top):
             draws = {result.method: result.draws[:, index].numpy() for result in results}
@@ -87,8 +86,7 @@ def digits_figure(data: Digits, results: Sequence[DigitsResult]) -> Figure:
     errors = [100.0 * (1.0 - accuracy(result.probabilities, data.y_test)) for result in results]
     losses = [negative_log_likelihood(result.probabilities, data.y_test) for result in results]
     sizes = [result.size / 1000.0 for result in results]
-    with style():
-        figure = Figure(figsize=(WIDTH, 2.9), layout="constrained")
+    with new_figure(2.9) as figure:
         axes = figure.subplots(1, 4, width_ratios=(1.0, 1.0, 1.0, 1.35))
         for panel, title, values, spec in (
             (axes[0], "test error, %", errors, ".1f"),
@@ -107,5 +105,4 @@ def _draw_selective_error(axes: Axes, data: Digits, results: Sequence[DigitsResu
     for result, colour in zip(results, COLOURS, strict=True):
         errors = 100.0 * (1.0 - selective_accuracy(result.probabilities, data.y_test, shares))
         axes.plot(100.0 * shares, errors, color=colour)
-    axes.set(xlabel="images kept, most confident first, %", ylim=(0, None))
-    axes.set_title("test error of those kept, %")
+    axes.set(xlabel="images kept, most confident first, %", ylim=(0, None), title="test error of those kept, %")

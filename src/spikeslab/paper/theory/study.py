@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 
 from spikeslab.functional import mixture
 from spikeslab.priors import SA, SpikeSlab
-from spikeslab.report.figures import BLUE, GREEN, GREY, INK, ORANGE, WIDTH, style
+from spikeslab.report.figures import BLUE, GREEN, GREY, INK, ORANGE, new_figure
 from spikeslab.report.tables import Column, Table
 from spikeslab.samplers import SGLD
 from spikeslab.schedules import polynomial
@@ -242,8 +242,7 @@ def corollary1(
 
 def theorem1_figure(runs: Sequence[LatentConvergence]) -> Figure:
     """Draw the mean squared distance of the latents to their fixed point, with the rate of the theorem."""
-    with style():
-        figure = Figure(figsize=(WIDTH, 3.8), layout="constrained")
+    with new_figure(3.8) as figure:
         axes = figure.subplots()
         for run, colour in zip(runs, (BLUE, ORANGE, GREEN), strict=False):
             label = f"α = {run.alpha:g}: slope {run.slope:.2f} ± {run.slope_error:.2f}"
@@ -252,17 +251,15 @@ def theorem1_figure(runs: Sequence[LatentConvergence]) -> Figure:
             bound = 2.0 * run.errors[-1] * (run.steps[late] / run.steps[-1]) ** -run.alpha
             axes.loglog(run.steps[late], bound, color=colour, linestyle=":", linewidth=1.2)
         axes.loglog([], [], color=INK, linestyle=":", linewidth=1.2, label="dotted: slope -α, for comparison")
-        axes.set_xlabel("step k")
-        axes.set_ylabel("E ‖θ(k) - θ*‖²")
-        axes.set_title("Theorem 1: the latents reach their fixed point at the rate of ω")
+        title = "Theorem 1: the latents reach their fixed point at the rate of ω"
+        axes.set(xlabel="step k", ylabel="E ‖θ(k) - θ*‖²", title=title)
         axes.legend()
         return figure
 
 
 def corollary1_figure(results: Sequence[WeakConvergence]) -> Figure:
     """Draw the distance of the weights' law to its target against the step size."""
-    with style():
-        figure = Figure(figsize=(WIDTH, 3.8), layout="constrained")
+    with new_figure(3.8) as figure:
         axes = figure.subplots()
         lrs = [result.lr for result in results]
         axes.loglog(lrs, [result.exact for result in results], color=BLUE, label="exact law of the chain, θ fixed")
@@ -270,9 +267,8 @@ def corollary1_figure(results: Sequence[WeakConvergence]) -> Figure:
         axes.axhline(results[0].noise, color=GREY, linestyle="--", linewidth=1.0, label="noise of as many exact draws")
         axes.set_xticks(lrs, [f"{lr:g}" for lr in lrs])
         axes.minorticks_off()
-        axes.set_xlabel("step size ε")
-        axes.set_ylabel("Kolmogorov distance")
-        axes.set_title("Corollary 1: the weights' law tends to exp(L(β, θ*)) as ε tends to 0")
+        title = "Corollary 1: the weights' law tends to exp(L(β, θ*)) as ε tends to 0"
+        axes.set(xlabel="step size ε", ylabel="Kolmogorov distance", title=title)
         axes.legend()
         return figure
 

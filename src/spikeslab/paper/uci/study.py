@@ -18,7 +18,7 @@ from matplotlib.figure import Figure
 from spikeslab.paper._grid import CELLS, Cell, CellFile, Record, estimate, run_cells
 from spikeslab.paper.uci.data import load_uci
 from spikeslab.paper.uci.sampling import METHODS, Splits, preset_epochs, preset_settings, sample_splits, score_splits
-from spikeslab.report.figures import BLUE, GREY, ORANGE, WIDTH, save, style
+from spikeslab.report.figures import BLUE, GREY, ORANGE, new_figure, save
 from spikeslab.report.tables import Cell as TableCell
 from spikeslab.report.tables import Column, Estimate, Provenance, Table, command_line
 
@@ -209,8 +209,7 @@ def uci_figure(results: UCIResults) -> Figure:
     datasets, methods = results.plan.datasets, results.plan.methods
     across = min(3, len(datasets))
     down = math.ceil(len(datasets) / across)
-    with style():
-        figure = Figure(figsize=(WIDTH, 0.9 + down * (0.9 + 0.28 * len(methods))), layout="constrained")
+    with new_figure(0.9 + down * (0.9 + 0.28 * len(methods))) as figure:
         panels = figure.subplots(down, across, squeeze=False, sharey=True)
         for panel, dataset in zip(panels.flat, datasets, strict=False):
             _draw_panel(panel, results, dataset)
@@ -232,8 +231,7 @@ def _draw_panel(panel: Axes, results: UCIResults, dataset: str) -> None:
                 error = rmse.error or 0.0
                 panel.errorbar(rmse.mean, place + shift, xerr=error, fmt="o", color=colour, ms=4, lw=1.2)
     gone = max(map(results.diverged, rows))
-    panel.set_title(TITLES[dataset] + (f" (≤ {gone} diverged)" if gone else ""))
-    panel.set_xlabel("RMSE")
+    panel.set(xlabel="RMSE", title=TITLES[dataset] + (f" (≤ {gone} diverged)" if gone else ""))
     panel.grid(axis="y", lw=0.4, alpha=0.5)
 
 
