@@ -32,7 +32,7 @@ from sklearn.exceptions import ConvergenceWarning
 
 from spikeslab.bench.timing import BenchPlan, Findings
 from spikeslab.paper._grid import Cell, CellFile, Record, run_cells
-from spikeslab.report.figures import BLUE, GREY, SKY, VERMILION, WIDTH, remove_y_axis, style
+from spikeslab.report.figures import BLUE, GREY, SKY, VERMILION, WIDTH, new_figure, remove_y_axis
 from spikeslab.report.tables import Column, Estimate, Table
 from spikeslab.sklearn import SpikeSlabRegressor
 from spikeslab.sklearn._chains import ChainDraws, GibbsChain
@@ -356,8 +356,7 @@ def _curve_table(curves: dict[str, list[dict[str, Any]]]) -> Table:
 
 
 def _curve_figure(curves: dict[str, list[dict[str, Any]]]) -> Figure:
-    with style():
-        figure = Figure(figsize=(0.62 * WIDTH, 4.2), layout="constrained")
+    with new_figure(4.2, width=0.62 * WIDTH) as figure:
         axes = figure.add_subplot()
         axes.plot([0, 1], [0, 1], color=GREY, linewidth=0.9, linestyle="--")
         for method, bins in curves.items():
@@ -373,8 +372,7 @@ def _curve_figure(curves: dict[str, list[dict[str, Any]]]) -> Figure:
                 label=METHODS[method],
             )
         axes.set(xlabel="inclusion probability, mean of a bin", ylabel="share of the variables that are real")
-        axes.set(xlim=(-0.02, 1.02), ylim=(-0.02, 1.06))
-        axes.set_title("Are the probabilities frequencies?")
+        axes.set(xlim=(-0.02, 1.02), ylim=(-0.02, 1.06), title="Are the probabilities frequencies?")
         axes.legend(loc="lower right")
     return figure
 
@@ -427,8 +425,7 @@ def _p_value(test: str, ranks: list[float]) -> float | None:
 
 def _rank_figure(ranks: dict[str, dict[str, list[float]]]) -> Figure:
     names = list(next(iter(ranks.values())))
-    with style():
-        figure = Figure(figsize=(WIDTH, 1.0 * len(ranks) + 0.6), layout="constrained")
+    with new_figure(1.0 * len(ranks) + 0.6) as figure:
         grid = figure.subplots(len(ranks), len(names), sharex=True, squeeze=False)
         for axes, name in zip(grid[0], names, strict=True):
             axes.set_title(name, fontsize=9.5)

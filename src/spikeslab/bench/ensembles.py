@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from spikeslab.bench.timing import HOW, BenchPlan, Candidates, Findings, measure, ratio_note, ratio_table
+from spikeslab.bench.timing import HOW, BenchPlan, Candidates, Findings, measure, ratio_note, ratio_table, training_step
 from spikeslab.likelihoods import GaussianLikelihood, StackedGaussianLikelihood
 from spikeslab.paper.uci.network import MLP
 from spikeslab.parallel.stacked import StackedModel
@@ -84,25 +84,14 @@ def _one_chain(x: Tensor, y: Tensor, seed: int, *, fused: bool | None) -> Callab
     model = MLP(FEATURES)
     prior = SpikeSlab(select_weights(model, "*.weight"), **PRIOR)
     sampler = SGHMC(model.parameters(), lr=1e-6, num_data=NUM_DATA, prior=prior, seed=seed, fused=fused)
-    return _step(model, sampler, GaussianLikelihood(prior), x, y)
+    return training_step(model, sampler, GaussianLikelihood(prior), x, y)
 
 
 def _stacked(build: Callable[[], nn.Module], x: Tensor, y: Tensor, seed: int) -> Callable[[], None]:
     model = StackedModel([build() for _ in range(CHAINS)])
     prior = StackedSpikeSlab(select_weights(model, "*.weight"), **PRIOR)
     sampler = SGHMC(model.parameters(), lr=1e-6, num_data=NUM_DATA, prior=prior, seed=seed, fused=False)
-    return _step(model, sampler, StackedGaussianLikelihood(prior), x, y)
-
-
-def _step(
-    model: nn.Module, sampler: SGHMC, likelihood: Callable[..., Tensor], x: Tensor, y: Tensor
-) -> Callable[[], None]:
-    def step() -> None:
-        sampler.zero_grad()
-        likelihood(model(x), y).backward()
-        sampler.step()
-
-    return step
+    return training_step(model, sampler, StackedGaussianLikelihood(prior), x, y)
 
 
 def _candidates(model: nn.Module, one: Posterior, many: Posterior, x: Tensor) -> Candidates:

@@ -27,6 +27,7 @@ from spikeslab.bench.timing import (
     is_installed,
     load,
     measure,
+    training_step,
 )
 from spikeslab.errors import SpikeSlabWarning
 from spikeslab.paper.cifar10.networks import resnet20
@@ -144,14 +145,7 @@ def _steps(network: BenchNetwork, batch: int, seed: int) -> Candidates:
 
     def step_of(build: Callable[[nn.Module], Optimizer]) -> Callable[[], None]:
         model: nn.Module = cast(Any, network.build()).to(memory_format=torch.channels_last)  # fastest on a CPU
-        optimizer = build(model)
-
-        def step() -> None:
-            optimizer.zero_grad()
-            F.cross_entropy(model(images), labels).backward()
-            optimizer.step()
-
-        return step
+        return training_step(model, build(model), F.cross_entropy, images, labels)
 
     built = build_optimizers(network, seed)
     return {name: step_of(build) for name, build in built.items() if name not in ("torch Adam", "SGHMC")}

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
-from torch.optim import SGD, Adam, Optimizer
+from torch.optim import Optimizer
 
-from spikeslab.bench.optimizers import LR, SGD_NAME, PlainSGLD, spike_slab
+from spikeslab.bench.optimizers import SGD_NAME, BenchNetwork, build_optimizers
 from spikeslab.bench.timing import (
     HOW,
     UNFUSED,
@@ -26,7 +26,6 @@ from spikeslab.bench.timing import (
 )
 from spikeslab.errors import pluralize
 from spikeslab.report.tables import Cell, Column, Table
-from spikeslab.samplers import SGHMC, SGLD
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -35,6 +34,7 @@ SIZES = tuple(10**power for power in range(4, 9))
 LINEAR_FROM = 10**5  # below, what a step does once for a tensor counts
 QUICK_MOST = 10**6
 BYTES = 48  # for one parameter in all candidates: weight, gradient, what they keep, and what is in flight
+COMPARED = (SGD_NAME, "torch Adam", "plain SGLD, foreach", "SGLD", "SGHMC-SA")
 THREADED = (681_500, 10**7)  # the paper's CNN for MNIST, and what no cache holds
 
 
@@ -78,9 +78,8 @@ def state_floats(optimizer: Optimizer, size: int) -> float:
 def memory_table(seed: int, size: int = 10_000) -> Table:
     """Count what each optimizer keeps for a sparse weight, in its state after a few steps."""
     rows: list[dict[str, Cell]] = []
-    for name, build in _builders(seed).items():
-        param = _parameter(size)
-        optimizer = build(param)
+    for name in COMPARED:
+        optimizer = _optimizers(size, seed)[name]
         for _ in range(2):
             optimizer.step()
         rows.append({"what": name, "floats": state_floats(optimizer, size)})
@@ -113,27 +112,17 @@ def _thread_counts() -> list[int]:
     return [count for count in (1, 2, 4, 8, 16, 32, 64) if count <= cores]
 
 
-def _parameter(size: int) -> nn.Parameter:
+def _optimizers(size: int, seed: int) -> dict[str, Optimizer]:
+    """Return the optimizers of one tensor, which they share: with this lr it stays what it is."""
     param = nn.Parameter(torch.full((size // 100, 100), 0.01))
     param.grad = torch.full_like(param, 1e-3)
-    return param
-
-
-def _builders(seed: int) -> dict[str, Callable[[nn.Parameter], Optimizer]]:
-    return {
-        SGD_NAME: lambda param: SGD([param], lr=LR, momentum=0.9, foreach=True),
-        "torch Adam": lambda param: Adam([param], lr=LR, foreach=True),
-        "plain SGLD, foreach": lambda param: PlainSGLD([param], LR, 60_000),
-        "SGLD": lambda param: SGLD([param], lr=LR, num_data=60_000, seed=seed),
-        "SGHMC-SA": lambda param: SGHMC(
-            [param], lr=LR, num_data=60_000, prior=spike_slab({"weight": param}), seed=seed
-        ),
-    }
+    model = nn.ParameterDict({"weight": param})
+    build = build_optimizers(BenchNetwork(nn.Module, ("weight",), (), 60_000), seed)
+    return {name: build[name](model) for name in COMPARED}
 
 
 def _steps(size: int, seed: int) -> dict[str, Callable[[], object]]:
-    param = _parameter(size)  # one for all: with this lr it stays what it is
-    return {name: build(param).step for name, build in _builders(seed).items()}
+    return {name: optimizer.step for name, optimizer in _optimizers(size, seed).items()}
 
 
 def _threaded(size: int, threads: list[int], seed: int) -> dict[str, Callable[[], object]]:
@@ -141,8 +130,7 @@ def _threaded(size: int, threads: list[int], seed: int) -> dict[str, Callable[[]
         use_threads(count)
         optimizer.step()
 
-    param = _parameter(size)
-    built = {name: build(param) for name, build in _builders(seed).items()}
+    built = _optimizers(size, seed)
     return {f"{name} @{count}": partial(step, built[name], count) for name in built for count in threads}
 
 
@@ -202,16 +190,14 @@ def _thread_table(by_size: dict[int, Times], threads: list[int], plan: BenchPlan
 
 
 def _figure(by_size: dict[int, Times], by_thread: dict[int, Times], threads: list[int]) -> Figure:
-    from matplotlib.figure import Figure
 
-    from spikeslab.report.figures import BLUE, GREEN, GREY, ORANGE, VERMILION, WIDTH, style
+    from spikeslab.report.figures import BLUE, GREEN, GREY, ORANGE, VERMILION, new_figure
 
     names = list(next(iter(by_size.values())).seconds)
     colours = dict(zip(names, (GREY, ORANGE, VERMILION, GREEN, BLUE), strict=True))
     unit = next(iter(by_size.values())).least(SGD_NAME)
     threaded, of_threads = list(by_thread.items())[-1]
-    with style():
-        figure = Figure(figsize=(WIDTH, 3.6), layout="constrained")
+    with new_figure(3.6) as figure:
         cost, speed = figure.subplots(1, 2, width_ratios=(1.25, 1.0))
         for name, colour in colours.items():
             own = slope(by_size, name)
@@ -225,16 +211,8 @@ def _figure(by_size: dict[int, Times], by_thread: dict[int, Times], threads: lis
         cost.set_title("An update against the number of parameters")
         cost.legend(loc="upper left")
         speed.plot(threads, threads, ":", color=GREY)
-        speed.annotate(
-            "ideal",
-            (threads[-1], threads[-1]),
-            (-14, 0),
-            textcoords="offset points",
-            ha="right",
-            va="center",
-            color=GREY,
-        )
+        place: dict[str, Any] = {"textcoords": "offset points", "ha": "right", "va": "center"}
+        speed.annotate("ideal", (threads[-1], threads[-1]), (-14, 0), color=GREY, **place)
         speed.set(xlabel="threads", ylabel="times faster than on one thread", xticks=threads)
-        speed.set_ylim(bottom=0.0)
-        speed.set_title(f"Threads, {threaded:,} parameters")
+        speed.set(ylim=(0.0, None), title=f"Threads, {threaded:,} parameters")
     return figure

@@ -6,12 +6,13 @@ A step draws 50 of 100 rows, computes the gradient and updates the weights; ours
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import nn
+from torch import Tensor, nn
 from torch.optim import SGD, Optimizer
 
 from spikeslab.bench.optimizers import PlainSGLD, posteriors_step
@@ -45,9 +46,9 @@ def _steps(plan: BenchPlan) -> Table:
     data = simulate_linear(plan.seed)
     x, y = data.x_train, data.y_train
     candidates: dict[str, Callable[[], object]] = {
-        TORCH: _torch_steps(x, y, lambda model: SGD(model.parameters(), lr=LR, momentum=0.9, foreach=True)),
-        PLAIN: _torch_steps(x, y, lambda model: PlainSGLD(list(model.parameters()), LR, len(x))),
-        FUSED: _sgld_sa_steps(x, y, plan.seed),
+        TORCH: _torch_steps(x, y, lambda weight: (SGD([weight], lr=LR, momentum=0.9, foreach=True), _half_squares)),
+        PLAIN: _torch_steps(x, y, lambda weight: (PlainSGLD([weight], LR, len(x)), _half_squares)),
+        FUSED: _torch_steps(x, y, partial(_sgld_sa, plan.seed)),
     }
     if is_installed("numba") and is_installed("sklearn"):
         candidates[KERNEL] = _kernel_steps(x.numpy(), y.numpy(), plan.seed)
@@ -100,35 +101,30 @@ def _table(title: str, times: Times, names: list[str], bases: tuple[str, str], n
     return Table(title, columns, rows, notes, {"microseconds": times.microseconds()})
 
 
-def _torch_steps(x: torch.Tensor, y: torch.Tensor, build: Callable[[nn.Module], Optimizer]) -> Callable[[], None]:
+def _torch_steps(
+    x: Tensor, y: Tensor, build: Callable[[Tensor], tuple[Optimizer, Callable[[Tensor, Tensor], Tensor]]]
+) -> Callable[[], None]:
     model = nn.Linear(x.shape[1], 1, bias=False)
-    optimizer = build(model)
+    optimizer, loss = build(model.weight)
 
     def run() -> None:
         for _ in range(STEPS):
             rows = torch.randperm(len(x))[:BATCH]
             optimizer.zero_grad()
-            (0.5 * (model(x[rows])[:, 0] - y[rows]).square().mean()).backward()
+            loss(model(x[rows])[:, 0], y[rows]).backward()
             optimizer.step()
 
     return run
 
 
-def _sgld_sa_steps(x: torch.Tensor, y: torch.Tensor, seed: int) -> Callable[[], None]:
+def _half_squares(prediction: Tensor, target: Tensor) -> Tensor:
+    return 0.5 * (prediction - target).square().mean()
+
+
+def _sgld_sa(seed: int, weight: Tensor) -> tuple[Optimizer, Callable[[Tensor, Tensor], Tensor]]:
     preset = paper_linear()
-    model = nn.Linear(x.shape[1], 1, bias=False)
-    prior = SpikeSlab(dict(model.named_parameters()), **preset.prior)
-    likelihood = GaussianLikelihood(prior)
-    sampler = SGLD(model.parameters(), **preset.sampler, prior=prior, seed=seed)
-
-    def run() -> None:
-        for _ in range(STEPS):
-            rows = torch.randperm(len(x))[:BATCH]
-            sampler.zero_grad()
-            likelihood(model(x[rows])[:, 0], y[rows]).backward()
-            sampler.step()
-
-    return run
+    prior = SpikeSlab({"weight": weight}, **preset.prior)
+    return SGLD([weight], **preset.sampler, prior=prior, seed=seed), GaussianLikelihood(prior)
 
 
 def _kernel_steps(x: NDArray[Any], y: NDArray[Any], seed: int) -> Callable[[], None]:
@@ -145,13 +141,13 @@ def _kernel_steps(x: NDArray[Any], y: NDArray[Any], seed: int) -> Callable[[], N
     return run
 
 
-def _posteriors_steps(x: torch.Tensor, y: torch.Tensor) -> Callable[[], None]:
-    def log_posterior(values: dict[str, torch.Tensor], batch: Any) -> tuple[torch.Tensor, torch.Tensor]:
+def _posteriors_steps(x: Tensor, y: Tensor) -> Callable[[], None]:
+    def log_posterior(values: dict[str, Tensor], batch: Any) -> tuple[Tensor, Tensor]:
         rows, targets = batch
         return -0.5 * (rows @ values["weight"] - targets).square().mean(), torch.zeros(())
 
     transform = load("posteriors").sgmcmc.sgld.build(log_posterior, lr=LR)
-    batch: list[torch.Tensor] = [x[:BATCH], y[:BATCH]]
+    batch: list[Tensor] = [x[:BATCH], y[:BATCH]]
     step = posteriors_step(transform, {"weight": torch.zeros(x.shape[1])}, batch)
 
     def run() -> None:

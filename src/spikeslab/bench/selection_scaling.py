@@ -10,7 +10,7 @@ from matplotlib.figure import Figure
 
 from spikeslab.bench.calibration import gram_data, standardise
 from spikeslab.bench.timing import BenchPlan, Findings, log_slope
-from spikeslab.report.figures import BLUE, GREEN, GREY, ORANGE, VERMILION, WIDTH, style
+from spikeslab.report.figures import BLUE, GREEN, GREY, ORANGE, VERMILION, WIDTH, new_figure
 from spikeslab.report.tables import Column, Table
 from spikeslab.sklearn import SGLDSettings
 from spikeslab.sklearn._chains import Chain
@@ -105,8 +105,7 @@ def _slope(times: dict[int, float]) -> float:
 
 
 def _figure(found: dict[str, dict[int, float]]) -> Figure:
-    with style():
-        figure = Figure(figsize=(0.75 * WIDTH, 3.8), layout="constrained")
+    with new_figure(3.8, width=0.75 * WIDTH) as figure:
         axes = figure.add_subplot()
         ends: list[tuple[float, float, str]] = []
         for name, times in found.items():
@@ -115,10 +114,8 @@ def _figure(found: dict[str, dict[int, float]]) -> Figure:
         for y, x, name in _spread(ends):
             text = f"{name}, slope {_slope(found[name]):.2f}"
             axes.annotate(text, (x, y), (8, 0), textcoords="offset points", va="center", color=COLOURS[name])
-        axes.set(xlabel="number of variables, p", ylabel="µs")
-        axes.set_title("Time of a step and of a sweep, n = 100")
-        axes.set_xlim(right=6e6)
-        axes.set_ylim(top=8e4)
+        axes.set(xlabel="number of variables, p", ylabel="µs", title="Time of a step and of a sweep, n = 100")
+        axes.set(xlim=(None, 6e6), ylim=(None, 8e4))
         axes.set_xticks([100, 1000, 10_000, 100_000], ["100", "1,000", "10,000", "100,000"])
         axes.minorticks_off()
     return figure

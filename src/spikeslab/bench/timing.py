@@ -18,6 +18,8 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 import torch
+from torch import Tensor, nn
+from torch.optim import Optimizer
 
 from spikeslab.errors import pluralize
 from spikeslab.report.tables import Cell, Column, Table
@@ -109,6 +111,19 @@ def measure(candidates: Candidates, plan: BenchPlan, seconds: float) -> Times:
             taken[name].append(_time_calls(candidates[name], calls[name]))
         plan.tick(1)
     return Times(taken)
+
+
+def training_step(
+    model: nn.Module, optimizer: Optimizer, loss: Callable[..., Tensor], x: Tensor, y: Tensor
+) -> Callable[[], None]:
+    """Return a function that takes one step on the same batch: forward, backward and update."""
+
+    def step() -> None:
+        optimizer.zero_grad()
+        loss(model(x), y).backward()
+        optimizer.step()
+
+    return step
 
 
 def _count_calls(run: Callable[[], object], seconds: float) -> int:
