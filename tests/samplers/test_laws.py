@@ -92,6 +92,32 @@ def sghmc_law(
     check_variance(sampler.state[weight]["momentum_buffer"], covariance[1, 1])
 
 
+@pytest.mark.parametrize("scheduled", [True, False], ids=["schedule", "torch's scheduler"])
+def test_sghmc_keeps_its_law_while_the_lr_falls_and_jumps(scheduled: bool) -> None:
+    """The covariance of (w, b) follows the exact recursion in which b is scaled by sqrt(lr_old / lr)."""
+    momentum, temperature, num_data, curvature = 0.8, 0.5, 20, 0.7
+    rates = [0.5, 0.1, 0.02, 0.005, 0.5, 0.5, 0.25]
+    covariance = sghmc_covariance(rates[0], momentum, temperature, num_data, curvature)
+    factor = np.linalg.cholesky(covariance)
+    xi = normal(1.0, seed=0), normal(1.0, seed=1)
+    weight = nn.Parameter(float(factor[0, 0]) * xi[0])
+    lr = (lambda k: rates[k - 1]) if scheduled else rates[0]
+    sampler = ss.SGHMC([weight], lr=lr, momentum=momentum, num_data=num_data, temperature=temperature, seed=1)
+    sampler.state[weight]["momentum_buffer"] = float(factor[1, 0]) * xi[0] + float(factor[1, 1]) * xi[1]
+    for old, new in zip([rates[0], *rates], rates, strict=False):
+        if not scheduled:
+            sampler.param_groups[0]["lr"] = new
+        run(sampler, weight, curvature, 1)
+        carried = momentum * math.sqrt(old / new)
+        transition = np.array([[1 - new * curvature, -new * carried], [curvature, carried]])
+        impulse = np.array([new, -1.0])
+        noise = 2 * (1 - momentum) * temperature / (num_data * new) * np.outer(impulse, impulse)
+        covariance = transition @ covariance @ transition.T + noise
+        check_variance(weight.detach(), covariance[0, 0])
+        check_variance(sampler.state[weight]["momentum_buffer"], covariance[1, 1])
+    assert covariance[0, 0] < 2 * temperature / (num_data * curvature), "a jump of the lr does not heat the weights"
+
+
 def psgld_law(lr: float, temperature: float, num_data: int, curvature: float, root: float, steps: int = STEPS) -> None:
     """With alpha = 1 the preconditioner stays: PSGLD is SGLD with lr * G, and so is its stationary law."""
     eps = 0.01

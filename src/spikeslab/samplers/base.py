@@ -162,6 +162,8 @@ class Sampler(Optimizer):
                 self._update(group, bucket, self._gradients(group, bucket))
         if self.prior is not None and not adapted:
             self.prior.update(step, int(self.param_groups[0]["num_data"]))
+        for group in self.param_groups:
+            self._end_step(group)
         self.steps = step
         return loss
 
@@ -172,6 +174,9 @@ class Sampler(Optimizer):
     def _move(self, group: Group) -> Move:
         """Return the numbers of the same move for the fused update, of a sampler that has one (``_can_fuse``)."""
         raise NotImplementedError
+
+    def _end_step(self, group: Group) -> None:
+        """Record what the next step needs to know of this one."""
 
     def retemper(self, temperature: float) -> None:
         """Move the chain to another temperature, as a swap of replicas does.

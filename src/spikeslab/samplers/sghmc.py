@@ -3,7 +3,8 @@ r"""Stochastic gradient Hamiltonian Monte Carlo as a torch optimizer."""
 from __future__ import annotations
 
 import math
-from typing import ClassVar
+from collections.abc import Mapping
+from typing import Any, ClassVar
 
 from torch import Tensor
 
@@ -14,6 +15,9 @@ from spikeslab.priors.base import Prior
 from spikeslab.samplers.base import Group, Params, Sampler
 from spikeslab.schedules import ScheduleLike
 
+BUFFER_LR = "buffer_lr"
+"""Key of the lr at which a group's buffer was last updated."""
+
 
 class SGHMC(Sampler):
     r"""Stochastic gradient Hamiltonian Monte Carlo with the settings of SGD with momentum.
@@ -21,9 +25,12 @@ class SGHMC(Sampler):
     .. math::
         b \leftarrow m\,b + g - \sqrt{2(1-m)\,T/(N\,\mathrm{lr})}\;\xi, \qquad w \leftarrow w - \mathrm{lr}\, b
 
-    with g the gradient of U/N, U the negative log posterior, and the lr of this step. It leaves :math:`\exp(-U/T)`
-    invariant as lr tends to 0; the paper's epsilon is lr/N, its tau 1/T. At ``temperature=0`` and without a prior it
-    is ``torch.optim.SGD(momentum=m)``, step for step (Chen et al., 2014; Saatci and Wilson, 2017).
+    with g the gradient of U/N, U the negative log posterior, and the lr of this step. If the lr changes while T > 0, b
+    is first multiplied by :math:`\sqrt{\mathrm{lr}_\mathrm{old}/\mathrm{lr}}`, so that it keeps its law.
+
+    It leaves :math:`\exp(-U/T)` invariant as lr tends to 0; the paper's epsilon is lr/N, its tau 1/T. At
+    ``temperature=0`` and without a prior it is ``torch.optim.SGD(momentum=m)``, step for step (Chen et al., 2014;
+    Saatci and Wilson, 2017).
 
     >>> import torch, spikeslab as ss
     >>> model = torch.nn.Linear(3, 1)
@@ -103,8 +110,27 @@ class SGHMC(Sampler):
                 if "momentum_buffer" in self.state.get(param, {}):
                     self.state[param]["momentum_buffer"].mul_(factor)
 
+    def _carried_momentum(self, group: Group) -> float:
+        """Return the momentum times sqrt(lr_old / lr), which keeps the law of the buffer when the lr changes.
+
+        The buffer's stationary variance is proportional to T / lr. At temperature 0 there is no law, and nothing is
+        scaled, as in torch's SGD.
+        """
+        old, lr = group.get(BUFFER_LR), group["lr"]
+        factor = math.sqrt(old / lr) if old and lr and group["temperature"] > 0.0 else 1.0
+        return float(group["momentum"] * factor)
+
+    def _end_step(self, group: Group) -> None:
+        group[BUFFER_LR] = group["lr"] or group.get(BUFFER_LR)
+
+    def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
+        """Load a state and continue bit for bit; one of another sampler or model is refused and changes nothing."""
+        super().load_state_dict(state_dict)
+        for group in self.param_groups:
+            group.setdefault(BUFFER_LR, group["lr"])  # states of earlier versions do not have it
+
     def _move(self, group: Group) -> Move:
-        return Move(group["lr"], self._noise_std(group), group["momentum"], "momentum_buffer")
+        return Move(group["lr"], self._noise_std(group), self._carried_momentum(group), "momentum_buffer")
 
     def _update(self, group: Group, params: list[Tensor], grads: list[Tensor]) -> None:
         std = self._noise_std(group)
@@ -116,6 +142,6 @@ class SGHMC(Sampler):
             self._state_tensors(params, "momentum_buffer"),
             self._noises(params, std),
             lr=group["lr"],
-            momentum=group["momentum"],
+            momentum=self._carried_momentum(group),
             noise_std=std,
         )
