@@ -361,16 +361,9 @@ def _curve_figure(curves: dict[str, list[dict[str, Any]]]) -> Figure:
         axes.plot([0, 1], [0, 1], color=GREY, linewidth=0.9, linestyle="--")
         for method, bins in curves.items():
             parts = [part for part in bins if part["count"] >= 20]
-            axes.errorbar(
-                [part["mean"] for part in parts],
-                [part["real"] for part in parts],
-                [2.0 * part["error"] for part in parts],
-                marker="o",
-                markersize=4,
-                capsize=2,
-                color=COLOURS[method],
-                label=METHODS[method],
-            )
+            mean, real, error = (np.array([part[key] for part in parts]) for key in ("mean", "real", "error"))
+            look: dict[str, Any] = {"color": COLOURS[method], "label": METHODS[method], "markersize": 4, "capsize": 2}
+            axes.errorbar(mean, real, 2.0 * error, marker="o", **look)
         axes.set(xlabel="inclusion probability, mean of a bin", ylabel="share of the variables that are real")
         axes.set(xlim=(-0.02, 1.02), ylim=(-0.02, 1.06), title="Are the probabilities frequencies?")
         axes.legend(loc="lower right")

@@ -108,7 +108,8 @@ class SelectionStudy:
 
     Attributes:
         name: Name of the command.
-        paper: Names of the files of the paper's table and of its figure.
+        tables: Names of the files of the tables, the paper's first.
+        figures: Names of the files of the figures.
         title: Title of the tables.
         methods: The rows; one of them has the key ``"default"``.
         scores: Columns of the table of all methods; their keys are those of the cells.
@@ -123,7 +124,8 @@ class SelectionStudy:
     """
 
     name: str
-    paper: tuple[str, str]
+    tables: tuple[str, str, str]
+    figures: tuple[str, str]
     title: str
     methods: tuple[SelectionMethod, ...]
     scores: tuple[Column, ...]
@@ -139,16 +141,6 @@ class SelectionStudy:
     def settings(self) -> list[PaperSetting]:
         """The paper's settings, in its order."""
         return list(dict.fromkeys(method.setting for method in self.methods if method.setting is not None))
-
-    @property
-    def tables(self) -> tuple[str, ...]:
-        """Names of the files of the tables."""
-        return self.paper[0], "methods", "differences"
-
-    @property
-    def figures(self) -> tuple[str, ...]:
-        """Names of the files of the figures."""
-        return self.paper[1], "latents"
 
     def method(self, key: str) -> SelectionMethod:
         """Return the method with that key."""

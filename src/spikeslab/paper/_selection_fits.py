@@ -10,6 +10,7 @@ from __future__ import annotations
 import time
 import warnings
 from collections.abc import Callable
+from importlib import import_module
 from inspect import signature
 from typing import Any, NamedTuple, TypeVar
 
@@ -22,6 +23,8 @@ from sklearn.svm import l1_min_c
 
 from spikeslab.paper._grid import Cell, Record, round_digits
 from spikeslab.paper._selection import LATENTS, PaperSetting, SelectionMethod, SelectionStudy
+from spikeslab.paper.linear.data import SIGNAL_MEANS, LinearData
+from spikeslab.paper.logistic.data import LogisticData
 from spikeslab.sklearn import SGLDSettings, SpikeSlabClassifier, SpikeSlabRegressor
 from spikeslab.sklearn._moments import standardise
 from spikeslab.sklearn._sgld import SGLDChain
@@ -33,6 +36,7 @@ Predict = Callable[[Any, Array], NDArray[np.float64]]
 
 DRAWS = 400  # kept of a chain: more say nothing new, and predictions take as long as the chain
 POINTS = 300  # of a curve
+SIGNALS = len(SIGNAL_MEANS)  # real variables, which come first
 FOLDS = 5
 # From scikit-learn 1.8 on the penalty is a number; before, it is a word.
 _L1: dict[str, Any] = (
@@ -97,18 +101,8 @@ def selection_scores(selected: NDArray[np.bool_], truth: NDArray[np.bool_]) -> R
     }
 
 
-class PictureData(NamedTuple):
-    """Data set of the figures, its real variables first; ``n_classes`` is 0 for regression and 2 for classification."""
-
-    x: Array
-    y: Array
-    x_test: Array
-    n_classes: int
-    signals: int
-
-
 def run_picture(
-    study: SelectionStudy, cell: Cell, data: PictureData, kind: type[E], predict: Predict, steps: int
+    study: SelectionStudy, cell: Cell, data: LinearData | LogisticData, kind: type[E], predict: Predict, steps: int
 ) -> Record:
     """Run one chain of the figures.
 
@@ -116,27 +110,31 @@ def run_picture(
         Latent variables along the chain if the cell is named after them; otherwise draws of the first coefficients, all
         posterior means, and predictions, which ``predict`` computes from a fitted model and rows.
     """
+    x, y, x_test = (tensor.numpy() for tensor in (data.x_train, data.y_train, data.x_test))
     if cell.method.startswith(LATENTS):
         setting = next(setting for setting in study.settings if setting.latents_key == cell.method)
-        return record_latents(data, setting, steps, cell.seed)
+        return record_latents(x, y, 2 if kind is SpikeSlabClassifier else 0, setting, steps, cell.seed)
     model = make_estimator(kind, study.method(cell.method), steps, cell.seed)
-    fitted, _ = time_fit(lambda: model.fit(data.x, data.y))
+    fitted, _ = time_fit(lambda: model.fit(x, y))
     return {
-        "draws": round_digits(fitted._posterior.coef[:, : data.signals].toarray().T),
+        "draws": round_digits(fitted._posterior.coef[:, :SIGNALS].toarray().T),
         "coef": round_digits(np.ravel(fitted.coef_)),
-        "fitted": round_digits(predict(fitted, data.x)),
-        "predicted": round_digits(predict(fitted, data.x_test)),
+        "fitted": round_digits(predict(fitted, x)),
+        "predicted": round_digits(predict(fitted, x_test)),
     }
 
 
-def record_latents(data: PictureData, setting: PaperSetting, steps: int, seed: int) -> Record:
-    """Run SGLD-SA and return its steps, with sigma, delta, the rho of each signal and the largest other rho at each."""
-    columns, _ = standardise(data.x)
-    rows = np.ascontiguousarray(columns.T).astype(data.x.dtype)
-    target = (data.y if data.n_classes else data.y - data.y.mean()).astype(data.x.dtype)
+def record_latents(x: Array, y: Array, n_classes: int, setting: PaperSetting, steps: int, seed: int) -> Record:
+    """Run SGLD-SA and return its steps, with sigma, delta, the rho of each signal and the largest other rho at each.
+
+    ``n_classes`` is 0 for regression.
+    """
+    columns, _ = standardise(x)
+    rows = np.ascontiguousarray(columns.T).astype(x.dtype)
+    target = (y if n_classes else y - y.mean()).astype(x.dtype)
     settings = SGLDSettings(v0=setting.v0, sigma=setting.sigma)
     (rng,) = np.random.default_rng(seed).spawn(1)
-    chain = SGLDChain(rows, target, data.n_classes, "sgld-sa", settings, 0, steps, rng)
+    chain = SGLDChain(rows, target, n_classes, "sgld-sa", settings, 0, steps, rng)
     record: Record = {"step": [], "sigma": [], "delta": [], "rho": [], "largest_other_rho": []}
     done = 0
     # The latent variables move fast at first and slowly later.
@@ -148,8 +146,8 @@ def record_latents(data: PictureData, setting: PaperSetting, steps: int, seed: i
         record["step"].append(step)
         record["sigma"].append(round_digits(sigma))
         record["delta"].append(round_digits(delta))
-        record["rho"].append(round_digits(rho[: data.signals]))
-        record["largest_other_rho"].append(round_digits(rho[data.signals :].max()))
+        record["rho"].append(round_digits(rho[:SIGNALS]))
+        record["largest_other_rho"].append(round_digits(rho[SIGNALS:].max()))
     return record
 
 
@@ -162,12 +160,7 @@ class Coefficients(NamedTuple):
 
 def least_squares(x: Array, y: Array, columns: NDArray[np.intp]) -> Coefficients:
     """Fit ordinary least squares on some columns; the mean without any."""
-    coef = np.zeros(x.shape[1])
-    if not columns.size:
-        return Coefficients(coef, float(y.mean()))
-    model = LinearRegression().fit(x[:, columns].astype(np.float64), y)
-    coef[columns] = model.coef_
-    return Coefficients(coef, float(model.intercept_))
+    return _fit_columns(LinearRegression(), x, y, columns, float(y.mean()))
 
 
 def lasso_cv(x: Array, y: Array) -> Coefficients:
@@ -183,21 +176,21 @@ def lasso_refit(x: Array, y: Array) -> Coefficients:
     return least_squares(x, y, np.flatnonzero(Lasso(alpha=penalty).fit(x, y).coef_))
 
 
-def best_subset(x: Array, y: Array) -> Coefficients:
+def best_subset(x: Array, y: Array, kind: str = "LinearRegression") -> Coefficients:
     """Fit abess with its defaults: the best subset by the extended Bayesian information criterion."""
-    from abess import LinearRegression as BestSubset
+    model = getattr(import_module("abess"), kind)()
+    return _fit_columns(model, x, y.astype(np.float64), np.arange(x.shape[1]), 0.0)
 
-    return _fit_abess(BestSubset(), x, y)
+
+def best_subset_logistic(x: Array, y: Array) -> Coefficients:
+    """Fit abess for logistic regression with its defaults."""
+    return best_subset(x, y, "LogisticRegression")
 
 
 def logistic_refit(x: Array, y: Array, columns: NDArray[np.intp]) -> Coefficients:
     """Fit logistic regression on some columns, with a penalty that only keeps separable data finite."""
-    coef = np.zeros(x.shape[1])
-    if not columns.size:
-        return Coefficients(coef, float(np.log(y.mean() / (1.0 - y.mean()))))
-    model = LogisticRegression(C=1e6, max_iter=10_000).fit(x[:, columns].astype(np.float64), y)
-    coef[columns] = model.coef_[0]
-    return Coefficients(coef, float(model.intercept_[0]))
+    level = float(np.log(y.mean() / (1.0 - y.mean())))
+    return _fit_columns(LogisticRegression(C=1e6, max_iter=10_000), x, y, columns, level)
 
 
 def l1_logistic_cv(x: Array, y: Array) -> Coefficients:
@@ -211,13 +204,6 @@ def l1_logistic_refit(x: Array, y: Array) -> Coefficients:
     strengths, losses = _l1_path(x, y)
     selected = _l1_logistic(x, y, strengths[_one_standard_error(losses)])
     return logistic_refit(x, y, np.flatnonzero(selected.coef))
-
-
-def best_subset_logistic(x: Array, y: Array) -> Coefficients:
-    """Fit abess for logistic regression with its defaults."""
-    from abess import LogisticRegression as BestSubset
-
-    return _fit_abess(BestSubset(), x, y)
 
 
 def _one_standard_error(losses: NDArray[np.float64]) -> int:
@@ -246,6 +232,10 @@ def _l1_logistic(x: Array, y: Array, strength: float) -> Coefficients:
     return Coefficients(model.coef_[0].astype(np.float64), float(model.intercept_[0]))
 
 
-def _fit_abess(model: Any, x: Array, y: Array) -> Coefficients:
-    model.fit(x.astype(np.float64), y.astype(np.float64))
-    return Coefficients(np.asarray(model.coef_, dtype=np.float64).ravel(), float(np.ravel(model.intercept_)[0]))
+def _fit_columns(model: Any, x: Array, y: Array, columns: NDArray[np.intp], level: float) -> Coefficients:
+    """Fit a model to some columns; without any the intercept is ``level``."""
+    coef = np.zeros(x.shape[1])
+    if columns.size:
+        model.fit(x[:, columns].astype(np.float64), y)
+        coef[columns], level = np.ravel(model.coef_), float(np.ravel(model.intercept_)[0])
+    return Coefficients(coef, level)

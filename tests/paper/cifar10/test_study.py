@@ -30,7 +30,6 @@ from spikeslab.paper.cifar10.presets import PRESETS, check_method
 from spikeslab.paper.cifar10.runs import (
     SPARSE,
     CifarRun,
-    effective_penalty,
     find_best_epoch,
     read_results,
     run_cifar10,
@@ -345,10 +344,10 @@ def test_the_best_epoch_is_sparse_enough(tmp_path: Path) -> None:
 
 def test_effective_penalties_are_in_units_of_the_mean_loss() -> None:
     layer = torch.nn.Parameter(torch.tensor([0.0, 1.0, 2.0]))
-    assert effective_penalty(L1([layer], 0.3), 100, 5e-4) == (0.3, 0.0)
-    assert effective_penalty(L2([layer], 0.3), 100, 5e-4) == (0.0, 0.3)
+    assert L1([layer], 0.3).effective_penalty(100) == (0.3, 0.0)
+    assert L2([layer], 0.3).effective_penalty(100) == (0.0, 0.3)
     prior = SpikeSlab([layer], v0=0.1, v1=1.0, rho=0.25, sigma_coupling="fixed")
-    assert effective_penalty(prior, 100, 5e-4) == pytest.approx((0.75 / 0.1 / 100, 0.25 / 1.0 / 100))
+    assert prior.effective_penalty(100) == pytest.approx((0.75 / 0.1 / 100, 0.25 / 1.0 / 100))
 
 
 def result(method: str, sparsity: float, seed: int, single: float, average: float, **more: Any) -> dict[str, Any]:

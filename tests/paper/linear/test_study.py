@@ -13,7 +13,7 @@ from spikeslab.paper import _selection as selection
 from spikeslab.paper._grid import Cell, SettingsError
 from spikeslab.paper._selection import SelectionPlan, make_tables, run_study
 from spikeslab.paper._selection_figures import write_study
-from spikeslab.paper._selection_fits import PictureData, record_latents, selection_scores
+from spikeslab.paper._selection_fits import record_latents, selection_scores
 from spikeslab.paper.linear import simulate_linear
 from spikeslab.paper.linear import study as linear_study
 from spikeslab.paper.linear.study import LINEAR, fit_linear
@@ -124,7 +124,7 @@ def test_latents_start_near_the_start_and_find_the_signals() -> None:
     data = simulate_linear(0, rows=100, variables=20)
     setting = LINEAR.pictured
     x, y = data.x_train.numpy(), data.y_train.numpy()
-    record = record_latents(PictureData(x, y, x, n_classes=0, signals=3), setting, 3000, 0)
+    record = record_latents(x, y, 0, setting, 3000, 0)
     assert (record["step"][0], record["step"][-1]) == (1, 3000)
     assert record["sigma"][0] == pytest.approx(setting.sigma, abs=0.5)
     assert record["delta"][0] == pytest.approx(0.5, abs=0.1)

@@ -90,18 +90,9 @@ class CifarRun:
 
     def facts(self, dense: Dense) -> dict[str, Any]:
         """Return what decides the result besides the settings."""
-        return {
-            "preset": self.preset,
-            "label": self.label,
-            "row": self.method,
-            "batch_size": self.batch_size,
-            "erasing": self.erasing,
-            "held_out": self.held_out,
-            "best_epoch": self.best_epoch,
-            "structure": self.structure,
-            "dense": dense.digest,
-            "seen_all": dense.seen_all,
-        }
+        names = ("preset", "label", "batch_size", "erasing", "held_out", "best_epoch", "structure")
+        own = {name: getattr(self, name) for name in names}
+        return own | {"row": self.method, "dense": dense.digest, "seen_all": dense.seen_all}
 
 
 def format_value(value: Any) -> str:
@@ -244,15 +235,6 @@ def read_results(out: Path) -> list[tuple[Path, dict[str, Any]]]:
     return [(folder, result) for folder, result in found if result is not None and "facts" in result]
 
 
-def effective_penalty(prior: Prior | None, num_data: int, weight_decay: float) -> tuple[float, float]:
-    """Return the mean coefficients of ``|w|`` and ``w**2 / 2`` in the mean loss, over sparse weights that are not zero.
-
-    >>> effective_penalty(None, 50_000, 5e-4)
-    (0.0, 0.0005)
-    """
-    return (0.0, weight_decay) if prior is None else prior.effective_penalty(num_data)
-
-
 class LogPenalty(Callback):
     """Logs the effective penalty and the norm of the sparse weights.
 
@@ -271,7 +253,7 @@ class LogPenalty(Callback):
         if self._run is None:
             return {}
         group = self._run.sampler.param_groups[0]
-        prior = getattr(self._run.sampler, "prior", None)
-        l1, l2 = effective_penalty(prior, int(group["num_data"]), float(group["weight_decay"]))
+        prior: Prior | None = getattr(self._run.sampler, "prior", None)
+        l1, l2 = prior.effective_penalty(int(group["num_data"])) if prior else (0.0, float(group["weight_decay"]))
         squares = sum(float(w.detach().square().sum()) for w in select_weights(self._run.model, SPARSE).values())
         return {"effective_l1": l1, "effective_l2": l2, "norm": squares**0.5}

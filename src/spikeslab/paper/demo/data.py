@@ -52,14 +52,7 @@ def load_digits() -> Digits:
     train, validation = split(rest, VALIDATION_SHARE)
     x = torch.from_numpy(images).float().div(16.0).view(-1, 1, 8, 8)
     y = torch.from_numpy(labels).long()
-    return Digits(
-        x_train=x[train],
-        y_train=y[train],
-        x_validation=x[validation],
-        y_validation=y[validation],
-        x_test=x[test],
-        y_test=y[test],
-    )
+    return Digits(*(tensor[rows] for rows in (train, validation, test) for tensor in (x, y)))
 
 
 def load_upscaled_digits() -> Images:

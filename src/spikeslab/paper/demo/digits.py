@@ -60,12 +60,8 @@ class DigitsSettings:
 
     def at_most(self, steps: int) -> DigitsSettings:
         """Return the settings with no phase longer than ``steps``."""
-        return replace(
-            self,
-            dense_steps=min(self.dense_steps, steps),
-            prune_steps=min(self.prune_steps, steps),
-            collect_steps=min(self.collect_steps, steps),
-        )
+        phases = ("dense_steps", "prune_steps", "collect_steps")
+        return replace(self, **{name: min(getattr(self, name), steps) for name in phases})
 
 
 @dataclass(frozen=True)

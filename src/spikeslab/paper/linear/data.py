@@ -69,13 +69,6 @@ def simulate_linear(seed: int, *, rows: int = 100, variables: int = 1000, test_r
     covariance = CORRELATION ** (position[:, None] - position[None, :]).abs()
     x = normal(rows + test_rows, variables) @ torch.linalg.cholesky(covariance).T
     y = x @ beta + math.sqrt(NOISE_VARIANCE) * normal(rows + test_rows)
-    x, y = x.float(), y.float()
-    return LinearData(
-        x_train=x[:rows].contiguous(),
-        y_train=y[:rows].contiguous(),
-        x_test=x[rows:].contiguous(),
-        y_test=y[rows:].contiguous(),
-        beta=beta.float(),
-        covariance=covariance.float(),
-        noise_variance=NOISE_VARIANCE,
-    )
+    x_train, x_test = x.float().split([rows, test_rows])
+    y_train, y_test = y.float().split([rows, test_rows])
+    return LinearData(x_train, y_train, x_test, y_test, beta.float(), covariance.float(), NOISE_VARIANCE)

@@ -73,10 +73,9 @@ def fit_linear(cell: Cell, *, steps: int) -> Record:
 
 def picture_linear(cell: Cell, *, steps: int) -> Record:
     """Run one chain of the figures."""
-    data = simulate(cell.seed)
-    x, y, x_test = (tensor.numpy() for tensor in (data.x_train, data.y_train, data.x_test))
-    picture = fits.PictureData(x, y, x_test, n_classes=0, signals=len(SIGNAL_MEANS))
-    return fits.run_picture(LINEAR, cell, picture, SpikeSlabRegressor, lambda model, x: model.predict(x), steps)
+    return fits.run_picture(
+        LINEAR, cell, simulate(cell.seed), SpikeSlabRegressor, lambda model, x: model.predict(x), steps
+    )
 
 
 def truth_linear(seed: int) -> FigureTruth:
@@ -103,7 +102,8 @@ def _residual_sd(data: LinearData, coef: NDArray[np.float64], intercept: float) 
 
 LINEAR = SelectionStudy(
     name="linear",
-    paper=("table1", "figure1"),
+    tables=("table1", "methods", "differences"),
+    figures=("figure1", "latents"),
     title="Linear regression, n = 100, p = 1000",
     methods=METHODS,
     scores=(

@@ -80,10 +80,7 @@ def fit_logistic(cell: Cell, *, steps: int) -> Record:
 
 def picture_logistic(cell: Cell, *, steps: int) -> Record:
     """Run one chain of the figures."""
-    data = simulate(cell.seed)
-    x, y, x_test = (tensor.numpy() for tensor in (data.x_train, data.y_train, data.x_test))
-    picture = fits.PictureData(x, y, x_test, n_classes=2, signals=len(SIGNAL_MEANS))
-    return fits.run_picture(LOGISTIC, cell, picture, SpikeSlabClassifier, _probability, steps)
+    return fits.run_picture(LOGISTIC, cell, simulate(cell.seed), SpikeSlabClassifier, _probability, steps)
 
 
 def truth_logistic(seed: int) -> FigureTruth:
@@ -111,7 +108,8 @@ def _log_loss(probabilities: Tensor, labels: Tensor) -> float:
 
 LOGISTIC = SelectionStudy(
     name="logistic",
-    paper=("table4", "posterior"),
+    tables=("table4", "methods", "differences"),
+    figures=("posterior", "latents"),
     title="Logistic regression, n = 500, p = 1000",
     methods=METHODS,
     scores=(
