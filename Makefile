@@ -42,14 +42,14 @@ docs-serve: docs ## Show the documentation on http://localhost:8000
 	$(BIN)/python -m http.server --directory site --bind localhost 8000
 
 dist: setup ## Build wheel and sdist in dist/, install each in a clean environment and run the demo there
-	rm -rf dist build/clean
+	rm -rf dist build
 	$(BIN)/python -m build
-	$(PYTHON) -m venv build/clean
-	build/clean/bin/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt \
-		"$$(ls dist/*.whl)[cli,report,sklearn]"
-	cd build && clean/bin/spikeslab demo --steps 500 --out clean/demo
-	build/clean/bin/python -m pip install --quiet --disable-pip-version-check --force-reinstall --no-deps dist/*.tar.gz
-	cd build && clean/bin/spikeslab --version
+	for file in dist/*.whl dist/*.tar.gz; do \
+		rm -rf build/clean && $(PYTHON) -m venv build/clean && \
+		build/clean/bin/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt \
+			"$$file[cli,report,sklearn]" && \
+		(cd build && clean/bin/spikeslab demo --steps 500 --out clean/demo) || exit 1; \
+	done
 	rm -rf build
 
 bench: setup ## Print the cost of an update and of a training step against torch.optim.SGD

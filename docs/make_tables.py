@@ -85,7 +85,7 @@ def headline() -> str:
             f"same teacher: magnitude pruning {cifar10('GMP', taught)}, L2 {cifar10('L2 = 0.002', taught)}",
         ),
         (
-            "without a teacher, as in the paper",
+            "without a teacher, as in the paper (one seed; `omega_sum=0.25`, no `condition`)",
             cifar10("A-SGHMC-SA", f"{sound}, omega_sum=0.25, condition=false"),
             f"magnitude pruning {cifar10('GMP', sound)}; paper {paper['paper']:.1f} %, best of 1000 epochs",
         ),

@@ -12,11 +12,11 @@ import torch
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, TensorDataset
 
-from spikeslab.paper.demo.data import load_digits
+from spikeslab.paper.demo import load_digits
 
 
 def model() -> nn.Module:
-    """The trained network, with the same weights whenever it is called: any module, no changes needed.
+    """Return the trained network, with the same weights at every call: any module, no changes needed.
 
     Yours would load a file:
 
@@ -47,7 +47,7 @@ def model() -> nn.Module:
 
 
 def train_data() -> DataLoader[tuple[Tensor, ...]]:
-    """Batches to train on: a DataLoader, or anything else that can be run through again.
+    """Return batches to train on: a DataLoader, or anything else that can be iterated again.
 
     Pairs (x, y) need no loss: integer y are classes, floating-point y are a regression.
     """
@@ -56,7 +56,7 @@ def train_data() -> DataLoader[tuple[Tensor, ...]]:
 
 
 def val_data() -> DataLoader[tuple[Tensor, ...]]:
-    """Batches that are not trained on, for the accuracy after every epoch."""
+    """Return batches that are not trained on, for the accuracy after every epoch."""
     digits = load_digits()
     return DataLoader(TensorDataset(digits.x_validation, digits.y_validation), batch_size=500)
 

@@ -5,14 +5,13 @@
 
 from __future__ import annotations
 
-import warnings
 from dataclasses import dataclass
 
 import torch
 from torch import nn
 
 from spikeslab.compression._layer_counts import count_positions
-from spikeslab.errors import SpikeSlabWarning
+from spikeslab.errors import warn
 from spikeslab.graph.layers import LAYERS
 from spikeslab.graph.surgery import remove_dead_channels
 from spikeslab.graph.tracing import ExampleInput, UntraceableError, compute_outputs, copy_for_evaluation
@@ -125,7 +124,7 @@ def compact(model: nn.Module, example_input: ExampleInput, *, fold: bool = True)
         smaller, notes = remove_dead_channels(original, example_input, fold)
     except UntraceableError as error:
         smaller, notes = copy_for_evaluation(model), [f"{error} It stays as it is."]
-        warnings.warn(notes[0], SpikeSlabWarning, stacklevel=2)
+        warn(notes[0])
     parameters = tuple(sum(p.numel() for p in network.parameters()) for network in (model, smaller))
     found, weights = layer_sizes(smaller, example_input), dict(smaller.named_parameters())
     # A layer that the graph looked into is no module any more, but as it was if its weight stays.

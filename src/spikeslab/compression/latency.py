@@ -8,7 +8,6 @@ Every other pass is timed by itself. The median hardly changes if another proces
 from __future__ import annotations
 
 import time
-import warnings
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -21,7 +20,7 @@ from spikeslab.compression.compact import compact
 from spikeslab.compression.finalize import finalize
 from spikeslab.compression.onnx import OnnxNetwork
 from spikeslab.compression.sparse_file import COMPACTED, DENSE
-from spikeslab.errors import SpikeSlabWarning, check_count
+from spikeslab.errors import check_count, warn
 from spikeslab.graph.folding import fold_batch_norm
 from spikeslab.graph.layers import BATCH_NORMS
 from spikeslab.graph.tracing import ExampleInput, check_example_input
@@ -134,11 +133,9 @@ def _time(model: nn.Module, inputs: tuple[Tensor, ...]) -> float:
 def _warn_if_starved(wall: float, used: float, example: Tensor) -> None:
     """Warn if this process, which only computes, had less than one processor for most of the time."""
     if example.is_cpu and used < ENOUGH * wall:
-        warnings.warn(
+        warn(
             f"Other programs had the processor for {1.0 - used / wall:.0%} of the time of these measurements: measure "
-            "again when they are done.",
-            SpikeSlabWarning,
-            stacklevel=4,
+            "again when they are done."
         )
 
 

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TypeAlias
 
 from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 
-from spikeslab.errors import ArgumentError, ArgumentValueError, Phrase, SpikeSlabWarning, quote
+from spikeslab.errors import ArgumentError, ArgumentValueError, Phrase, quote, warn
 from spikeslab.pruning import free_channel_layers
 from spikeslab.pruning.channel_pruner import channel_layers
 from spikeslab.weights import match_globs, select_matrices
@@ -127,11 +126,9 @@ def _warn_of_others(model: nn.Module) -> None:
     others = {name: p.numel() for name, p in matrices.items() if id(p) not in known}
     total = sum(p.numel() for p in model.parameters() if not is_lazy(p))
     if sum(others.values()) > OTHERS * total:
-        warnings.warn(
+        warn(
             f"{quote(others)} stays dense, {sum(others.values()) / total:.0%} of the parameters: by default only "
-            "weights of Conv and Linear layers are pruned. {weights} can name others.",
-            SpikeSlabWarning,
-            stacklevel=7,  # the caller of compress
+            "weights of Conv and Linear layers are pruned. {weights} can name others."
         )
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import warnings
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,7 +15,7 @@ from torch import Tensor, nn
 from spikeslab.compression.compact import compact
 from spikeslab.compression.sparse_file import evaluate_stored, save_sparse, state_tensors, tensor_dict
 from spikeslab.compression.tasks import Evaluation, Task
-from spikeslab.errors import NonFiniteError, SpikeSlabWarning, first_line
+from spikeslab.errors import NonFiniteError, first_line, warn
 from spikeslab.files import check_free, write_atomically
 from spikeslab.functional.groups import norms
 from spikeslab.posterior import Posterior
@@ -155,7 +154,7 @@ def describe_channels(model: nn.Module, filters: Mapping[str, Tensor], example: 
             report = compact(model, example).report
         except Exception as error:  # a network was trained for this report, which must not be lost with it
             reason = f"{type(error).__name__}: {first_line(error)}"
-            warnings.warn(f"The network cannot be compacted for the report: {reason}.", SpikeSlabWarning, stacklevel=2)
+            warn(f"The network cannot be compacted for the report: {reason}.")
             return found
         for name, (before, after) in (("parameters", report.parameters), ("multiply_adds", report.multiply_adds)):
             found.setdefault("compacted", {})[name] = {"before": before, "after": after}

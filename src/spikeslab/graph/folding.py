@@ -11,11 +11,9 @@ are added after the normalisation.
 
 from __future__ import annotations
 
-import warnings
-
 from torch import Tensor, fx, nn
 
-from spikeslab.errors import SpikeSlabWarning
+from spikeslab.errors import warn
 from spikeslab.graph.layers import (
     BATCH_NORMS,
     LAYERS,
@@ -56,7 +54,7 @@ def fold_batch_norm(model: nn.Module, example_input: ExampleInput) -> nn.Module:
     try:
         fold_traced(trace(folded, example_input))
     except UntraceableError as error:
-        warnings.warn(f"{error} It stays as it is.", SpikeSlabWarning, stacklevel=2)
+        warn(f"{error} It stays as it is.")
     return folded
 
 

@@ -47,9 +47,9 @@ from torch import Tensor
 
 from spikeslab.errors import ArgumentValueError, check_count
 from spikeslab.functional.tensors import is_dense
-from spikeslab.kernels import threads as parallel
 from spikeslab.kernels.intrinsics import bits_of, float_of, fma
 from spikeslab.kernels.noise import Noise
+from spikeslab.kernels.threads import run as run_in_threads
 
 __all__ = ["BLOCK_BYTES", "ROUNDS", "PhiloxNoise", "fill_normal", "normal_block"]
 
@@ -320,7 +320,7 @@ def fill_normal(
     size = BLOCK_BYTES // out.itemsize
     blocks = -(-(offset + out.size) // size) - offset // size
     fill = partial(_fill_blocks, out, np.uint64(seed), np.uint64(step), np.uint64(stream), offset)
-    parallel.run(fill, blocks, torch.get_num_threads() if threads is None else threads)
+    run_in_threads(fill, blocks, torch.get_num_threads() if threads is None else threads)
 
 
 _LINE = 16  # slices of the buffer start on cache lines

@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import json
 import sys
-import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
@@ -16,7 +15,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import load_file, save
 from torch import Tensor, nn
 
-from spikeslab.errors import SpikeSlabWarning, first_line
+from spikeslab.errors import first_line, warn
 from spikeslab.files import digest, write_atomically
 
 Tensors: TypeAlias = dict[str, Tensor]
@@ -271,11 +270,9 @@ def mean_tensors(samples: Iterable[tuple[Tensors, float]], last: Tensors) -> Ten
         zeros.append(sum(int((tensor == 0).sum()) for tensor in tensors.values()))
     common = sum(int((~alive).sum()) for alive in ever_alive.values())
     if common < min(zeros):
-        warnings.warn(
+        warn(
             f"The samples have different zeros: their mean has {common}, each sample at least {min(zeros)}. Freeze the "
-            "mask before collecting, or prune the mean again and recalibrate it.",
-            SpikeSlabWarning,
-            stacklevel=4,  # who called mean_model, behind torch.no_grad's wrapper
+            "mask before collecting, or prune the mean again and recalibrate it."
         )
     return {
         name: mean[name].to(tensor.dtype) if tensor.is_floating_point() else tensor for name, tensor in last.items()

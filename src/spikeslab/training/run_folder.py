@@ -15,7 +15,6 @@ import json
 import os
 import platform
 import sys
-import warnings
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from importlib.metadata import version
@@ -27,9 +26,9 @@ from spikeslab.errors import (
     ArgumentValueError,
     Phrase,
     SpikeSlabError,
-    SpikeSlabWarning,
     first_line,
     mark,
+    warn,
 )
 from spikeslab.files import FolderExistsError, write_atomically
 from spikeslab.training.callbacks import EVALUATION, Callback, Evaluate, Every, PeriodicCallback
@@ -226,11 +225,7 @@ class RunFolder:
         except ModuleNotFoundError:  # the extra is not installed
             return
         except Exception as error:
-            warnings.warn(
-                f"The run finished, but its report failed ({error}): try spikeslab report {self.path}.",
-                SpikeSlabWarning,
-                stacklevel=2,
-            )
+            warn(f"The run finished, but its report failed ({error}): try spikeslab report {self.path}.")
 
 
 def to_json(settings: Mapping[str, Any]) -> dict[str, Any]:
