@@ -26,7 +26,7 @@ def posterior() -> ss.Posterior:
         nn.Flatten(), nn.Linear(9, 12), nn.BatchNorm1d(12), nn.ReLU(), nn.Dropout(0.5), nn.Linear(12, 4)
     )
     sampler = ss.SGLD(model.parameters(), lr=1.0, num_data=10, temperature=0.0)
-    posterior = ss.Posterior(model, weights="epsilon", sampler=sampler)
+    posterior = ss.Posterior(model, weighting="epsilon", sampler=sampler)
     for step in range(5):
         sampler.steps, sampler.param_groups[0]["lr"] = step + 1, 1.0 + step
         for parameter in model.parameters():

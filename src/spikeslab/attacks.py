@@ -64,7 +64,7 @@ def of_posterior(
         what = "indices must be those of" if len(posterior) else "posterior must hold"
         raise ValueError(f"{what} at least one sample, but got none.")
     samples = [of_model(posterior.sample(index), transform) for index in indices]
-    weights = posterior.weights[list(indices)]
+    weights = posterior.sample_weights[list(indices)]
     log_weights = (weights / weights.sum()).log()
 
     def log_probabilities(x: Tensor) -> Tensor:

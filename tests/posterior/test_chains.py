@@ -42,11 +42,11 @@ def test_samples_and_their_weights_are_counted_chain_after_chain():
     for posterior, weight in zip(posteriors, (1.0, 3.0), strict=True):
         posterior.records = [replace(record, weight=weight) for record in posterior.records]
     chains = Chains(posteriors)
-    assert chains.weights.tolist() == pytest.approx([0.1] * 4 + [0.3] * 2)
+    assert chains.sample_weights.tolist() == pytest.approx([0.1] * 4 + [0.3] * 2)
     with torch.no_grad():
         values = torch.stack([chains.sample(index)(inputs).softmax(1) for index in range(6)])
         assert torch.equal(chains.sample(-1)(inputs), posteriors[1].sample(1)(inputs))
-    torch.testing.assert_close(torch.einsum("s,sij->ij", chains.weights.float(), values), chains.predict(inputs))
+    torch.testing.assert_close(torch.einsum("s,sij->ij", chains.sample_weights.float(), values), chains.predict(inputs))
     for index in (6, -7):
         with pytest.raises(IndexError, match=rf"^index must be below the number of samples, 6, but got {index}\.$"):
             chains.sample(index)

@@ -183,7 +183,7 @@ def test_a_small_epistemic_variance_does_not_cancel() -> None:
 def test_epsilon_weights_are_the_step_sizes() -> None:
     model = nn.Linear(3, 4)
     sampler = ss.SGLD(model.parameters(), lr=ss.polynomial(1.0, power=1.0), num_data=10, temperature=0.0)
-    posterior = ss.Posterior(model, weights="epsilon", sampler=sampler)
+    posterior = ss.Posterior(model, weighting="epsilon", sampler=sampler)
     for seed in range(3):
         move(model, seed)
         sampler.zero_grad()
@@ -193,7 +193,7 @@ def test_epsilon_weights_are_the_step_sizes() -> None:
         posterior.collect()
     weights = torch.tensor([1.0, 1 / 2, 1 / 3], dtype=torch.float64)
     weights /= weights.sum()
-    torch.testing.assert_close(posterior.weights, weights)
+    torch.testing.assert_close(posterior.sample_weights, weights)
     x = torch.randn(6, 3)
     values = torch.stack([posterior.sample(i)(x).detach().softmax(1) for i in range(3)]).double()
     mean = (weights[:, None, None] * values).sum(0)
@@ -555,8 +555,8 @@ def test_bad_arguments_are_refused() -> None:
     for options, message in [
         ({"burn_in": -1}, "burn_in must be an integer >= 0, but got -1."),
         ({"thin": 0}, "thin must be an integer >= 1, but got 0."),
-        ({"weights": "lr"}, "weights must be one of 'uniform', 'epsilon', but got 'lr'."),
-        ({"weights": "epsilon"}, "sampler must be given where weights='epsilon', but got None."),
+        ({"weighting": "lr"}, "weighting must be one of 'uniform', 'epsilon', but got 'lr'."),
+        ({"weighting": "epsilon"}, "sampler must be given where weighting='epsilon', but got None."),
         ({"max_samples": 0}, "max_samples must be an integer >= 1, but got 0."),
     ]:
         with pytest.raises(ValueError, match="must be") as error:
@@ -588,7 +588,7 @@ def test_a_posterior_of_an_exact_gaussian_has_its_variance() -> None:
 def test_a_sample_of_weight_zero_is_not_kept() -> None:
     model = nn.Linear(2, 2)
     sampler = ss.SGLD(model.parameters(), lr=ss.schedules.multistep(1.0, 1e-300, [1]), num_data=10, seed=0)
-    posterior = ss.Posterior(model, weights="epsilon", sampler=sampler)
+    posterior = ss.Posterior(model, weighting="epsilon", sampler=sampler)
     kept = []
     for lr in (0.5, 0.0):
         model(torch.ones(1, 2)).sum().backward()
@@ -596,15 +596,15 @@ def test_a_sample_of_weight_zero_is_not_kept() -> None:
         sampler.param_groups[0]["lr"] = lr
         kept.append(posterior.collect())
     assert kept == [True, False]
-    assert posterior.weights.tolist() == [1.0]
+    assert posterior.sample_weights.tolist() == [1.0]
 
 
 def test_a_loaded_epsilon_posterior_needs_its_sampler_to_go_on(tmp_path) -> None:
     model = nn.Linear(2, 2)
     sampler = ss.SGLD(model.parameters(), lr=0.1, num_data=10, seed=0)
-    ss.Posterior(model, weights="epsilon", sampler=sampler).save(tmp_path / "posterior")
+    ss.Posterior(model, weighting="epsilon", sampler=sampler).save(tmp_path / "posterior")
     loaded = ss.Posterior.load(tmp_path / "posterior", model)
-    with pytest.raises(ValueError, match="sampler must be given where weights='epsilon', but got None"):
+    with pytest.raises(ValueError, match="sampler must be given where weighting='epsilon', but got None"):
         loaded.collect()
 
 

@@ -329,7 +329,9 @@ class Evaluation:
         if self.task.kind != OTHER:
             return self._evaluate(posterior.model, posterior.predict)
         losses = [self.of_model(posterior.sample(index))["loss"] for index in range(len(posterior))]
-        return {"loss": sum(weight * loss for weight, loss in zip(posterior.weights.tolist(), losses, strict=True))}
+        return {
+            "loss": sum(weight * loss for weight, loss in zip(posterior.sample_weights.tolist(), losses, strict=True))
+        }
 
     def _evaluate(self, model: nn.Module, predict: Callable[[Tensor], Tensor]) -> dict[str, Any]:
         predictions, targets = [], []

@@ -67,7 +67,7 @@ class Chains:
         return sum(map(len, self.posteriors))
 
     @property
-    def weights(self) -> Tensor:
+    def sample_weights(self) -> Tensor:
         """Weight of each sample, chain after chain, summing to 1 over all of them."""
         raw = torch.tensor([record.weight for p in self.posteriors for record in p.records], dtype=torch.float64)
         return raw / raw.sum()

@@ -35,7 +35,7 @@ from spikeslab.priors.spike_slab import SpikeSlab
 from spikeslab.samplers.base import Sampler
 from spikeslab.weights import unwrap_compiled
 
-NEEDS_SAMPLER = "sampler must be given where weights='epsilon', but got None."
+NEEDS_SAMPLER = "sampler must be given where weighting='epsilon', but got None."
 
 LINKS = {"probabilities": probabilities, "identity": identity}
 OWN_LINK = "own"
@@ -70,7 +70,7 @@ class Posterior:
             predictions run uncompiled.
         burn_in: Steps before the first sample.
         thin: Steps between two samples; the first is at step ``burn_in + thin``.
-        weights: ``"uniform"``, or ``"epsilon"`` to weight samples by the lr at which they were taken, for an lr that
+        weighting: ``"uniform"``, or ``"epsilon"`` to weight samples by the lr at which they were taken, for an lr that
             decreases (Welling and Teh, 2011); ``"epsilon"`` needs ``sampler``.
         likelihood: Likelihood of a regression. Outputs are then means, and each sample keeps the likelihood's sigma.
         link: Function from the model's outputs to the values that are averaged. The default is a softmax over
@@ -88,7 +88,7 @@ class Posterior:
         burn_in: int = 0,
         thin: int = 1,
         *,
-        weights: str = "uniform",
+        weighting: str = "uniform",
         likelihood: GaussianLikelihood | None = None,
         link: Callable[[Tensor], Tensor] | None = None,
         sampler: Sampler | None = None,
@@ -99,8 +99,8 @@ class Posterior:
         self.model = model = unwrap_compiled(model)
         self.burn_in = check_count("burn_in", burn_in, minimum=0)
         self.thin = check_count("thin", thin)
-        self.weighting = check_choice("weights", weights, WEIGHTINGS)
-        if weights == "epsilon" and sampler is None:
+        self.weighting = check_choice("weighting", weighting, WEIGHTINGS)
+        if weighting == "epsilon" and sampler is None:
             raise ValueError(NEEDS_SAMPLER)
         self.max_samples = None if max_samples is None else check_count("max_samples", max_samples)
         self.steps = 0
@@ -122,7 +122,7 @@ class Posterior:
         return len(self.records)
 
     @property
-    def weights(self) -> Tensor:
+    def sample_weights(self) -> Tensor:
         """Weight of each sample, summing to 1."""
         total = math.fsum(record.weight for record in self.records)
         return torch.tensor([record.weight / total for record in self.records], dtype=torch.float64)
@@ -184,7 +184,7 @@ class Posterior:
         training data with :func:`~spikeslab.posterior.recalibrate`.
         """
         self._check_not_empty()
-        samples = ((self.tensors(index), weight) for index, weight in enumerate(self.weights.tolist()))
+        samples = ((self.tensors(index), weight) for index, weight in enumerate(self.sample_weights.tolist()))
         return self._with_tensors(mean_tensors(samples, last=self.tensors(-1)))
 
     def _with_tensors(self, tensors: Tensors) -> nn.Module:
@@ -203,7 +203,7 @@ class Posterior:
             batch_size: Size of the batches into which tensors are split. ``None`` chooses it if the input is one tensor
                 whose rows do not depend on each other, and runs all rows at once otherwise.
         """
-        weights, done = self.weights, 0
+        weights, done = self.sample_weights, 0
         total: Tensor | None = None
         for values in map(to_float, self._chunks(inputs, batch_size)):
             part = weighted_mean(weights.narrow(0, done, len(values)).to(values.device, values.dtype), values)
@@ -241,7 +241,7 @@ class Posterior:
     ) -> Any:
         """Return the samples as ArviZ InferenceData: parameters, latents, predictions, steps and weights (needs arviz).
 
-        ArviZ does not weight draws: for a posterior with ``weights="epsilon"`` its means differ from :meth:`predict`.
+        ArviZ does not weight draws: for a posterior with ``weighting="epsilon"`` its means differ from :meth:`predict`.
 
         Args:
             *inputs: If given, predictions on these arguments of the model are included.
