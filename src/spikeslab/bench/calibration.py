@@ -17,7 +17,6 @@ from __future__ import annotations
 
 import itertools
 import warnings
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -35,7 +34,7 @@ from spikeslab.paper._grid import Cell, CellFile, Record, run_cells
 from spikeslab.report.figures import BLUE, GREY, SKY, VERMILION, WIDTH, new_figure, remove_y_axis
 from spikeslab.report.tables import Column, Estimate, Table
 from spikeslab.sklearn import SpikeSlabRegressor
-from spikeslab.sklearn._chains import ChainDraws, GibbsChain
+from spikeslab.sklearn._chains import GibbsChain
 from spikeslab.sklearn._gibbs_linear import ColumnChain, GramChain, GramData
 from spikeslab.sklearn._gibbs_logistic import LogisticChain
 from spikeslab.sklearn._gibbs_multinomial import MultinomialChain
@@ -155,10 +154,10 @@ def sbc_ranks(case: SBCCase, seed: int) -> dict[str, float]:
     draws = chain.collect()
     kept = slice(case.thin - 1, None, case.thin)
     coef = draws.coef.toarray().reshape(-1, vectors, case.p)[kept]
-    posterior = _quantities(case, x, y, coef, draws.intercept[kept], _sigma(draws)[kept])
+    sigma = draws.scalars.get("sigma", np.ones(draws.coef.shape[0]))
+    posterior = _quantities(case, x, y, coef, draws.intercept[kept], sigma[kept])
     posterior["slab"] = draws.scalars["slab_scale"][kept]
-    sigma = np.array([truth.sigma])
-    own = _quantities(case, x, y, truth.beta[None], truth.intercept[None], sigma)
+    own = _quantities(case, x, y, truth.beta[None], truth.intercept[None], np.array([truth.sigma]))
     own["slab"] = np.array([truth.slab])
     return {name: _rank(posterior[name], float(own[name][0]), rng) for name in posterior}
 
@@ -184,10 +183,6 @@ def _chain(case: SBCCase, x: Floats, y: Floats, rng: Generator) -> GibbsChain:
     if case.family == "logistic":
         return LogisticChain(columns, y, case.prior, case.warmup, rng)
     return MultinomialChain(columns, y.astype(np.int64), case.classes, case.prior, case.warmup, rng)
-
-
-def _sigma(draws: ChainDraws) -> Floats:
-    return draws.scalars.get("sigma", np.ones(draws.coef.shape[0]))
 
 
 def _quantities(
@@ -266,16 +261,12 @@ def run_coverage(plan: BenchPlan) -> Findings:
     """
     file = CellFile(CHECKPOINT / "calibration.jsonl", {"rows": ROWS, "variables": VARIABLES})
     cells = {method: [Cell(method, seed) for seed in range(SETS[method] * plan.repeats)] for method in METHODS}
-    _run(file, list(itertools.chain(*cells.values())), fit_and_score, plan, 1)
+    everything = list(itertools.chain(*cells.values()))
+    run_cells(file, everything, fit_and_score, workers=plan.threads, on_done=plan.tick)
     found = {method: [file[cell] for cell in wanted] for method, wanted in cells.items()}
     curves = {method: _bin_probabilities(records) for method, records in found.items()}
     tables = {"calibration": _coverage_table(found, curves), "inclusion": _curve_table(curves)}
     return Findings(tables, {"calibration": _curve_figure(curves)})
-
-
-def _run(file: CellFile, cells: list[Cell], work: Callable[[Cell], Record], plan: BenchPlan, ticks: int) -> None:
-    """Run the missing cells on ``plan.threads`` processes; each cell is worth ``ticks`` of progress."""
-    run_cells(file, cells, work, workers=plan.threads, on_done=lambda count: plan.tick(ticks * count))
 
 
 def _bin_probabilities(records: list[Record]) -> list[dict[str, Any]]:
@@ -381,7 +372,8 @@ def run_sbc(plan: BenchPlan) -> Findings:
     repeats = plan.repeats
     file = CellFile(CHECKPOINT / "sbc.jsonl", {"block": BLOCK})
     blocks = range(-(-repeats // BLOCK))
-    _run(file, [Cell(key, block) for block in blocks for key in CASES], rank_block, plan, BLOCK)
+    cells = [Cell(key, block) for block in blocks for key in CASES]
+    run_cells(file, cells, rank_block, workers=plan.threads, on_done=lambda count: plan.tick(BLOCK * count))
     ranks = {
         case.label: {
             name: [rank for block in blocks for rank in file[Cell(key, block)].get(name, ())][:repeats]

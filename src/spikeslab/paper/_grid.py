@@ -9,6 +9,7 @@ import signal
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, ProcessPoolExecutor, wait
 from contextlib import contextmanager
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias
 
@@ -54,6 +55,14 @@ class CellFile:
         self.renamed = dict(renamed or {})
         self.records: dict[Cell, Record] = {}
         self._read()
+
+    @classmethod
+    def of_command(
+        cls, path: Path, command: str, renamed: Mapping[str, str] | None = None, **options: str | int
+    ) -> CellFile:
+        """Return the file of ``spikeslab reproduce COMMAND`` with the options that decide the numbers."""
+        given = {f"--{name}": value for name, value in options.items()}
+        return cls(path, {"spikeslab reproduce": command, **given, "version": version("spikeslab")}, renamed)
 
     def _read(self) -> None:
         path = self.path
@@ -120,14 +129,9 @@ def run_cells(
     workers: int = 1,
     on_done: Callable[[int], None] = lambda count: None,
 ) -> None:
-    """Run the cells that ``file`` does not have, on one core each.
+    """Run the cells that ``file`` does not have, on one core each; with several workers ``work`` must be picklable.
 
-    Args:
-        file: File of the finished cells.
-        cells: All cells wanted.
-        work: Function that computes a cell; with several workers it must be picklable.
-        workers: Processes; 1 works in this one.
-        on_done: Called with a number of finished cells: at first those of ``file``, then 1 after each new cell.
+    ``on_done`` is called with a number of finished cells: at first those of ``file``, then 1 after each new cell.
     """
     with file.locked():
         todo = [cell for cell in cells if cell not in file]

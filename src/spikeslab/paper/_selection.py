@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from importlib.metadata import version
 from importlib.util import find_spec
 from pathlib import Path
 from typing import NamedTuple, TypeAlias
@@ -235,12 +234,7 @@ def run_study(
     Raises:
         SettingsError: If ``out`` holds results of other settings.
     """
-    settings: dict[str, str | int] = {
-        "spikeslab reproduce": study.name,
-        "--steps": plan.steps,
-        "version": version("spikeslab"),
-    }
-    cells, pictures = (CellFile(out / name, settings) for name in (CELLS, PICTURES))
+    cells, pictures = (CellFile.of_command(out / name, study.name, steps=plan.steps) for name in (CELLS, PICTURES))
     for stage, file, wanted, work in (
         (FITS, cells, plan.cells(study), study.fit),
         (CHAINS, pictures, plan.pictures(study), study.picture),

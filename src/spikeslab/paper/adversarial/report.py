@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import torch
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
@@ -130,9 +129,7 @@ def make_examples(study: AdversarialStudy, dataset: str) -> Examples:
     x = study.image_run(*attack[:2]).normalize(data.x_test[chosen])
     target = read_target(study, attack)
     moved = attack_images(target.attacked, study.attack, x, SHOWN)
-    with torch.no_grad():
-        probabilities = target.defence(moved.flatten(0, 1)).exp().unflatten(0, moved.shape[:2])
-    confidence, predicted = probabilities.max(dim=-1)
+    confidence, predicted = target.predict(moved).max(dim=-1)
     predictions = [
         [f"{data.classes[index]}\n{100.0 * share:.0f} %" for index, share in zip(*row, strict=True)]
         for row in zip(predicted.tolist(), confidence.tolist(), strict=True)

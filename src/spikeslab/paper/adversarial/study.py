@@ -16,7 +16,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from hashlib import sha256
-from importlib.metadata import version
 from pathlib import Path
 from typing import NamedTuple
 
@@ -172,16 +171,10 @@ def run_adversarial(
     Raises:
         SettingsError: If ``out`` holds results of other settings.
     """
-    settings: dict[str, str | int] = {
-        "spikeslab reproduce": "adversarial",
-        "--preset": study.preset,
-        "--epochs": study.epochs,
-        "--attack": study.attack,
-        "--images": study.images,
-        "--samples": "all" if study.samples is None else study.samples,
-        "version": version("spikeslab"),
-    }
-    file = CellFile(out / CELLS, settings, {"--recipe": "--preset", **OLD_PRESETS})
+    options = {name: getattr(study, name) for name in ("preset", "epochs", "attack", "images")}
+    samples = "all" if study.samples is None else study.samples
+    renamed = {"--recipe": "--preset", **OLD_PRESETS}
+    file = CellFile.of_command(out / CELLS, "adversarial", renamed, **options, samples=samples)
     run_cells(file, study.cells, partial(measure_piece, study), workers=study.workers, on_done=on_done)
     return [_curve(attack, [file[cell] for cell in study.pieces(attack)]) for attack in study.attacks]
 
@@ -202,6 +195,12 @@ class AttackedNetwork(NamedTuple):
     attacked: LogProbabilities
     defence: LogProbabilities
     samples: int
+
+    @torch.no_grad()
+    def predict(self, images: Tensor) -> Tensor:
+        """Return the probabilities of images of shape (zetas, rows, ...)."""
+        probabilities: Tensor = self.defence(images.flatten(0, 1)).exp().unflatten(0, images.shape[:2])
+        return probabilities
 
 
 def read_target(study: AdversarialStudy, attack: Attack) -> AttackedNetwork:
@@ -233,9 +232,7 @@ def measure(target: AttackedNetwork, attack: str, x: Tensor, y: Tensor, zetas: S
     totals = torch.zeros(3, len(zetas), dtype=torch.float64)
     rows = max(1, min(100, IN_MEMORY // target.samples))
     for images, labels in zip(x.split(rows), y.split(rows), strict=True):
-        moved = attack_images(target.attacked, attack, images, zetas)
-        with torch.no_grad():
-            probabilities = target.defence(moved.flatten(0, 1)).exp().unflatten(0, moved.shape[:2])
+        probabilities = target.predict(attack_images(target.attacked, attack, images, zetas))
         confidence, predicted = probabilities.max(dim=-1)
         each = torch.stack([(predicted == labels).double(), confidence.double(), entropy(probabilities).double()])
         totals += each.sum(dim=-1)

@@ -56,12 +56,9 @@ def new_network() -> nn.Module:
 
 @dataclass(frozen=True)
 class Dense:
-    """Trained network that a compression starts from.
+    """Trained network that a compression starts from, and the first digits of the SHA-256 of its file.
 
-    Attributes:
-        model: The network.
-        digest: First digits of the SHA-256 of its file.
-        seen_all: True if it was trained on all training images, held-out images included.
+    ``seen_all`` is True if it was trained on all training images, held-out images included.
     """
 
     model: nn.Module

@@ -91,14 +91,8 @@ class ImagePreset:
 def _paper(dataset: str) -> ImagePreset:
     """Return the paper's values (section 5.2), with samples over the second half of a shorter run."""
     paper = paper_mnist(dataset)
-    return ImagePreset(
-        name="paper",
-        batch_size=paper.batch_size,
-        lr=float(paper.sampler["lr"]),
-        temperature=float(paper.sampler["temperature"]),
-        v0=paper.prior["v0"],
-        v1=paper.prior["v1"],
-    )
+    lr, temperature = float(paper.sampler["lr"]), float(paper.sampler["temperature"])
+    return ImagePreset("paper", paper.batch_size, lr, temperature, v0=paper.prior["v0"], v1=paper.prior["v1"])
 
 
 def _default(dataset: str) -> ImagePreset:

@@ -44,17 +44,11 @@ class LinearData:
 
 
 def simulate_linear(seed: int, *, rows: int = 100, variables: int = 1000, test_rows: int = 50) -> LinearData:
-    """Draw coefficients, training rows and test rows.
+    """Draw coefficients, n = ``rows`` training rows of p = ``variables`` >= 3, and test rows, all from ``seed``.
 
     >>> data = simulate_linear(seed=0)
     >>> data.x_train.shape, data.population_mse(data.beta)
     (torch.Size([100, 1000]), 3.0)
-
-    Args:
-        seed: Seed of all draws; the global generator is left alone.
-        rows: n, the training rows.
-        variables: p, at least 3.
-        test_rows: Rows held out.
     """
     rows, test_rows = check_count("rows", rows), check_count("test_rows", test_rows)
     variables = check_count("variables", variables, minimum=len(SIGNAL_MEANS))

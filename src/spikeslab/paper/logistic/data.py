@@ -51,18 +51,11 @@ class LogisticData:
 def simulate_logistic(
     seed: int, *, rows: int = 500, variables: int = 1000, test_rows: int = 50, score_rows: int = 5000
 ) -> LogisticData:
-    """Draw coefficients, training rows and two sets of test rows.
+    """Draw coefficients, n = ``rows`` training rows of p = ``variables`` >= 3, and two sets of test rows.
 
     >>> data = simulate_logistic(seed=0, score_rows=100)
     >>> data.x_train.shape, data.x_test.shape, data.x_score.shape
     (torch.Size([500, 1000]), torch.Size([50, 1000]), torch.Size([100, 1000]))
-
-    Args:
-        seed: Seed of all draws; the global generator is left alone.
-        rows: n, the training rows.
-        variables: p, at least 3.
-        test_rows: Test rows of the paper.
-        score_rows: Further test rows.
     """
     sizes = [check_count(name, n) for name, n in (("rows", rows), ("test_rows", test_rows), ("score_rows", score_rows))]
     variables = check_count("variables", variables, minimum=len(SIGNAL_MEANS))

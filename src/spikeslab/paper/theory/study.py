@@ -65,7 +65,8 @@ class OneWeight:
             + (1.0 - rho) / self.v0 * np.abs(beta)
             + rho / self.v1 * beta**2 / 2.0
         )
-        return _normalised(-energy)
+        weights = np.exp(energy.min() - energy)
+        return np.asarray(weights / weights.sum())
 
     def chain_law(self, rho: float, lr: float) -> Array:
         """Return the stationary probabilities of SGLD with step size ``lr``, from its Markov kernel on the grid."""
@@ -94,12 +95,6 @@ class OneWeight:
     def latents(self, rho: float) -> Array:
         """Return the vector (rho, kappa0, kappa1) that belongs to ``rho``."""
         return np.array([rho, (1.0 - rho) / self.v0, rho / self.v1])
-
-
-def _normalised(log_density: Array) -> Array:
-    weights = np.exp(log_density - log_density.max())
-    probabilities: Array = weights / weights.sum()
-    return probabilities
 
 
 class WeightChains:
@@ -183,13 +178,10 @@ def theorem1(
 
 @dataclass(frozen=True)
 class WeakConvergence:
-    """Distance between the law of the adaptive chain and exp(L(beta, theta*)) for one step size.
+    """Kolmogorov-Smirnov distances to exp(L(beta, theta*)) for one step size.
 
-    Attributes:
-        lr: Step size.
-        distance: Kolmogorov-Smirnov distance of the samples to the target.
-        exact: The same distance for the chain's own stationary law on the grid: the bias of the discretisation.
-        noise: The distance that as many independent draws from the target would have on average.
+    ``distance`` is that of the samples, ``exact`` that of the chain's stationary law on the grid, the bias of the
+    discretisation, and ``noise`` the mean of as many independent draws from the target.
     """
 
     lr: float

@@ -152,12 +152,9 @@ class Splits:
 
 @dataclass(frozen=True)
 class SplitPredictions:
-    """Predictions of the chains of all splits for their test rows, in units of the file.
+    """Predictions of test rows, (splits, test rows) in units of the file, and the splits whose chain is not finite.
 
-    Attributes:
-        last: Predictions of the last sample, (splits, test rows).
-        average: Mean and variance over the samples of the second half of the run, one at the end of every epoch.
-        diverged: Splits whose chain is no longer finite.
+    The average is over samples at the end of every epoch in the second half of the run.
     """
 
     last: Tensor

@@ -7,7 +7,6 @@ import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from importlib.metadata import version
 from itertools import product
 from pathlib import Path
 from typing import TypeAlias
@@ -70,17 +69,10 @@ class UCIPlan:
     @property
     def provenance(self) -> Provenance:
         """Command that makes the same numbers again."""
-        command = command_line(
-            "reproduce",
-            "uci",
-            datasets=None if set(self.datasets) == set(TITLES) else self.datasets,
-            methods=None if set(self.methods) == set(METHODS) else self.methods,
-            epochs=self.epochs,
-            preset=self.preset,
-            splits=self.splits,
-            seed=self.seed,
-        )
-        return Provenance(command, self.seed)
+        datasets = None if set(self.datasets) == set(TITLES) else self.datasets
+        methods = None if set(self.methods) == set(METHODS) else self.methods
+        others = {name: getattr(self, name) for name in ("epochs", "preset", "splits", "seed")}
+        return Provenance(command_line("reproduce", "uci", datasets=datasets, methods=methods, **others), self.seed)
 
 
 @dataclass(frozen=True)
@@ -123,14 +115,8 @@ def run_uci(plan: UCIPlan, out: Path, on_done: Callable[[int], None] = lambda ce
     Raises:
         SettingsError: If ``out`` holds results of other settings.
     """
-    settings: dict[str, str | int] = {
-        "spikeslab reproduce": "uci",
-        "--preset": plan.preset,
-        "--splits": plan.splits,
-        "--epochs": "default" if plan.epochs is None else plan.epochs,
-        "version": version("spikeslab"),
-    }
-    file = CellFile(out / CELLS, settings, RENAMED)
+    epochs = "default" if plan.epochs is None else plan.epochs
+    file = CellFile.of_command(out / CELLS, "uci", RENAMED, preset=plan.preset, splits=plan.splits, epochs=epochs)
     run_cells(file, plan.cells, partial(run_cell, plan), workers=plan.workers, on_done=on_done)
     return UCIResults(plan, file)
 
