@@ -86,9 +86,8 @@ def run_epoch(plan: BenchPlan) -> Findings:
         f"{ratio_note(plan)} {CONTROL} Samples, evaluations, log and checkpoints are not part of a step."
     )
     title = f"A step of an epoch of MNIST, in units of a bare loop, {plan.words}"
-    return Findings(
-        {"epoch": ratio_table(title, times, BARE, note, seconds, Column("seconds", "s of an epoch", ".1f"))}
-    )
+    table = ratio_table(title, times, BARE, note, seconds, Column("seconds", "s of an epoch", ".1f"))
+    return Findings({"epoch": table})
 
 
 def run_precision(plan: BenchPlan) -> Findings:

@@ -123,13 +123,10 @@ NORMALIZE = {
 
 @dataclass(frozen=True)
 class Augment:
-    """Augmentation of the paper: a crop, then a rotation (MNIST), or a flip and erasing (the others).
+    """Augmentation of the paper: a crop, then a rotation (``"mnist"``), or a flip (``"fashion"``, ``"cifar10"``).
 
-    A ``transform`` for :class:`~spikeslab.training.TensorBatches`.
-
-    Attributes:
-        dataset: ``"mnist"``, ``"fashion"`` or ``"cifar10"``.
-        erasing: If False, no rectangles are erased.
+    With ``erasing`` rectangles of flipped images are erased. A ``transform`` for
+    :class:`~spikeslab.training.TensorBatches`.
     """
 
     dataset: str

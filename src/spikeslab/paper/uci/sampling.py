@@ -142,12 +142,8 @@ class Splits:
         x_train, x_test = data.x[data.train], data.x[data.test]
         mean, std = x_train.mean(1, keepdim=True), x_train.std(1, keepdim=True, correction=0)
         std = torch.where(std == 0.0, 1.0, std)
-        return cls(
-            ((x_train - mean) / std).float(),
-            data.y[data.train].float(),
-            ((x_test - mean) / std).float(),
-            data.y[data.test].float(),
-        )
+        parts = (x_train - mean) / std, data.y[data.train], (x_test - mean) / std, data.y[data.test]
+        return cls(*(part.float() for part in parts))
 
 
 @dataclass(frozen=True)
