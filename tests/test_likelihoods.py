@@ -179,3 +179,18 @@ def test_the_independent_noise_is_estimated_without_bias_where_the_conjugate_is_
         sigmas[coupling] = prior.sigma
     assert sigmas["independent"] == pytest.approx(float(noise.std()), rel=0.05)
     assert sigmas["conjugate"] < 0.5 * sigmas["independent"]
+
+
+def test_gradients_that_are_zero_are_not_taken_for_cleared_ones() -> None:
+    """Behind a head of zeros the sparse weights have gradients of zero, and their residuals count all the same."""
+    model = nn.Sequential(nn.Linear(3, 5), nn.Tanh(), nn.Linear(5, 1))
+    nn.init.zeros_(model[2].weight)
+    prior = ss.SpikeSlab({"0.weight": model[0].weight}, v0=0.01, v1=1.0)
+    likelihood = ss.GaussianLikelihood(prior)
+    sampler = ss.SGLD(model.parameters(), lr=1e-3, num_data=20, prior=prior, seed=1)
+    x, y = torch.randn(20, 3), torch.randn(20, 1)
+    for rows in (slice(0, 10), slice(10, 20)):
+        (likelihood(model(x[rows]), y[rows]) / 2).backward()
+    assert prior.scale.residuals.totals()[2] == 20
+    sampler.step()
+    assert sampler.steps == 1

@@ -140,3 +140,9 @@ def test_convergence_needs_no_arviz_but_its_export_does(monkeypatch):
     assert chain.convergence()[0].rhat > 0
     with pytest.raises(ImportError, match=r"needs ArviZ: pip install 'spikeslab\[arviz\]'"):
         chain.to_arviz()
+
+
+def test_chains_that_stand_still_apart_have_a_large_finite_rhat() -> None:
+    """JSON has no infinity, and a number that is not there would be taken for one that is unknown."""
+    stuck = assess("stuck", np.repeat(np.arange(4.0)[:, None], 50, axis=1))
+    assert stuck.rhat == 1e6

@@ -57,7 +57,8 @@ def check_settings(folder: Path, before: Mapping[str, Any], now: Mapping[str, An
 
 def _with_present_names(value: Any, key: str = "") -> Any:
     if isinstance(value, dict):
-        return {"preset" if name == "recipe" else name: _with_present_names(each, name) for name, each in value.items()}
+        present = {"preset" if name == "recipe" else name: each for name, each in value.items()}
+        return {name: _with_present_names(each, name) for name, each in present.items()}
     if key in ("name", "preset", "label") and isinstance(value, str):
         head, comma, rest = value.partition(",")
         return OLD_PRESETS.get(head, head) + comma + rest

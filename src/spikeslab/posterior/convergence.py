@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 
     Draws = NDArray[np.float64]
 
+LARGEST_RHAT = 1e6  # of chains that stand still at different values it would be infinite, which JSON cannot hold
 SCALARS = 200
 WEIGHTS = 100
 PREDICTIONS, NORMS, SIGMA, DELTA, SOME_WEIGHTS = "predictions", "norms of layers", "sigma", "delta", "some weights"
@@ -44,7 +45,7 @@ class Convergence:
         count: Number of quantities that vary and were assessed; if there is none, the numbers below are NaN.
         chains: Chains compared.
         draws: Samples of each chain.
-        rhat: The largest R-hat: 1 where the chains agree, NaN for too few draws.
+        rhat: The largest R-hat: 1 where the chains agree, 1e6 where they stand still apart, NaN for too few draws.
         ess_bulk: The smallest effective sample size of the mean, over all chains.
         ess_tail: The smallest effective sample size of the 5 % and 95 % quantiles.
     """
@@ -109,7 +110,7 @@ def assess(name: str, draws: Draws, *, seed: int = 0) -> Convergence:
         count,
         chains,
         length,
-        rhat=max(_without_nan(map(rhat, np.moveaxis(halves, 2, 0))), default=math.nan),
+        rhat=min(max(_without_nan(map(rhat, np.moveaxis(halves, 2, 0))), default=math.nan), LARGEST_RHAT),
         ess_bulk=min(_without_nan(map(ess_bulk, np.moveaxis(scalars, 2, 0))), default=math.nan),
         ess_tail=min(_without_nan(map(ess_tail, np.moveaxis(scalars, 2, 0))), default=math.nan),
     )

@@ -15,7 +15,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import load_file, save
 from torch import Tensor, nn
 
-from spikeslab.errors import first_line, warn
+from spikeslab.errors import SpikeSlabError, first_line, warn
 from spikeslab.files import digest, write_atomically
 
 Tensors: TypeAlias = dict[str, Tensor]
@@ -42,6 +42,10 @@ def sample_shapes(sample: Tensors | Path) -> dict[str, torch.Size]:
         return {name: tensor.shape for name, tensor in sample.items()}
     with safe_open(sample, framework="pt") as file:
         return {name: torch.Size(file.get_slice(name).get_shape()) for name in file.keys()}  # noqa: SIM118 - not a dict
+
+
+class SamplesError(SpikeSlabError, ValueError):
+    """A stored sample or the index of a posterior is missing, damaged or of another version."""
 
 
 class Samples(ABC):
@@ -140,14 +144,14 @@ class DiskSamples(Samples):
         """Return a sample.
 
         Raises:
-            ValueError: If the file cannot be read or is not as it was written.
+            SamplesError: If the file cannot be read or is not as it was written.
         """
         path = self._path(key)
         try:
             self._check(key, path)
             return load_file(path)
         except (SafetensorError, OSError) as error:
-            raise ValueError(f"Cannot read the sample {path}: {first_line(error)}.") from error
+            raise SamplesError(f"Cannot read the sample {path}: {first_line(error)}.") from error
 
     def _check(self, key: int, path: Path) -> None:
         """Raise if a file is not as it was written; its digest is computed again only when the file has changed."""
@@ -155,7 +159,7 @@ class DiskSamples(Samples):
         seen = stat.st_size, stat.st_mtime_ns, stat.st_ino
         if key in self._digests and self._checked.get(key) != seen:
             if digest(path) not in self._digests[key]:
-                raise ValueError(f"The sample {path} has changed since it was written: {INDEX} has another SHA-256.")
+                raise SamplesError(f"The sample {path} has changed since it was written: {INDEX} has another SHA-256.")
             self._checked[key] = seen
 
     def remove(self, key: int) -> None:
@@ -184,7 +188,7 @@ class DiskSamples(Samples):
 
         Raises:
             FileNotFoundError: If there is none.
-            ValueError: If it is damaged or of another version.
+            SamplesError: If it is damaged or of another version.
         """
         path = self.directory / INDEX
         if not path.is_file():
@@ -193,12 +197,12 @@ class DiskSamples(Samples):
             index = json.loads(path.read_text(encoding="utf-8"))
             version = index["version"]
         except (ValueError, RecursionError, KeyError, TypeError, OSError) as error:
-            raise ValueError(f"Cannot read {path}: {first_line(error)}.") from error
+            raise SamplesError(f"Cannot read {path}: {first_line(error)}.") from error
         if version not in (1, VERSION):
-            raise ValueError(f"{path} has version {version!r}, but this spikeslab reads 1 and {VERSION}.")
+            raise SamplesError(f"{path} has version {version!r}, but this spikeslab reads 1 and {VERSION}.")
         checksum = index.pop("checksum", None)
         if version == VERSION and checksum != _checksum(index):
-            raise ValueError(f"{path} has changed since it was written: its checksum does not match.")
+            raise SamplesError(f"{path} has changed since it was written: its checksum does not match.")
         check_index(path, index)
         digests = index.pop("sha256", {})
         self._digests = {int(key): list(values) for key, values in digests.items()}
@@ -245,10 +249,10 @@ def check_index(path: Path, index: Mapping[str, Any]) -> None:
             ),
         }
     except (KeyError, TypeError, AttributeError) as error:
-        raise ValueError(f"{path} is not the index of a posterior: {type(error).__name__} {error}.") from error
+        raise SamplesError(f"{path} is not the index of a posterior: {type(error).__name__} {error}.") from error
     wrong = [name for name, bad in problems.items() if bad]
     if wrong:
-        raise ValueError(f"{path} has impossible values of {', '.join(wrong)}.")
+        raise SamplesError(f"{path} has impossible values of {', '.join(wrong)}.")
 
 
 def mean_tensors(samples: Iterable[tuple[Tensors, float]], last: Tensors) -> Tensors:

@@ -26,6 +26,7 @@ class Residuals:
     A likelihood adds to it at every call, so that several micro-batches count together, as their gradients do. The sum
     starts anew after a step. It also starts anew if the gradients of the last backward pass have been cleared without a
     step, as after a step that a gradient scaler has skipped: the residuals then belong to a step that is never taken.
+    Gradients of zero that a backward pass has left are not taken for cleared ones.
 
     Args:
         weights: Weights whose gradients tell if they have been cleared.
@@ -33,7 +34,7 @@ class Residuals:
     """
 
     def __init__(self, weights: Iterable[Tensor], group: ProcessGroup | None = None) -> None:
-        self._weights = sorted(weights, key=Tensor.numel)  # the first that has a gradient is enough: a small one
+        self._weights = sorted(weights, key=Tensor.numel)  # a small one that is not zero settles the question
         self.group = group
         self.clear()
 
@@ -41,7 +42,7 @@ class Residuals:
         """Start anew."""
         self._squares: Tensor | None = None
         self._targets = self._rows = 0
-        self._in_gradients = False
+        self._gradients: list[tuple[int, int] | None] | None = None
 
     def __bool__(self) -> bool:
         return self._squares is not None
@@ -60,12 +61,16 @@ class Residuals:
 
     def drop_stale(self) -> None:
         """Start anew if the gradients that the residuals belong to have been cleared."""
-        gradients = [weight.grad for weight in self._weights if weight.requires_grad]
-        if self._in_gradients and gradients and not any(grad is not None and grad.any() for grad in gradients):
+        left = [(weight.grad, old) for weight, old in zip(self._weights, self._gradients or [], strict=False) if old]
+        if left and all(grad is None or (_version(grad) != old and not grad.any()) for grad, old in left):
             self.clear()
 
     def _note_backward(self, gradient: Tensor) -> None:
-        self._in_gradients = True
+        # The gradients of the weights are there at the end of the pass that has reached the residuals.
+        torch.autograd.Variable._execution_engine.queue_callback(self._note_gradients)
+
+    def _note_gradients(self) -> None:
+        self._gradients = [None if weight.grad is None else _version(weight.grad) for weight in self._weights]
 
     def totals(self) -> tuple[Any, float, float]:
         """Return the squares, the number of targets and of examples, over all processes of the group.
@@ -87,8 +92,12 @@ class Residuals:
         """Return a copy that shares the group of processes, which cannot be copied."""
         twin = Residuals(copy.deepcopy(self._weights, memo), self.group)
         twin._squares, twin._targets, twin._rows = self._squares, self._targets, self._rows
-        twin._in_gradients = self._in_gradients
         return twin
+
+
+def _version(gradient: Tensor) -> tuple[int, int]:
+    """Return a key that changes when a gradient is replaced or written to."""
+    return id(gradient), gradient._version
 
 
 class Scale(Generic[Scalar]):

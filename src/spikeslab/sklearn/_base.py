@@ -167,9 +167,14 @@ class SpikeSlabBase(SelectorMixin, BaseEstimator):  # type: ignore[misc]
 
     def set_params(self, **params: Any) -> Self:
         """Set parameters by name; `sgld__v0` and the like change single settings of `sgld`."""
-        if self.sgld is None and any(name.startswith("sgld__") for name in params):
+        before = self.sgld
+        if before is None and any(name.startswith("sgld__") for name in params):
             self.sgld = SGLDSettings()
-        super().set_params(**params)
+        try:
+            super().set_params(**params)
+        except (ValueError, TypeError):
+            self.sgld = before
+            raise
         return self
 
     def _steps(self, warmup: int, kept: int) -> tuple[int, int]:

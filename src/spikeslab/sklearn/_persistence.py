@@ -187,11 +187,15 @@ def _encode_classes(estimator: Estimator) -> dict[str, Any] | None:
     return {"dtype": estimator.classes_.dtype.str, "values": values}
 
 
-def _nan_to_null(numbers: Mapping[str, float]) -> dict[str, float | None]:
-    return {name: float(value) if np.isfinite(value) else None for name, value in numbers.items()}
+def _nan_to_null(numbers: Mapping[str, float]) -> dict[str, float | str | None]:
+    """Return numbers for JSON: null for NaN, and the text "inf" for the R-hat of chains that stand still apart."""
+    return {
+        name: None if np.isnan(value) else float(value) if np.isfinite(value) else str(float(value))
+        for name, value in numbers.items()
+    }
 
 
-def _null_to_nan(nulls: Mapping[str, float | None]) -> dict[str, float]:
+def _null_to_nan(nulls: Mapping[str, float | str | None]) -> dict[str, float]:
     return {name: float("nan") if value is None else float(value) for name, value in nulls.items()}
 
 
