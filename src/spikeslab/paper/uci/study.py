@@ -42,6 +42,13 @@ TITLES = {
     "wine": "Wine",
     "concrete": "Concrete",
 }
+UCIRow: TypeAlias = tuple[str, str]
+"""Data set and method."""
+SCORES = {"rmse_last": "RMSE, last sample", "rmse": "RMSE, average", "log_score": "log-likelihood"}
+HEAD: dict[Column, Callable[[UCIRow], TableCell]] = {
+    Column("dataset", "Data"): lambda row: TITLES[row[0]],
+    Column("method", "Method"): lambda row: row[1],
+}
 
 
 @dataclass(frozen=True)
@@ -82,21 +89,21 @@ class UCIResults:
     plan: UCIPlan
     cells: CellFile
 
-    def values(self, row: Row, score: str) -> list[float | None]:
+    def values(self, row: UCIRow, score: str) -> list[float | None]:
         """Return a score of each split; ``None`` where its chain diverged."""
         values: list[float | None] = self.cells[Cell(" ".join(row), self.plan.seed)][score]
         return values
 
-    def estimate(self, row: Row, score: str) -> Estimate | None:
+    def estimate(self, row: UCIRow, score: str) -> Estimate | None:
         """Return mean and standard error over the splits whose chain did not diverge."""
         return estimate(self.values(row, score))
 
-    def difference(self, row: Row, score: str) -> Estimate | None:
+    def difference(self, row: UCIRow, score: str) -> Estimate | None:
         """Return the mean of the reference minus the row, over the splits on which neither diverged."""
         pairs = zip(self.values((row[0], REFERENCE), score), self.values(row, score), strict=True)
         return estimate(ours - theirs for ours, theirs in pairs if ours is not None and theirs is not None)
 
-    def diverged(self, row: Row) -> int:
+    def diverged(self, row: UCIRow) -> int:
         """Return the number of splits whose chain diverged."""
         return self.values(row, "rmse").count(None)
 
@@ -138,19 +145,10 @@ def uci_tables(results: UCIResults) -> list[Table]:
     return tables
 
 
-def paper_number(row: Row) -> Estimate | None:
+def paper_number(row: UCIRow) -> Estimate | None:
     """Return the paper's RMSE of a data set and method, or None where it has none."""
     numbers = dict(zip(METHODS, PAPER.get(row[0], ()), strict=False))
     return Estimate(*numbers[row[1]]) if row[1] in numbers else None
-
-
-Row: TypeAlias = tuple[str, str]
-"""Data set and method."""
-SCORES = {"rmse_last": "RMSE, last sample", "rmse": "RMSE, average", "log_score": "log-likelihood"}
-HEAD: dict[Column, Callable[[Row], TableCell]] = {
-    Column("dataset", "Data"): lambda row: TITLES[row[0]],
-    Column("method", "Method"): lambda row: row[1],
-}
 
 
 def _table(results: UCIResults) -> Table:
