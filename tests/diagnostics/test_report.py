@@ -144,7 +144,9 @@ def finish(folder, report=write_report):
     model = torch.nn.Linear(4, 2)
     sampler = ss.SGHMC(model.parameters(), lr=0.1, num_data=8, seed=0)
     data = TensorBatches(torch.randn(8, 4), torch.tensor([0, 1] * 4), batch_size=4)
-    Training(model, sampler, data, callbacks=[Thermometer()]).run(steps=6, folder=RunFolder(folder, report=report))
+    Training(model, sampler, data, callbacks=[Thermometer()]).run(
+        steps=6, folder=RunFolder(folder, write_report=report)
+    )
 
 
 def test_a_run_of_the_loop_ends_in_a_report(tmp_path):

@@ -134,14 +134,14 @@ def test_a_ladder_over_ranks_is_the_one_in_a_process_and_finds_both_modes(two: P
         assert torch.equal(tensors["trace"][:, 0], trace[:, rank])
     cold = [float(w) for step in trace.tolist() for rung, w in step if rung == 0]
     weight, error, exact = mode_weight(cold)
-    print(f"over 2 ranks: {weight:.3f} +- {error:.3f}, exact {exact}; {exchange.report()}")
+    print(f"over 2 ranks: {weight:.3f} +- {error:.3f}, exact {exact}; {exchange.statistics()}")
     assert min(cold) < -3
     assert max(cold) > 3
     assert abs(weight - exact) < 4 * error
     for rank in facts(two):
-        assert tuple(rank["accepted"]) == exchange.report().accepted
-        assert tuple(rank["attempts"]) == exchange.report().attempts
-        assert rank["round_trips"] == exchange.report().round_trips
+        assert tuple(rank["accepted"]) == exchange.statistics().accepted
+        assert tuple(rank["attempts"]) == exchange.statistics().attempts
+        assert rank["round_trips"] == exchange.statistics().round_trips
 
 
 def test_a_place_in_the_world(two: Path, four: Path) -> None:
@@ -195,7 +195,7 @@ def test_chains_of_data_parallel_ranks(four: Path) -> None:
 def test_four_rungs_with_noisy_energies_over_ranks_are_those_in_a_process(four: Path, latents: str) -> None:
     seeds = [Ranks(chain=chain).seed(0) for chain in range(4)]
     exchange, trace = runs.two_modes(runs.FOUR_RUNGS, seeds, 100, latents=latents, noise=0.5)
-    assert min(exchange.report().accepted) > 0
+    assert min(exchange.statistics().accepted) > 0
     for rank, tensors in enumerate(written(four, f"ladder-{latents}", 4)):
         assert torch.equal(tensors["trace"][:, 0], trace[:, rank])
 
@@ -204,7 +204,7 @@ def test_four_rungs_with_noisy_energies_over_ranks_are_those_in_a_process(four: 
 def test_rungs_of_data_parallel_ranks(four: Path, latents: str) -> None:
     seeds = [Ranks(chain=chain).seed(0) for chain in range(2)]
     exchange, trace = runs.two_modes([1.0, 16.0], seeds, 100, latents=latents)
-    assert exchange.report().accepted[0] > 0
+    assert exchange.statistics().accepted[0] > 0
     for rank, tensors in enumerate(written(four, f"mixed-{latents}", 4)):
         assert torch.equal(tensors["trace"][:, 0], trace[:, rank // 2])
 

@@ -85,10 +85,10 @@ def test_exact_energies_keep_the_law_of_every_rung(latents: str) -> None:
     scores = swap_exact_draws(exchange, samplers, 2500)
     assert max(map(abs, scores.values())) < ERRORS, scores
     # For two rungs of a d-dimensional normal law the rate is a ratio of Gamma functions; here 0.40 for d = 4, ratio 2.
-    rates = exchange.report().rates
+    rates = exchange.statistics().rates
     assert all(0.3 < rate < 0.7 for rate in rates), rates
-    assert exchange.report().noise == (0.0, 0.0)
-    assert exchange.report().round_trips > 50
+    assert exchange.statistics().noise == (0.0, 0.0)
+    assert exchange.statistics().round_trips > 50
 
 
 class Noisy:
@@ -111,7 +111,7 @@ def test_the_corrected_swap_keeps_the_law_under_noise(latents: str) -> None:
     # evaluates each of them twice, with weights 1/1 and 1/2.
     std = math.sqrt(2) * N * NOISE / 2
     expected = {"carried": std * 0.5, "frozen": std * math.sqrt(1 + 0.25)}
-    assert exchange.report().noise[0] == pytest.approx(expected[latents], rel=0.2)
+    assert exchange.statistics().noise[0] == pytest.approx(expected[latents], rel=0.2)
 
 
 def test_the_uncorrected_swap_does_not(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -131,7 +131,7 @@ def test_frozen_latents_stay_with_the_rung_and_so_does_its_law() -> None:
     scores = swap_exact_draws(exchange, samplers, 2500, curvatures=tuple(1 + s for s in strengths))
     assert len(scores) == 3
     assert max(map(abs, scores.values())) < ERRORS, scores
-    assert sum(exchange.report().accepted) > 1000
+    assert sum(exchange.statistics().accepted) > 1000
 
 
 def test_carried_latents_stay_with_the_weights_and_so_does_their_law() -> None:
@@ -158,7 +158,7 @@ def test_sampler_and_swaps_together_keep_the_law(latents: str) -> None:
             rung = exchange.rung(replica)
             squares.add(rung, weight_of(sampler), 2 * LADDER[rung] / N)
     assert max(map(abs, squares.scores().values())) < ERRORS, squares.scores()
-    assert exchange.report().attempts == (500, 500)
+    assert exchange.statistics().attempts == (500, 500)
 
 
 def test_a_carried_momentum_is_brought_to_its_new_temperature() -> None:
@@ -172,7 +172,7 @@ def test_a_carried_momentum_is_brought_to_its_new_temperature() -> None:
     before = [buffer.clone() for buffer in buffers]
     # Certain: the hot replica has by far the lower energy.
     exchange.step(lambda replica: torch.tensor([1e3, 0.0][replica]))
-    assert exchange.report().accepted == (1,)
+    assert exchange.statistics().accepted == (1,)
     assert [exchange.rung(replica) for replica in (0, 1)] == [1, 0]
     assert [s.param_groups[0]["temperature"] for s in samplers] == [4.0, 1.0]
     assert torch.equal(buffers[0], before[0] * 2.0)
@@ -265,7 +265,7 @@ def sample_two_modes(latents: str, steps: int) -> tuple[float, float, float]:
         exchange.step(lambda replica: energy(weight_of(samplers[replica])).sum())
         cold.append(float(weight_of(samplers[exchange.replica(0)])))
     weight, error, exact = mode_weight(cold)
-    print(f"{latents}, {steps} steps: {weight:.4f} +- {error:.4f}, exact {exact}; {exchange.report()}")
+    print(f"{latents}, {steps} steps: {weight:.4f} +- {error:.4f}, exact {exact}; {exchange.statistics()}")
     return weight, error, exact
 
 
@@ -315,9 +315,9 @@ def test_it_continues_exactly_from_a_state() -> None:
         sampler.load_state_dict(state)
         weight_of(sampler).copy_(weight)
     run(second, others, 51, 101)
-    assert second.report() == whole.report()
+    assert second.statistics() == whole.statistics()
     assert second.state_dict() == whole.state_dict()
-    assert sum(whole.report().accepted) > 10
+    assert sum(whole.statistics().accepted) > 10
     assert all(torch.equal(weight_of(a), weight_of(b)) for a, b in zip(others, whole_samplers, strict=True))
 
 
@@ -396,4 +396,4 @@ def test_a_loss_that_is_not_finite_stops_the_ladder_and_changes_nothing(latents:
         "the loss of replica 1 must be finite, but got NaN or Inf at the temperature 2: try a lower lr or a lower "
         "highest temperature."
     )
-    assert exchange.report().attempts == (0, 0)
+    assert exchange.statistics().attempts == (0, 0)

@@ -57,7 +57,7 @@ def test_stacked_chains_are_logged_and_reported(tmp_path: Path) -> None:
         return likelihood(prediction, torch.zeros_like(prediction))
 
     run = Training(stacked, sampler, TensorBatches(x, batch_size=8), loss)
-    run.run(epochs=3, folder=RunFolder(tmp_path, report=write_report))
+    run.run(epochs=3, folder=RunFolder(tmp_path, write_report=write_report))
     assert (tmp_path / "report.html").exists()
     record = json.loads((tmp_path / "metrics.jsonl").read_text().splitlines()[-1])
     assert record["sigma"] > 0

@@ -105,9 +105,9 @@ def _run_ladder(steps: int, seed: int, latents: str, noise: float) -> dict[str, 
             _move(weight, sampler)
         exchange.step(loss)
         trace.append(float(replicas[exchange.replica(0)][0].detach()))
-    report = exchange.report()
-    shown = {name: ", ".join(f"{x:.2f}" for x in getattr(report, name)) for name in ("rates", "noise")}
-    return {**_summarize(trace), **shown, "trips": report.round_trips}
+    found = exchange.statistics()
+    shown = {name: ", ".join(f"{x:.2f}" for x in getattr(found, name)) for name in ("rates", "noise")}
+    return {**_summarize(trace), **shown, "trips": found.round_trips}
 
 
 def _summarize(trace: list[float]) -> dict[str, Estimate]:

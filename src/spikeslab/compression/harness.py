@@ -312,7 +312,7 @@ class CompressionRun:
             seed=arguments.seed,
             command=arguments.command,
             checkpoint_every=arguments.checkpoint_every,
-            report=write_report if arguments.report else None,
+            write_report=write_report if arguments.report else None,
         )
 
     def run(self) -> Compressed:

@@ -15,7 +15,7 @@ REPORT = "report.html"
 def write_report(folder: Path, path: Path | None = None) -> Path:
     """Write the HTML report of a run, by default to ``report.html`` in its folder, and return its path.
 
-    Pass it to :class:`~spikeslab.training.RunFolder` as ``report``, so that a finished run has a report.
+    Pass it to :class:`~spikeslab.training.RunFolder` as ``write_report``, so that a finished run has a report.
     """
     from spikeslab.diagnostics.report import run_page  # needs the extra `report`
 

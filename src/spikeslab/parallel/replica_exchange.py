@@ -21,7 +21,7 @@ from torch import Tensor
 from spikeslab.errors import NonFiniteError, check_choice, check_count, check_number
 from spikeslab.parallel._replicas import LocalReplicas, RankReplicas, Replicas
 from spikeslab.parallel.distributed import Ranks
-from spikeslab.parallel.swaps import Journal, SwapReport, log_acceptance, mean_and_variance, pairs, uniform
+from spikeslab.parallel.swaps import Journal, SwapStatistics, log_acceptance, mean_and_variance, pairs, uniform
 from spikeslab.samplers.base import Sampler
 from spikeslab.schedules import ScheduleLike, polynomial
 
@@ -140,7 +140,7 @@ class ReplicaExchange:
     >>> exchange = ReplicaExchange(samplers, [1.0, 2.0, 4.0], seed=0)
     >>> exchange.step(lambda replica: models[replica](torch.ones(50, 2)).square().mean())
     True
-    >>> exchange.report().attempts
+    >>> exchange.statistics().attempts
     (1, 0)
 
     Args:
@@ -248,9 +248,9 @@ class ReplicaExchange:
                     f"{sorted(got)}: load the states of sampler and exchange together, and change neither."
                 )
 
-    def report(self) -> SwapReport:
+    def statistics(self) -> SwapStatistics:
         """Return the swap rates of the pairs, the noise in their energies and the round trips."""
-        return self._journal.report(self.temperatures)
+        return self._journal.statistics(self.temperatures)
 
     def state_dict(self) -> dict[str, Any]:
         """Return the state of the ladder; save the samplers' states with it."""

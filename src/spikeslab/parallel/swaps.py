@@ -87,7 +87,7 @@ def mean_and_variance(log_ratios: Tensor) -> tuple[float, float]:
 
 
 @dataclass(frozen=True)
-class SwapReport:
+class SwapStatistics:
     """Swap statistics of a ladder.
 
     Attributes:
@@ -140,10 +140,10 @@ class Journal:
         if self.headings[hottest] == UP:
             self.headings[hottest] = DOWN
 
-    def report(self, temperatures: Sequence[float]) -> SwapReport:
+    def statistics(self, temperatures: Sequence[float]) -> SwapStatistics:
         """Return the swap statistics."""
         noise = tuple(math.sqrt(variance) for variance in self.variances)
-        return SwapReport(tuple(temperatures), tuple(self.attempts), tuple(self.accepted), noise, self.round_trips)
+        return SwapStatistics(tuple(temperatures), tuple(self.attempts), tuple(self.accepted), noise, self.round_trips)
 
     def state_dict(self) -> dict[str, Any]:
         """Return all counts and positions."""

@@ -63,7 +63,7 @@ class RunFolder:
         log_every: Interval between records of the log, one epoch by default.
         keep: Number of checkpoints that are kept.
         tensorboard: If True, also write TensorBoard's files.
-        report: Function that writes the report, called with the folder when the run finishes, such as
+        write_report: Function that writes the report, called with the folder when the run finishes, such as
             :func:`spikeslab.diagnostics.write_report`; ``None`` writes no report.
     """
 
@@ -80,7 +80,7 @@ class RunFolder:
         log_every: Every | None = None,
         keep: int = 2,
         tensorboard: bool = False,
-        report: Callable[[Path], object] | None = None,
+        write_report: Callable[[Path], object] | None = None,
     ) -> None:
         if not isinstance(resume, int) or resume < 0:
             raise ArgumentValueError("resume", "must be True, False or the step of a checkpoint", resume)
@@ -95,7 +95,7 @@ class RunFolder:
         self._defaults = to_json(defaults or {})
         self.seed = seed
         self.command = command
-        self.report = report
+        self.write_report = write_report
         self.checkpoints = Checkpoints(self.path / CHECKPOINTS, keep)
         self.log = MetricsLog(self.path / METRICS_FILE)
         self._save = Save(self.checkpoints, checkpoint_every or Every(seconds=300))
@@ -128,8 +128,8 @@ class RunFolder:
             finally:
                 self._write_evaluation(run)
             self._write_record(run, total_steps, "finished")
-            if self.report is not None:
-                self._write_report(self.report)
+            if self.write_report is not None:
+                self._try_to_write_report(self.write_report)
 
     def check(self) -> None:
         """Check, without writing anything, that a run may begin or resume here.
@@ -218,7 +218,7 @@ class RunFolder:
                 content = json.dumps(nan_to_null(callback.last), indent=1)
                 write_atomically(self.path / EVALUATION_FILE, content.encode())
 
-    def _write_report(self, write: Callable[[Path], object]) -> None:
+    def _try_to_write_report(self, write: Callable[[Path], object]) -> None:
         """Write the report; a failure is only a warning, since the run has finished."""
         try:
             write(self.path)

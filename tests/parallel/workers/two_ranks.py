@@ -98,7 +98,7 @@ def main() -> None:
         "ladder": message(lambda: runs.two_modes([1.0, 2.0 + rank], [rank], 1, latents="carried", ranks=chains)),
         "twins": message(lambda: runs.two_modes([1.0, 2.0], [5], 1, latents="carried", ranks=chains)),
     }
-    report = exchange.report()
+    report = exchange.statistics()
     facts = {
         "messages": messages,
         "seeds": [shared.seed(0), chains.seed(0)],

@@ -101,7 +101,7 @@ def pretrain(
             seed=seed,
             command=command,
             checkpoint_every=checkpoint_every,
-            report=write_report,
+            write_report=write_report,
         )
         Training(model, sampler, batches, callbacks=callbacks).run(epochs=epochs, folder=place)
         write_atomically(folder / NETWORK, save(state_tensors(model)))

@@ -213,7 +213,7 @@ def train(
         seed=run.seed,
         command=command,
         checkpoint_every=checkpoint_every or Every(seconds=60),
-        report=write_report if report else None,
+        write_report=write_report if report else None,
     )
     training.run(epochs=run.epochs, folder=place)
     return network
