@@ -80,7 +80,7 @@ def test_a_round_trip_begins_and_ends_at_the_lowest_rung() -> None:
     assert journal.round_trips == 0
     journal.record(0, True)  # 0 1 2: and is back
     assert journal.round_trips == 1
-    report = journal.report([1.0, 2.0, 4.0])
+    report = journal.statistics([1.0, 2.0, 4.0])
     assert report.attempts == (3, 4)
     assert report.accepted == (3, 3)
     assert report.rates == (1.0, 0.75)
@@ -98,7 +98,7 @@ def test_the_journal_is_saved_and_loaded_whole() -> None:
 
 
 def test_a_rate_without_attempts_is_unknown() -> None:
-    assert math.isnan(Journal(2).report([1.0, 2.0]).rates[0])
+    assert math.isnan(Journal(2).statistics([1.0, 2.0]).rates[0])
 
 
 def test_the_ladder_rises_by_a_constant_ratio() -> None:
