@@ -50,8 +50,9 @@ from spikeslab.errors import (
     first_line,
     quote,
 )
-from spikeslab.files import State, check_free
+from spikeslab.files import check_free
 from spikeslab.posterior import Posterior
+from spikeslab.states import State
 from spikeslab.training import Callback, Collect, Evaluate, Every, RunFolder, ShowProgress, TensorBatches, Training
 from spikeslab.training.loop import Loss, autocast
 from spikeslab.training.randomness import preserve_randomness, seed_everything

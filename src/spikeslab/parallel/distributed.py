@@ -28,10 +28,10 @@ from torch import distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 
 from spikeslab.errors import check_count
-from spikeslab.files import Stateful
 from spikeslab.kernels.noise import mix64
 from spikeslab.posterior import Posterior
 from spikeslab.posterior.samples import MemorySamples
+from spikeslab.states import Stateful
 
 if TYPE_CHECKING:  # torch may be built without it
     from torch.distributed import ProcessGroup

@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING, Any
 from torch.optim.lr_scheduler import LRScheduler, ReduceLROnPlateau
 
 from spikeslab.errors import ArgumentTypeError, ArgumentValueError, Phrase, check_count, check_number
-from spikeslab.files import State, Stateful
 from spikeslab.posterior import Posterior
 from spikeslab.pruning import ChannelPruner, Pruner, RhoPruner
 from spikeslab.report.progress import Progress
+from spikeslab.states import State, Stateful
 
 if TYPE_CHECKING:
     from spikeslab.training.loop import Training

@@ -30,7 +30,8 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 
 from spikeslab.errors import SpikeSlabError, check_count, first_line
-from spikeslab.files import Parts, State, digest, flush, join, split
+from spikeslab.files import digest, flush
+from spikeslab.states import Parts, State, join, split
 
 FORMAT, VERSION = "spikeslab-checkpoint", 1
 STATE, TENSORS, FILES, SUMS = "state.json", "tensors.safetensors", "files", "SHA256SUMS"

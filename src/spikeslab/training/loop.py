@@ -26,9 +26,9 @@ from spikeslab.errors import (
     check_count,
     quote,
 )
-from spikeslab.files import State, Stateful
 from spikeslab.parallel.distributed import Ranks
 from spikeslab.samplers.base import Sampler
+from spikeslab.states import State, Stateful
 from spikeslab.training.batches import DataOrder, TensorBatches
 from spikeslab.training.callbacks import Callback
 from spikeslab.training.interruption import Interrupted, record_signals

@@ -1,0 +1,127 @@
+"""Nested states as text, tensors and files, without pickle.
+
+States are dicts, lists and tuples of numbers, strings, booleans, ``None``, tensors and paths of files. Everything but
+the tensors and the files becomes JSON, in which names that begin with ``$`` stand for what JSON cannot express:
+
+======================  =========================================================
+``{"$tensor": name}``   the tensor of that name
+``{"$file": name}``     the file of that name
+``{"$tuple": [...]}``   a tuple
+``{"$items": [...]}``   a dict whose keys are not all plain strings, as pairs
+``{"$float": "nan"}``   a number that is not finite
+======================  =========================================================
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Container, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple, Protocol, TypeAlias
+
+from torch import Tensor
+
+from spikeslab.errors import ArgumentTypeError, Phrase
+
+State: TypeAlias = Any
+
+
+class Stateful(Protocol):
+    """Object with a state that a checkpoint should hold, such as torch's lr schedulers."""
+
+    def state_dict(self) -> dict[str, State]:
+        """Return the state."""
+        ...
+
+    def load_state_dict(self, state: Any, /) -> object:
+        """Continue from a state."""
+        ...
+
+
+class Parts(NamedTuple):
+    """State, taken apart.
+
+    Attributes:
+        text: The part that can be written as JSON.
+        tensors: Tensors by name, on the CPU, each with its own memory.
+        files: Files by name.
+    """
+
+    text: Any
+    tensors: dict[str, Tensor]
+    files: dict[str, Path]
+
+
+def split(state: State) -> Parts:
+    """Return the parts of a state.
+
+    >>> import torch
+    >>> parts = split({"steps": 3, "rho": [torch.ones(2)]})
+    >>> parts.text, list(parts.tensors)
+    ({'steps': 3, 'rho': [{'$tensor': 'rho/0'}]}, ['rho/0'])
+    """
+    parts = Parts(None, {}, {})
+    return parts._replace(text=_encode(state, (), parts))
+
+
+def join(parts: Parts) -> State:
+    """Return the state of its parts.
+
+    Raises:
+        ValueError: If the text refers to a tensor or a file that is not there.
+    """
+    return _decode(parts.text, parts)
+
+
+def _encode(value: State, path: tuple[str, ...], parts: Parts) -> Any:
+    name = "/".join(path)
+    if value is None or isinstance(value, (bool, int, str)):
+        return value
+    if isinstance(value, float):
+        return value if math.isfinite(value) else {"$float": repr(value)}
+    if isinstance(value, Tensor):
+        # A copy: two names of one memory, as with tied weights, have no place in a safetensors file.
+        name = _unused(name, parts.tensors)
+        parts.tensors[name] = value.detach().to("cpu", copy=True).contiguous()
+        return {"$tensor": name}
+    if isinstance(value, Path):
+        name = _unused(name, parts.files)
+        parts.files[name] = value
+        return {"$file": name}
+    if isinstance(value, (list, tuple)):
+        items = [_encode(item, (*path, str(index)), parts) for index, item in enumerate(value)]
+        return {"$tuple": items} if isinstance(value, tuple) else items
+    if isinstance(value, Mapping):
+        if all(isinstance(key, str) and not key.startswith("$") for key in value):
+            return {key: _encode(item, (*path, key), parts) for key, item in value.items()}
+        return {"$items": [[_encode(k, path, parts), _encode(v, (*path, str(k)), parts)] for k, v in value.items()]}
+    got = Phrase(f"{name or 'it'} is a {type(value).__name__}")
+    raise ArgumentTypeError("state", "may hold only numbers, strings, tensors, paths, lists and dicts", got)
+
+
+def _unused(name: str, taken: Container[str]) -> str:
+    """Return ``name``, or a longer one: keys may hold the separator, or differ in nothing but their type."""
+    while name in taken:
+        name += "'"
+    return name
+
+
+def _decode(text: Any, parts: Parts) -> State:
+    if isinstance(text, list):
+        return [_decode(item, parts) for item in text]
+    if not isinstance(text, dict):
+        return text
+    if len(text) == 1:
+        ((kind, content),) = text.items()
+        if kind in ("$tensor", "$file"):
+            known: Mapping[str, Tensor | Path] = parts.tensors if kind == "$tensor" else parts.files
+            if content not in known:
+                raise ValueError(f"The {kind[1:]} {content!r} of the state is missing.")
+            return known[content]
+        if kind == "$tuple":
+            return tuple(_decode(item, parts) for item in content)
+        if kind == "$items":
+            return {_decode(key, parts): _decode(item, parts) for key, item in content}
+        if kind == "$float":
+            return float(content)
+    return {key: _decode(item, parts) for key, item in text.items()}
