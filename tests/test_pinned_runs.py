@@ -16,7 +16,7 @@ from torch import Tensor, nn
 import spikeslab as ss
 from spikeslab.paper.uci import UCIData
 from spikeslab.paper.uci import sampling as uci
-from spikeslab.sklearn import SGLDSettings, SpikeSlabClassifier, SpikeSlabRegressor
+from spikeslab.sklearn import SGLDOptions, SpikeSlabClassifier, SpikeSlabRegressor
 from spikeslab.training import Callback, TensorBatches
 
 DIGITS = 1e-4
@@ -103,8 +103,8 @@ def table(n: int = 40, p: int = 30) -> tuple[np.ndarray, np.ndarray]:
     ],
 )
 def test_regressor(method: str, pinned: tuple[float, float]) -> None:
-    sgld = None if method == "gibbs" else SGLDSettings(batch_size=20)
-    model = SpikeSlabRegressor(method, n_chains=2, n_iter=40, warmup=20, sgld=sgld, random_state=1).fit(*table())
+    sgld = None if method == "gibbs" else SGLDOptions(batch_size=20)
+    model = SpikeSlabRegressor(method, n_chains=2, n_iter=40, burn_in=20, sgld=sgld, random_state=1).fit(*table())
     assert (np.abs(model.coef_).sum(), model.pip_.sum()) == pytest.approx(pinned, rel=DIGITS)
 
 
@@ -112,7 +112,7 @@ def test_regressor(method: str, pinned: tuple[float, float]) -> None:
 def test_classifier(classes: int, pinned: tuple[float, float]) -> None:
     X, response = table()
     y = np.digitize(response, [0.0] if classes == 2 else [-1.0, 1.0])
-    model = SpikeSlabClassifier("gibbs", n_chains=2, n_iter=40, warmup=20, random_state=1).fit(X, y)
+    model = SpikeSlabClassifier("gibbs", n_chains=2, n_iter=40, burn_in=20, random_state=1).fit(X, y)
     assert (np.abs(model.coef_).sum(), model.pip_.sum()) == pytest.approx(pinned, rel=DIGITS)
 
 

@@ -24,7 +24,7 @@ def test_ranks_are_uniform(name, replications):
 
 
 def test_ranks_of_three_classes_are_uniform():
-    case = replace(CASES["multinomial"], n=15, p=2, kept=31, thin=6, warmup=100)
+    case = replace(CASES["multinomial"], n=15, p=2, kept=31, thin=6, burn_in=100)
     for quantity, ranks in _ranks(case, 100).items():
         assert kstest(ranks, "uniform").pvalue > 1e-3, quantity
 

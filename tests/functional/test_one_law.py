@@ -15,7 +15,7 @@ from spikeslab.functional import mixture
 
 pytest.importorskip("numba")
 
-from spikeslab.sklearn import SGLDSettings
+from spikeslab.sklearn import SGLDOptions
 from spikeslab.sklearn._sgld import SGLDChain
 
 ROWS, P, STEPS = 40, 17, 4
@@ -124,7 +124,7 @@ def stacked(case: Case) -> State:
 
 def estimator(case: Case) -> State:
     """The compiled loop of the estimators' ``sgld`` methods."""
-    settings = SGLDSettings(
+    settings = SGLDOptions(
         **SHARED,
         sigma_maximum=case.maximum,
         kappa=KAPPA,

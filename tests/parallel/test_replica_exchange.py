@@ -60,18 +60,18 @@ def swap_exact_draws(
     draws: int,
     losses: Callable[[Tensor], Tensor] = lambda clean: clean,
     curvatures: tuple[float, ...] = (1.0, 1.0, 1.0),
-    warm_up: int = 0,
+    burn_in: int = 0,
 ) -> dict[object, float]:
     """Draw all replicas from exp(-N curvature w^2 / 2T), swap even and odd pairs, and score (replica, rung)."""
     generator, squares = torch.Generator().manual_seed(7), Squares()
-    for draw in range(warm_up + draws):
+    for draw in range(burn_in + draws):
         for replica, sampler in enumerate(samplers):
             temperature = exchange.temperatures[exchange.rung(replica)]
             std = math.sqrt(temperature / (N * curvatures[replica]))
             weight_of(sampler).copy_(std * torch.randn(SIZE, generator=generator, dtype=torch.float64))
         for _ in range(2):
             exchange.step(lambda replica: losses(0.5 * weight_of(samplers[replica]).square().sum()))
-        for replica, sampler in enumerate(samplers if draw >= warm_up else ()):
+        for replica, sampler in enumerate(samplers if draw >= burn_in else ()):
             rung = exchange.rung(replica)
             key = (replica, rung) if len(set(curvatures)) > 1 else rung
             squares.add(key, weight_of(sampler), exchange.temperatures[rung] / (N * curvatures[replica]))
@@ -105,7 +105,7 @@ class Noisy:
 def test_the_corrected_swap_keeps_the_law_under_noise(latents: str) -> None:
     samplers = make_samplers()
     exchange = ReplicaExchange(samplers, LADDER, seed=0, latents=latents)
-    scores = swap_exact_draws(exchange, samplers, 2500, Noisy(NOISE), warm_up=150)
+    scores = swap_exact_draws(exchange, samplers, 2500, Noisy(NOISE), burn_in=150)
     assert max(map(abs, scores.values())) < ERRORS, scores
     # Of the pair (0, 1): two energies with standard deviation N * NOISE / sqrt(4), times 1/1 - 1/2; the frozen swap
     # evaluates each of them twice, with weights 1/1 and 1/2.
@@ -118,7 +118,7 @@ def test_the_uncorrected_swap_does_not(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(replica_exchange, "log_acceptance", lambda estimate, variance: min(0.0, estimate))
     samplers = make_samplers()
     exchange = ReplicaExchange(samplers, LADDER, seed=0)
-    scores = swap_exact_draws(exchange, samplers, 2500, Noisy(NOISE), warm_up=150)
+    scores = swap_exact_draws(exchange, samplers, 2500, Noisy(NOISE), burn_in=150)
     assert scores[0] > 2 * ERRORS, "the coldest rung is too warm"
     assert scores[2] < -ERRORS, "and the hottest too cold"
 

@@ -61,7 +61,7 @@ def test_spawn_is_reproducible_and_gives_different_streams():
 
 def test_verbose_fits_show_their_progress(capsys):
     X = np.random.default_rng(0).normal(size=(20, 3))
-    SpikeSlabRegressor(n_iter=10, warmup=10, n_chains=2, random_state=0).fit(X, X[:, 0])
+    SpikeSlabRegressor(n_iter=10, burn_in=10, n_chains=2, random_state=0).fit(X, X[:, 0])
     assert capsys.readouterr().err == ""
-    SpikeSlabRegressor(n_iter=10, warmup=10, n_chains=2, random_state=0, verbose=1).fit(X, X[:, 0])
+    SpikeSlabRegressor(n_iter=10, burn_in=10, n_chains=2, random_state=0, verbose=1).fit(X, X[:, 0])
     assert capsys.readouterr().err.splitlines()[-1] == "SpikeSlabRegressor: 40 of 40 steps"

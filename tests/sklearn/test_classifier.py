@@ -6,11 +6,11 @@ from sklearn.feature_selection import SelectFromModel
 from sklearn.model_selection import cross_val_score
 from sklearn.utils.estimator_checks import check_estimator
 
-from spikeslab.sklearn import SGLDSettings, SpikeSlabClassifier
+from spikeslab.sklearn import SGLDOptions, SpikeSlabClassifier
 
 
 def _quick(**kwargs):
-    return SpikeSlabClassifier(**{"n_chains": 2, "n_iter": 150, "warmup": 80, "random_state": 0, **kwargs})
+    return SpikeSlabClassifier(**{"n_chains": 2, "n_iter": 150, "burn_in": 80, "random_state": 0, **kwargs})
 
 
 def _binary(rng, n=300, p=40):
@@ -57,7 +57,7 @@ def test_probabilities_are_averaged_not_the_linear_predictors(rng):
 
 def test_four_classes(rng):
     X, y = _four(rng)
-    model = _quick(n_iter=300, warmup=200).fit(pd.DataFrame(X, columns=[f"f{j}" for j in range(15)]), y)
+    model = _quick(n_iter=300, burn_in=200).fit(pd.DataFrame(X, columns=[f"f{j}" for j in range(15)]), y)
     assert model.coef_.shape == (4, 15)
     assert model.pip_.shape == (15,)
     assert model.get_support(indices=True).tolist() == [0, 1, 2]
@@ -85,9 +85,9 @@ def test_rare_class_sparse_input_and_selection(rng):
 
 @pytest.mark.parametrize("method", ["sgld-sa", "sgld-em", "sgld"])
 def test_the_papers_methods_run(method, rng):
-    settings = SGLDSettings(v0=0.01, step=(0.0005, 0.0, 1 / 3))
+    options = SGLDOptions(v0=0.01, step=(0.0005, 0.0, 1 / 3))
     for X, y in (_binary(rng), _four(rng)):
-        model = SpikeSlabClassifier(method, n_chains=1, n_iter=3000, warmup=1000, random_state=0, sgld=settings).fit(
+        model = SpikeSlabClassifier(method, n_chains=1, n_iter=3000, burn_in=1000, random_state=0, sgld=options).fit(
             X, y
         )
         assert model.method_ == method

@@ -11,7 +11,7 @@ from safetensors.numpy import load_file, save_file
 
 from spikeslab.sklearn import (
     ModelError,
-    SGLDSettings,
+    SGLDOptions,
     SpikeSlabClassifier,
     SpikeSlabRegressor,
     load_model,
@@ -19,7 +19,7 @@ from spikeslab.sklearn import (
     save_model,
 )
 
-QUICK = {"n_chains": 2, "n_iter": 40, "warmup": 20, "random_state": 3}
+QUICK = {"n_chains": 2, "n_iter": 40, "burn_in": 20, "random_state": 3}
 LABELS = {
     "text": np.array(["no", "yes"], dtype=object),
     "fixed-width text": np.array(["no", "yes"]),
@@ -54,7 +54,7 @@ def saved(X, tmp_path):
 
 
 def test_a_regressor_predicts_the_same_numbers(X, rng, tmp_path):
-    model = SpikeSlabRegressor(sgld=SGLDSettings(v0=0.2), inclusion_prior=(2.0, 3.0), **QUICK).fit(
+    model = SpikeSlabRegressor(sgld=SGLDOptions(v0=0.2), inclusion_prior=(2.0, 3.0), **QUICK).fit(
         X, 2.0 * X["a"] + rng.standard_normal(40)
     )
     paths = save_model(model, tmp_path / "new" / "folder")
@@ -98,13 +98,15 @@ def test_a_loaded_model_can_be_saved_cloned_and_fitted_again(X, saved, tmp_path)
 
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 @pytest.mark.parametrize("method", ["gibbs", "sgld"])
-def test_early_records_count_the_warmup_among_the_steps(X, tmp_path, method):
-    model = SpikeSlabRegressor(method, sgld=SGLDSettings(thin=5), **QUICK).fit(X, X["a"])
+def test_early_records_call_it_warmup_and_count_it_among_the_steps(X, tmp_path, method):
+    model = SpikeSlabRegressor(method, sgld=SGLDOptions(thin=5), **QUICK).fit(X, X["a"])
     save_model(model, tmp_path)
     record = json.loads((tmp_path / "model.json").read_text())
     assert record.pop("kept") == 40
+    record["params"]["warmup"] = record["params"].pop("burn_in")
     (tmp_path / "model.json").write_text(json.dumps(record | {"n_iter": 60}))
-    assert load_model(tmp_path).n_iter_ == 40
+    again = load_model(tmp_path)
+    assert (again.n_iter_, again.burn_in) == (40, 20)
 
 
 def test_metadata(saved):

@@ -54,7 +54,7 @@ def test_a_constant_column_is_never_included(classes, rng):
     X[:, 2] = 5.0
     y = (X[:, 0] > 0).astype(int) + (classes == 3) * (X[:, 1] > 0)
     for method in ("minibatch", "gibbs"):
-        model = SpikeSlabClassifier(method, n_chains=1, n_iter=100, warmup=50, random_state=0).fit(X, y)
+        model = SpikeSlabClassifier(method, n_chains=1, n_iter=100, burn_in=50, random_state=0).fit(X, y)
         assert model.pip_[2] == 0.0
         assert np.all(model.coef_[:, 2] == 0.0)
 

@@ -12,7 +12,7 @@ from sklearn.model_selection import GridSearchCV
 from sklearn.pipeline import make_pipeline
 from sklearn.utils.estimator_checks import check_estimator
 
-from spikeslab.sklearn import SGLDSettings, SpikeSlabRegressor, _chains, regressor, select_variables
+from spikeslab.sklearn import SGLDOptions, SpikeSlabRegressor, _chains, regressor, select_variables
 
 
 def _data(rng, n=80, p=30, noise=0.5):
@@ -23,7 +23,7 @@ def _data(rng, n=80, p=30, noise=0.5):
 
 
 def _quick(**kwargs):
-    return SpikeSlabRegressor(**{"n_chains": 2, "n_iter": 300, "warmup": 100, "random_state": 0, **kwargs})
+    return SpikeSlabRegressor(**{"n_chains": 2, "n_iter": 300, "burn_in": 100, "random_state": 0, **kwargs})
 
 
 def test_check_estimator():
@@ -176,8 +176,8 @@ def test_transform_keeps_the_selected_columns_under_their_names(rng):
 @pytest.mark.parametrize("method", ["sgld-sa", "sgld-em", "sgld"])
 def test_the_papers_methods_run(method, rng):
     X, y, _ = _data(rng, n=60, p=20)
-    settings = SGLDSettings(step=(0.0003, 0.0, 1 / 3))
-    model = SpikeSlabRegressor(method, n_chains=1, n_iter=8000, warmup=2000, random_state=0, sgld=settings).fit(X, y)
+    options = SGLDOptions(step=(0.0003, 0.0, 1 / 3))
+    model = SpikeSlabRegressor(method, n_chains=1, n_iter=8000, burn_in=2000, random_state=0, sgld=options).fit(X, y)
     assert model.method_ == method
     assert model.score(X, y) > 0.8
     if method != "sgld":
@@ -185,13 +185,13 @@ def test_the_papers_methods_run(method, rng):
 
 
 def test_settings_are_parameters_like_those_of_a_nested_estimator(rng):
-    model = _quick(method="sgld-sa", sgld=SGLDSettings(v0=0.02))
+    model = _quick(method="sgld-sa", sgld=SGLDOptions(v0=0.02))
     copy = clone(model)
     assert copy.sgld == model.sgld
     assert copy.sgld is not model.sgld
     assert copy.set_params(sgld__v1=3.0).get_params()["sgld__v1"] == 3.0
     assert (copy.sgld.v0, model.sgld.v1) == (0.02, 10.0)
-    assert SpikeSlabRegressor().set_params(sgld__v0=0.3).sgld == SGLDSettings(v0=0.3)
+    assert SpikeSlabRegressor().set_params(sgld__v0=0.3).sgld == SGLDOptions(v0=0.3)
     with pytest.raises(ValueError, match="v0 must be a number > 0, but got 0"):
         model.set_params(sgld__v0=0)
     X, y, _ = _data(rng, n=40, p=6)
@@ -210,7 +210,7 @@ def test_chains_run_one_after_the_other_unless_asked(monkeypatch):
 def test_a_warning_of_chains_that_disagree_points_at_the_users_line(fit, rng, monkeypatch):
     X, y, _ = _data(rng)
     monkeypatch.setattr("spikeslab.sklearn._base.RHAT_LIMIT", 0.5)
-    with pytest.warns(ConvergenceWarning, match=r"R-hat of \w+ is 1\.\d\d\): raise n_iter or warmup") as caught:
+    with pytest.warns(ConvergenceWarning, match=r"R-hat of \w+ is 1\.\d\d\): raise n_iter or burn_in") as caught:
         getattr(_quick(), fit)(X, y)
     assert caught[0].filename == __file__
 
@@ -265,7 +265,7 @@ def test_figure_and_arviz(rng):
         ),
         ({"n_chains": 0}, "n_chains must be an integer >= 1, but got 0."),
         ({"n_iter": 2.5}, "n_iter must be an integer >= 1, but got 2.5."),
-        ({"warmup": -1}, "warmup must be an integer >= 0, but got -1."),
+        ({"burn_in": -1}, "burn_in must be an integer >= 0, but got -1."),
         ({"slab_scale": 0.0}, "slab_scale must be a number > 0, but got 0.0."),
         ({"inclusion_prior": 3}, "inclusion_prior must be a pair (a, b) of a Beta law, but got 3."),
         ({"random_state": -1}, "random_state must be an integer >= 0, but got -1."),
@@ -284,11 +284,11 @@ def test_other_errors(rng):
     X, y, _ = _data(rng)
     with pytest.raises(TypeError) as error:
         SpikeSlabRegressor("sgld", sgld={"v0": 1}).fit(X, y)
-    assert str(error.value) == "sgld must be an SGLDSettings or None, but got {'v0': 1}."
-    settings = SGLDSettings()
-    settings.v0 = -1.0
+    assert str(error.value) == "sgld must be an SGLDOptions or None, but got {'v0': 1}."
+    options = SGLDOptions()
+    options.v0 = -1.0
     with pytest.raises(ValueError, match=r"v0 must be a number > 0"):
-        SpikeSlabRegressor("sgld", sgld=settings).fit(X, y)
+        SpikeSlabRegressor("sgld", sgld=options).fit(X, y)
     model = _quick().fit(X, y)
     for call, message in (
         (lambda: model.coef_interval(1.5), "level must be a number in (0, 1), but got 1.5."),

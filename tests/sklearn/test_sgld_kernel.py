@@ -3,7 +3,7 @@ import pytest
 from scipy.special import expit, logit
 
 from spikeslab.sklearn._chains import run_chains
-from spikeslab.sklearn._sgld import SGLDChain, SGLDSettings
+from spikeslab.sklearn._sgld import SGLDChain, SGLDOptions
 from spikeslab.sklearn._sgld_kernel import responsibilities
 
 
@@ -12,15 +12,15 @@ def _data(rng, n=30, p=6):
     return X, X[:, 0] + rng.standard_normal(n)
 
 
-def _reference(X, y, state, settings, method, family, steps):
+def _reference(X, y, state, options, method, family, steps):
     """The equations of the module's docstring in plain numpy, full batch, no noise."""
     beta, rho, kappa0, kappa1 = (a[0].astype(float) for a in (state.beta, state.rho, state.kappa0, state.kappa1))
     sigma, delta = state.latent
     n, p = X.shape
     level = 0.0
     for k in range(1, steps + 1):
-        epsilon = settings.step[0] * (k + settings.step[1]) ** -settings.step[2]
-        omega = min(1.0, settings.omega[0] * (k + settings.omega[1]) ** -settings.omega[2])
+        epsilon = options.step[0] * (k + options.step[1]) ** -options.step[2]
+        omega = min(1.0, options.omega[0] * (k + options.omega[1]) ** -options.omega[2])
         omega = {"sgld-sa": omega, "sgld-em": 1.0, "sgld": 0.0}[method]
         psi = X @ beta + level
         residual = y - (psi if family == "gaussian" else expit(psi))
@@ -30,18 +30,18 @@ def _reference(X, y, state, settings, method, family, steps):
         if family == "binary":
             level += epsilon * residual.sum()
         size = np.abs(beta)
-        inside = -(size**2) / (2 * sigma**2 * settings.v1) + size / (sigma * settings.v0)
-        inside += 0.5 * np.log(2 * settings.v0**2 / (np.pi * settings.v1)) + logit(delta)
+        inside = -(size**2) / (2 * sigma**2 * options.v1) + size / (sigma * options.v0)
+        inside += 0.5 * np.log(2 * options.v0**2 / (np.pi * options.v1)) + logit(delta)
         rho = rho + omega * (expit(inside) - rho)
-        kappa0 = kappa0 + omega * ((1 - rho) / settings.v0 - kappa0)
-        kappa1 = kappa1 + omega * (rho / settings.v1 - kappa1)
+        kappa0 = kappa0 + omega * ((1 - rho) / options.v0 - kappa0)
+        kappa1 = kappa1 + omega * (rho / options.v1 - kappa1)
         r_b = (kappa0 * size).sum()
-        r_c = (kappa1 * size**2).sum() + settings.nu * settings.lam
-        r_a = p + settings.nu + 2
+        r_c = (kappa1 * size**2).sum() + options.nu * options.lam
+        r_a = p + options.nu + 2
         if family == "gaussian":
-            r_a, r_c = n + p + settings.nu, r_c + residual @ residual
+            r_a, r_c = n + p + options.nu, r_c + residual @ residual
         sigma += omega * ((r_b + np.sqrt(r_b**2 + 4 * r_a * r_c)) / (2 * r_a) - sigma)
-        delta += omega * ((rho.sum() + settings.a - 1) / (settings.a + p + p - 2) - delta)
+        delta += omega * ((rho.sum() + options.a - 1) / (options.a + p + p - 2) - delta)
     return beta, rho, kappa0, kappa1, sigma, delta
 
 
@@ -51,9 +51,9 @@ def test_a_noiseless_full_batch_run_follows_the_equations(method, family, rng):
     X, y = _data(rng)
     if family == "binary":
         y = (y > 0).astype(float)
-    settings = SGLDSettings(a=2.0, batch_size=30, temperature=0.0, step=(0.004, 0.0, 1 / 3), omega=(1.0, 5.0, 0.7))
-    chain = SGLDChain(X, y, 0 if family == "gaussian" else 2, method, settings, 40, 40, rng)
-    expected = _reference(X, y, chain.state, settings, method, family, 40)
+    options = SGLDOptions(a=2.0, batch_size=30, temperature=0.0, step=(0.004, 0.0, 1 / 3), omega=(1.0, 5.0, 0.7))
+    chain = SGLDChain(X, y, 0 if family == "gaussian" else 2, method, options, 40, 40, rng)
+    expected = _reference(X, y, chain.state, options, method, family, 40)
     chain.advance(40)
     state = chain.state
     for got, want in zip((state.beta[0], state.rho[0], state.kappa0[0], state.kappa1[0]), expected, strict=False):
@@ -63,10 +63,10 @@ def test_a_noiseless_full_batch_run_follows_the_equations(method, family, rng):
 
 def test_single_precision_follows_double_precision(rng):
     X, y = _data(rng)
-    settings = SGLDSettings(batch_size=10, step=(0.002, 0.0, 1 / 3))
+    options = SGLDOptions(batch_size=10, step=(0.002, 0.0, 1 / 3))
     runs = []
     for kind in (np.float32, np.float64):
-        chain = SGLDChain(X.astype(kind), y.astype(kind), 0, "sgld-sa", settings, 50, 50, np.random.default_rng(1))
+        chain = SGLDChain(X.astype(kind), y.astype(kind), 0, "sgld-sa", options, 50, 50, np.random.default_rng(1))
         chain.advance(50)
         assert chain.state.beta.dtype == kind
         runs.append(chain.state.beta)
@@ -77,8 +77,8 @@ def test_sgld_has_the_variance_of_its_discretisation(rng):
     """U = lambda beta^2 / 2 has the variance 2 / (lambda (2 - epsilon lambda)): start and stay there."""
     p, precision, epsilon = 4000, 4.0, 0.1
     rows = np.zeros((2, p))
-    settings = SGLDSettings(step=(epsilon, 0.0, 0.0), sigma=1.0, kappa=0.0, batch_size=2)
-    chain = SGLDChain(rows, np.zeros(2), 0, "sgld", settings, 0, 200, rng)
+    options = SGLDOptions(step=(epsilon, 0.0, 0.0), sigma=1.0, kappa=0.0, batch_size=2)
+    chain = SGLDChain(rows, np.zeros(2), 0, "sgld", options, 0, 200, rng)
     chain.state.kappa1[:] = precision
     variance = 2 / (precision * (2 - epsilon * precision))
     chain.state.beta[:] = np.sqrt(variance) * rng.standard_normal(p)
@@ -90,10 +90,10 @@ def test_sgld_has_the_variance_of_its_discretisation(rng):
 
 def test_batches_give_an_unbiased_gradient(rng):
     X, y = _data(rng, n=12, p=3)
-    settings = SGLDSettings(batch_size=4, temperature=0.0, step=(1e-6, 0.0, 0.0), kappa=0.0, init_scale=0.3)
+    options = SGLDOptions(batch_size=4, temperature=0.0, step=(1e-6, 0.0, 0.0), kappa=0.0, init_scale=0.3)
     moves = []
     for seed in range(3000):
-        chain = SGLDChain(X, y, 0, "sgld", settings, 10, 10, np.random.default_rng(7))
+        chain = SGLDChain(X, y, 0, "sgld", options, 10, 10, np.random.default_rng(7))
         chain.rng = np.random.default_rng(seed)
         start = chain.state.beta.copy()
         chain.advance(1)
@@ -112,13 +112,13 @@ def test_responsibilities_do_not_overflow():
 
 def test_divergence_says_what_to_do(rng):
     X, y = _data(rng)
-    chain = SGLDChain(X, y, 0, "sgld", SGLDSettings(step=(1e3, 0.0, 0.0), batch_size=30), 2000, 2000, rng)
+    chain = SGLDChain(X, y, 0, "sgld", SGLDOptions(step=(1e3, 0.0, 0.0), batch_size=30), 2000, 2000, rng)
     with np.errstate(all="ignore"), pytest.raises(FloatingPointError) as error:
         chain.advance(2000)
     rows, columns = X.shape
     assert str(error.value) == (
         f"The chain diverged before step 2000: steps of sgld.step = 1000 are too large for {rows} rows of {columns} "
-        "variables; use method='auto', or smaller steps, such as sgld=SGLDSettings(step=(100, 0, 0))."
+        "variables; use method='auto', or smaller steps, such as sgld=SGLDOptions(step=(100, 0, 0))."
     )
 
 
@@ -128,7 +128,7 @@ def test_a_chain_that_is_thrown_about_for_ever_has_diverged(classes, step, rng):
     X = rng.standard_normal((20_000, 4))
     score = X[:, 0] + rng.standard_normal(20_000)
     y = np.digitize(score, [-0.5, 0.5][: classes - 1]).astype(float) if classes else score - score.mean()
-    chain = SGLDChain(X, y, classes, "sgld-sa", SGLDSettings(step=(step, 0.0, 1 / 3)), 500, 2500, rng)
+    chain = SGLDChain(X, y, classes, "sgld-sa", SGLDOptions(step=(step, 0.0, 1 / 3)), 500, 2500, rng)
     while chain.done < 2500:
         chain.advance(500)
     assert all(np.isfinite(draw[0]).all() for draw in chain.kept)
@@ -137,7 +137,7 @@ def test_a_chain_that_is_thrown_about_for_ever_has_diverged(classes, step, rng):
 
 
 @pytest.mark.parametrize(
-    ("settings", "message"),
+    ("options", "message"),
     [
         ({"v0": 0.0}, "v0 must be a number > 0, but got 0.0."),
         ({"delta": 1.0}, "delta must be a number in (0, 1), but got 1.0."),
@@ -146,7 +146,7 @@ def test_a_chain_that_is_thrown_about_for_ever_has_diverged(classes, step, rng):
         ({"step": (-1.0, 0.0, 0.3)}, "step[0] must be a number > 0, but got -1.0."),
     ],
 )
-def test_settings_are_checked(settings, message):
+def test_settings_are_checked(options, message):
     with pytest.raises(ValueError) as error:
-        SGLDSettings(**settings)
+        SGLDOptions(**options)
     assert str(error.value) == message

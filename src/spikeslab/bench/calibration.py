@@ -111,7 +111,7 @@ class SBCCase:
     """Sampler, its data of n rows and p columns, the prior of both, and the number of draws.
 
     The family is "gram" or "columns" for linear regression from X'X and from X, "logistic" or "multinomial". The truth
-    is ranked among ``kept`` draws with ``thin`` sweeps between them, after ``warmup`` sweeps.
+    is ranked among ``kept`` draws with ``thin`` sweeps between them, after ``burn_in`` sweeps.
     """
 
     label: str
@@ -122,7 +122,7 @@ class SBCCase:
     classes: int = 2
     kept: int = 63
     thin: int = 4
-    warmup: int = 100
+    burn_in: int = 100
 
 
 _LINEAR = PointMassPrior(a=1.0, b=4.0, slab_df=4.0, slab_scale=0.7, noise_df=3.0, noise_scale=0.8)
@@ -131,10 +131,10 @@ _WIDE = _LOGISTIC._replace(intercept_scale=10.0)
 CASES = {
     "gram": SBCCase("linear, from X'X", "gram", 20, 8, _LINEAR),
     "columns": SBCCase("linear, from X", "columns", 20, 8, _LINEAR),
-    "logistic": SBCCase("logistic", "logistic", 40, 5, _LOGISTIC, thin=8, warmup=200),
-    "logistic-10": SBCCase("logistic, intercept N(0, 10²)", "logistic", 40, 5, _WIDE, thin=16, warmup=400),
-    "multinomial": SBCCase("3 classes", "multinomial", 40, 3, _LOGISTIC, classes=3, thin=8, warmup=200),
-    "multinomial-10": SBCCase("4 classes, intercepts N(0, 10²)", "multinomial", 40, 3, _WIDE, 4, thin=16, warmup=400),
+    "logistic": SBCCase("logistic", "logistic", 40, 5, _LOGISTIC, thin=8, burn_in=200),
+    "logistic-10": SBCCase("logistic, intercept N(0, 10²)", "logistic", 40, 5, _WIDE, thin=16, burn_in=400),
+    "multinomial": SBCCase("3 classes", "multinomial", 40, 3, _LOGISTIC, classes=3, thin=8, burn_in=200),
+    "multinomial-10": SBCCase("4 classes, intercepts N(0, 10²)", "multinomial", 40, 3, _WIDE, 4, thin=16, burn_in=400),
 }
 
 
@@ -149,8 +149,8 @@ def sbc_ranks(case: SBCCase, seed: int) -> dict[str, float]:
     truth = draw_parameters(case.prior, case.p, vectors, rng)
     y = _response(case, x, truth, rng)
     chain = _chain(case, x, y, rng.spawn(1)[0])
-    while chain.done < case.warmup + case.kept * case.thin:
-        chain.advance(case.warmup + case.kept * case.thin - chain.done)
+    while chain.done < case.burn_in + case.kept * case.thin:
+        chain.advance(case.burn_in + case.kept * case.thin - chain.done)
     draws = chain.collect()
     kept = slice(case.thin - 1, None, case.thin)
     coef = draws.coef.toarray().reshape(-1, vectors, case.p)[kept]
@@ -177,12 +177,12 @@ def _response(case: SBCCase, x: Floats, truth: TrueParameters, rng: Generator) -
 def _chain(case: SBCCase, x: Floats, y: Floats, rng: Generator) -> GibbsChain:
     columns = np.ascontiguousarray(x.T)
     if case.family == "gram":
-        return GramChain(gram_data(x, y), case.prior, case.warmup, rng)
+        return GramChain(gram_data(x, y), case.prior, case.burn_in, rng)
     if case.family == "columns":
-        return ColumnChain(columns, y, case.prior, case.warmup, rng)
+        return ColumnChain(columns, y, case.prior, case.burn_in, rng)
     if case.family == "logistic":
-        return LogisticChain(columns, y, case.prior, case.warmup, rng)
-    return MultinomialChain(columns, y.astype(np.int64), case.classes, case.prior, case.warmup, rng)
+        return LogisticChain(columns, y, case.prior, case.burn_in, rng)
+    return MultinomialChain(columns, y.astype(np.int64), case.classes, case.prior, case.burn_in, rng)
 
 
 def _quantities(

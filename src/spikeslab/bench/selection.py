@@ -128,10 +128,10 @@ def _sgld_sa(seed: int, weight: Tensor) -> tuple[Optimizer, Callable[[Tensor, Te
 
 
 def _kernel_steps(x: NDArray[Any], y: NDArray[Any], seed: int) -> Callable[[], None]:
-    from spikeslab.sklearn import SGLDSettings
+    from spikeslab.sklearn import SGLDOptions
     from spikeslab.sklearn._sgld import SGLDChain
 
-    chain = SGLDChain(x, y, 0, "sgld-sa", SGLDSettings(), 10**9, 10**9, np.random.default_rng(seed))
+    chain = SGLDChain(x, y, 0, "sgld-sa", SGLDOptions(), 10**9, 10**9, np.random.default_rng(seed))
 
     def run() -> None:
         target = chain.done + STEPS

@@ -12,7 +12,7 @@ from spikeslab.bench.calibration import gram_data, standardise
 from spikeslab.bench.timing import BenchPlan, Findings, log_slope
 from spikeslab.report.figures import BLUE, GREEN, GREY, ORANGE, VERMILION, WIDTH, new_figure
 from spikeslab.report.tables import Column, Table
-from spikeslab.sklearn import SGLDSettings
+from spikeslab.sklearn import SGLDOptions
 from spikeslab.sklearn._chains import Chain
 from spikeslab.sklearn._gibbs_linear import ColumnChain, GramChain
 from spikeslab.sklearn._gibbs_logistic import LogisticChain
@@ -45,7 +45,7 @@ def _wide_chains(p: int, n: int = 100) -> dict[str, Chain]:
     y = 2.0 * x[:, 0] + rng.standard_normal(n)
     y -= y.mean()
     prior = PointMassPrior(a=1.0, b=float(p), slab_df=3.0, slab_scale=0.4, noise_scale=0.5)
-    settings = SGLDSettings(step=(1e-6, 0.0, 1 / 3))
+    settings = SGLDOptions(step=(1e-6, 0.0, 1 / 3))
     columns = np.ascontiguousarray(x.T)
 
     def sgld(kind: type) -> SGLDChain:

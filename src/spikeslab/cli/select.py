@@ -56,7 +56,7 @@ Threshold = Annotated[
 FDR = Annotated[float | None, typer.Option(help="Select variables at this expected false discovery rate instead.")]
 Method = Annotated[str, typer.Option(help="auto, gibbs, minibatch (classes only), sgld-sa, sgld-em or sgld.")]
 Iterations = Annotated[
-    int | None, typer.Option(help="Steps that each chain keeps after its warm-up; the method's default if not given.")
+    int | None, typer.Option(help="Steps that each chain keeps after its burn-in; the method's default if not given.")
 ]
 
 

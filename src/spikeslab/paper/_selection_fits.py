@@ -25,7 +25,7 @@ from spikeslab.paper._grid import Cell, Record, round_digits
 from spikeslab.paper._selection import LATENTS, PaperSetting, SelectionMethod, SelectionStudy
 from spikeslab.paper.linear.data import SIGNAL_MEANS, LinearData
 from spikeslab.paper.logistic.data import LogisticData
-from spikeslab.sklearn import SGLDSettings, SpikeSlabClassifier, SpikeSlabRegressor
+from spikeslab.sklearn import SGLDOptions, SpikeSlabClassifier, SpikeSlabRegressor
 from spikeslab.sklearn._moments import standardise
 from spikeslab.sklearn._sgld import SGLDChain
 from spikeslab.sklearn._sgld_kernel import sgld_steps
@@ -60,8 +60,8 @@ def make_estimator(kind: type[E], method: SelectionMethod, steps: int, seed: int
         method.label.lower(),
         n_chains=1,
         n_iter=steps - burn_in,
-        warmup=burn_in,
-        sgld=SGLDSettings(v0=setting.v0, sigma=setting.sigma, thin=max(100, (steps - burn_in) // DRAWS)),
+        burn_in=burn_in,
+        sgld=SGLDOptions(v0=setting.v0, sigma=setting.sigma, thin=max(100, (steps - burn_in) // DRAWS)),
         n_jobs=1,
         random_state=seed,
     )
@@ -74,7 +74,7 @@ def fit_estimator(estimator: E, x: Array, y: Array) -> float:
     if (kind, method) not in _compiled:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            kind(method, n_chains=1, n_iter=20, warmup=10, n_jobs=1, random_state=0).fit(x, y)
+            kind(method, n_chains=1, n_iter=20, burn_in=10, n_jobs=1, random_state=0).fit(x, y)
         _compiled.add((kind, method))
     return time_fit(lambda: estimator.fit(x, y))[1]
 
@@ -132,7 +132,7 @@ def record_latents(x: Array, y: Array, n_classes: int, setting: PaperSetting, st
     columns, _ = standardise(x)
     rows = np.ascontiguousarray(columns.T).astype(x.dtype)
     target = (y if n_classes else y - y.mean()).astype(x.dtype)
-    settings = SGLDSettings(v0=setting.v0, sigma=setting.sigma)
+    settings = SGLDOptions(v0=setting.v0, sigma=setting.sigma)
     (rng,) = np.random.default_rng(seed).spawn(1)
     chain = SGLDChain(rows, target, n_classes, "sgld-sa", settings, 0, steps, rng)
     record: Record = {"step": [], "sigma": [], "delta": [], "rho": [], "largest_other_rho": []}

@@ -20,7 +20,7 @@ from spikeslab.functional.convergence import ess_bulk, rhat
 from spikeslab.report.progress import Progress
 from spikeslab.sklearn._chains import run_chains
 from spikeslab.sklearn._moments import standardise
-from spikeslab.sklearn._sgld import SGLDChain, SGLDSettings
+from spikeslab.sklearn._sgld import SGLDChain, SGLDOptions
 from spikeslab.sklearn._sweep import PointMassPrior
 
 if TYPE_CHECKING:
@@ -79,7 +79,7 @@ def guard_fit(fit: F) -> F:
             raise
         value, name = max((np.nan_to_num(value, posinf=np.inf), name) for name, value in estimator.rhat_.items())
         if value > RHAT_LIMIT:
-            message = f"The chains have not converged (R-hat of {name} is {value:.2f}): raise n_iter or warmup."
+            message = f"The chains have not converged (R-hat of {name} is {value:.2f}): raise n_iter or burn_in."
             warnings.warn(message, ConvergenceWarning, stacklevel=2)
         return estimator
 
@@ -110,11 +110,11 @@ class SpikeSlabBase(SelectorMixin, BaseEstimator):  # type: ignore[misc]
         *,
         n_chains: int = 4,
         n_iter: int | None = None,
-        warmup: int | None = None,
+        burn_in: int | None = None,
         inclusion_prior: tuple[float, float | None] = (1.0, None),
         slab_scale: float | None = None,
         slab_df: float | None = None,
-        sgld: SGLDSettings | None = None,
+        sgld: SGLDOptions | None = None,
         n_jobs: int | None = None,
         random_state: int | np.random.RandomState | np.random.Generator | None = None,
         verbose: int = 0,
@@ -122,7 +122,7 @@ class SpikeSlabBase(SelectorMixin, BaseEstimator):  # type: ignore[misc]
         self.method = method
         self.n_chains = n_chains
         self.n_iter = n_iter
-        self.warmup = warmup
+        self.burn_in = burn_in
         self.inclusion_prior = inclusion_prior
         self.slab_scale = slab_scale
         self.slab_df = slab_df
@@ -138,7 +138,7 @@ class SpikeSlabBase(SelectorMixin, BaseEstimator):  # type: ignore[misc]
     def _check_params(self) -> None:
         check_choice("method", self.method, self._methods)
         check_count("n_chains", self.n_chains)
-        for name, minimum in (("n_iter", 1), ("warmup", 0)):
+        for name, minimum in (("n_iter", 1), ("burn_in", 0)):
             if getattr(self, name) is not None:
                 check_count(name, getattr(self, name), minimum)
         for name in ("slab_scale", "slab_df"):
@@ -166,10 +166,10 @@ class SpikeSlabBase(SelectorMixin, BaseEstimator):  # type: ignore[misc]
         )
 
     def set_params(self, **params: Any) -> Self:
-        """Set parameters by name; `sgld__v0` and the like change single settings of `sgld`."""
+        """Set parameters by name; `sgld__v0` and the like change single options of `sgld`."""
         before = self.sgld
         if before is None and any(name.startswith("sgld__") for name in params):
-            self.sgld = SGLDSettings()
+            self.sgld = SGLDOptions()
         try:
             super().set_params(**params)
         except (ValueError, TypeError):
@@ -177,9 +177,9 @@ class SpikeSlabBase(SelectorMixin, BaseEstimator):  # type: ignore[misc]
             raise
         return self
 
-    def _steps(self, warmup: int, kept: int) -> tuple[int, int]:
-        """Return (warm-up, kept) steps per chain from the defaults of a method."""
-        return warmup if self.warmup is None else self.warmup, kept if self.n_iter is None else self.n_iter
+    def _steps(self, burn_in: int, kept: int) -> tuple[int, int]:
+        """Return (burn-in, kept) steps per chain from the defaults of a method."""
+        return burn_in if self.burn_in is None else self.burn_in, kept if self.n_iter is None else self.n_iter
 
     def _check_rows(self, X: Any) -> Any:
         check_is_fitted(self)
@@ -200,18 +200,18 @@ class SpikeSlabBase(SelectorMixin, BaseEstimator):  # type: ignore[misc]
         self, X: Any, y: Floats, n_classes: int, method: str, rngs: Sequence[Generator]
     ) -> tuple[list[ChainDraws], Scaling, int]:
         """Run one of the paper's methods on standardised X and return (draws, scaling, kept steps)."""
-        settings = SGLDSettings() if self.sgld is None else self.sgld
-        if not isinstance(settings, SGLDSettings):
-            raise ArgumentTypeError("sgld", "must be an SGLDSettings or None", settings)
-        settings.check()
+        options = SGLDOptions() if self.sgld is None else self.sgld
+        if not isinstance(options, SGLDOptions):
+            raise ArgumentTypeError("sgld", "must be an SGLDOptions or None", options)
+        options.check()
         columns, scaling = standardise(X)
         if not scaling.kept.size:
             raise ArgumentValueError("X", "must have a column that varies", Phrase(f"got {X.shape[1]} constant ones"))
         kind = np.dtype(np.float32 if X.dtype == np.float32 else np.float64)
         rows: NDArray[np.floating] = np.ascontiguousarray(columns.T).astype(kind)
-        warmup, kept = self._steps(12_000, 48_000)
-        steps = warmup + kept
-        chains = [SGLDChain(rows, y.astype(kind), n_classes, method, settings, warmup, steps, rng) for rng in rngs]
+        burn_in, kept = self._steps(12_000, 48_000)
+        steps = burn_in + kept
+        chains = [SGLDChain(rows, y.astype(kind), n_classes, method, options, burn_in, steps, rng) for rng in rngs]
         return self._sample(chains, steps), scaling, kept
 
     def _sample(self, chains: Sequence[Chain], steps: int) -> list[ChainDraws]:

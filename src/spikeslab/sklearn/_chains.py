@@ -131,7 +131,7 @@ class Chain(ABC):
 
 
 class GibbsChain(Chain):
-    """Gibbs chain with a warm-up, a buffer of draws and Rao-Blackwell sums.
+    """Gibbs chain with a burn-in, a buffer of draws and Rao-Blackwell sums.
 
     A subclass has a kernel, which runs sweeps in place and returns how many fitted in the buffer.
 
@@ -139,7 +139,7 @@ class GibbsChain(Chain):
         n_classes: Number of coefficient vectors: 1, or the number of classes if there are more than two.
         n_features: Number of columns of X.
         prior: Prior of the coefficients.
-        warmup: Sweeps to discard.
+        burn_in: Sweeps to discard.
         rng: Source of randomness of this chain alone.
         intercepts: Number of intercepts, which the kernel writes after the scalars.
 
@@ -154,10 +154,10 @@ class GibbsChain(Chain):
     swaps: int = 1
 
     def __init__(
-        self, n_classes: int, n_features: int, prior: PointMassPrior, warmup: int, rng: Generator, intercepts: int = 0
+        self, n_classes: int, n_features: int, prior: PointMassPrior, burn_in: int, rng: Generator, intercepts: int = 0
     ) -> None:
         self.prior = prior
-        self.warmup = warmup
+        self.burn_in = burn_in
         self.rng = rng
         self.beta = np.zeros((n_classes, n_features))
         self.sums = np.zeros((n_classes, 3, n_features))
@@ -168,23 +168,23 @@ class GibbsChain(Chain):
         """Return the first arguments of the kernel: the data and the state that it changes in place."""
 
     def advance(self, steps: int) -> int:
-        """Run up to `steps` sweeps and keep their draws if the warm-up is over."""
+        """Run up to `steps` sweeps and keep their draws if the burn-in is over."""
         steps = min(steps, self.buffer.rows)
-        if self.done < self.warmup:
-            steps = min(steps, self.warmup - self.done)
+        if self.done < self.burn_in:
+            steps = min(steps, self.burn_in - self.done)
         sums = self.sums if self.sums.shape[0] > 1 else self.sums[0]
         ran = self.kernel(*self._arrays(), self.prior, self.swaps, steps, self.rng, sums, self.buffer.room)
-        if self.done >= self.warmup:
+        if self.done >= self.burn_in:
             self.buffer.flush(ran)
         self.done += ran
-        if self.done == self.warmup:
+        if self.done == self.burn_in:
             self.sums[:] = 0.0
         return ran
 
     def collect(self) -> ChainDraws:
         """Return the draws and the Rao-Blackwell estimates."""
         coef, scalars = self.buffer.collect()
-        pip, mean, square = (self.sums / max(self.done - self.warmup, 1)).transpose(1, 0, 2)
+        pip, mean, square = (self.sums / max(self.done - self.burn_in, 1)).transpose(1, 0, 2)
         named = {name: scalars[:, i] for i, name in enumerate(self.scalar_names)}
         return ChainDraws(coef, scalars[:, len(named) :], named, pip[0], mean, square)
 
@@ -220,7 +220,7 @@ def run_chains(
 
     Args:
         chains: Chains to run.
-        steps: Steps per chain, warm-up included.
+        steps: Steps per chain, burn-in included.
         n_jobs: Number of threads.
         on_progress: Called from this thread with (steps done, steps in all) about ten times a second.
     """

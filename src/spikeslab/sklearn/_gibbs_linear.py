@@ -236,8 +236,8 @@ class GramChain(GibbsChain):
     scalar_names = ("sigma", "slab_scale", "model_size")
     swaps = 2
 
-    def __init__(self, data: GramData, prior: PointMassPrior, warmup: int, rng: Generator) -> None:
-        super().__init__(1, data.xty.shape[0], prior, warmup, rng)
+    def __init__(self, data: GramData, prior: PointMassPrior, burn_in: int, rng: Generator) -> None:
+        super().__init__(1, data.xty.shape[0], prior, burn_in, rng)
         self.data = data
         self.corr = data.xty.copy()
         noise = data.yty / data.n if prior.noise_df < np.inf else prior.noise_scale**2
@@ -259,8 +259,8 @@ class ColumnChain(GibbsChain):
     kernel = staticmethod(column_sweeps)
     scalar_names = GramChain.scalar_names
 
-    def __init__(self, columns: Floats, y: Floats, prior: PointMassPrior, warmup: int, rng: Generator) -> None:
-        super().__init__(1, columns.shape[0], prior, warmup, rng)
+    def __init__(self, columns: Floats, y: Floats, prior: PointMassPrior, burn_in: int, rng: Generator) -> None:
+        super().__init__(1, columns.shape[0], prior, burn_in, rng)
         self.columns = columns
         self.residual = y.copy()
         self.variances = np.array([max(float(y @ y) / y.shape[0], 1e-10), prior.slab_scale**2])

@@ -151,8 +151,8 @@ class LogisticChain(GibbsChain):
     kernel = staticmethod(logistic_sweeps)
     scalar_names = ("slab_scale", "model_size", "log_lik")
 
-    def __init__(self, columns: Floats, y: Floats, prior: PointMassPrior, warmup: int, rng: Generator) -> None:
-        super().__init__(1, columns.shape[0], prior, warmup, rng, intercepts=1)
+    def __init__(self, columns: Floats, y: Floats, prior: PointMassPrior, burn_in: int, rng: Generator) -> None:
+        super().__init__(1, columns.shape[0], prior, burn_in, rng, intercepts=1)
         start = np.log((y.sum() + 0.5) / (y.size - y.sum() + 0.5))
         self.columns = columns
         self.y = y

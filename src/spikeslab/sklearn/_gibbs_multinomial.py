@@ -209,9 +209,9 @@ class MultinomialChain(GibbsChain):
     scalar_names = ("slab_scale", "model_size", "log_lik")
 
     def __init__(
-        self, columns: Floats, labels: Ints, n_classes: int, prior: PointMassPrior, warmup: int, rng: Generator
+        self, columns: Floats, labels: Ints, n_classes: int, prior: PointMassPrior, burn_in: int, rng: Generator
     ) -> None:
-        super().__init__(n_classes, columns.shape[0], prior, warmup, rng, intercepts=n_classes)
+        super().__init__(n_classes, columns.shape[0], prior, burn_in, rng, intercepts=n_classes)
         start = np.log(np.bincount(labels, minlength=n_classes) + 0.5)
         start -= start.mean()
         psi = np.repeat(start[:, None], labels.shape[0], axis=1)
@@ -222,7 +222,7 @@ class MultinomialChain(GibbsChain):
         self.pace = np.array([1.0])
 
     def _arrays(self) -> tuple[Any, ...]:
-        learning = LEARNING if self.done < self.warmup else 0.0
+        learning = LEARNING if self.done < self.burn_in else 0.0
         return self.columns, self.labels, self.state, self.patterns, self.pace, learning
 
     def collect(self) -> ChainDraws:

@@ -8,7 +8,7 @@ and its gradient costs O(n) per included coefficient. Where hyperplanes separate
 hold every row's linear predictor near its present value although the likelihood hardly depends on it, and draws given
 them take small steps. The move does without them: a normal momentum, leapfrog steps of a random size, and acceptance
 with probability min(1, exp(H(start) - H(end))), H = |momentum|^2 / 2 - L, which leaves exp(L) invariant. The
-columns are standardised, so that one step size serves all coordinates; it is learnt during the warm-up and then kept.
+columns are standardised, so that one step size serves all coordinates; it is learned during the burn-in and then kept.
 
 References:
     R. M. Neal (2011), MCMC using Hamiltonian dynamics, Handbook of Markov Chain Monte Carlo.
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 
 LEAPFROGS = 20
-ACCEPTANCE = 0.6  # what the warm-up aims at
+ACCEPTANCE = 0.6  # what the burn-in aims at
 LEARNING = 0.1  # change of the log step size per unit of acceptance
 
 
@@ -103,8 +103,8 @@ def hamiltonian_move(
         intercepts: Intercepts, shape (classes,).
         slab: Variance of the slab.
         intercept_precision: Prior precision of an intercept.
-        pace: Largest step size, one number, which is learnt.
-        learning: Rate at which the step size is learnt; 0 keeps it.
+        pace: Largest step size, one number, which is learned.
+        learning: Rate at which the step size is learned; 0 keeps it.
         rng: Source of randomness.
     """
     flat = beta.ravel()

@@ -24,7 +24,7 @@ from sklearn.utils.validation import check_is_fitted
 from spikeslab.errors import SpikeSlabError
 from spikeslab.files import write_atomically
 from spikeslab.sklearn._posterior import LinearPosterior
-from spikeslab.sklearn._sgld import SGLDSettings
+from spikeslab.sklearn._sgld import SGLDOptions
 from spikeslab.sklearn.classifier import SpikeSlabClassifier
 from spikeslab.sklearn.regressor import SpikeSlabRegressor
 
@@ -201,16 +201,18 @@ def _null_to_nan(nulls: Mapping[str, float | str | None]) -> dict[str, float]:
 
 def _rebuild_estimator(record: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]) -> Estimator:
     params = dict(record["params"])
+    if "warmup" in params:  # the name of burn_in in files of an early version
+        params["burn_in"] = params.pop("warmup")
     params["inclusion_prior"] = tuple(params["inclusion_prior"])
     if params["sgld"] is not None:
-        settings: dict[str, Any] = {name: tuple(v) if isinstance(v, list) else v for name, v in params["sgld"].items()}
-        params["sgld"] = SGLDSettings(**settings)
+        options: dict[str, Any] = {name: tuple(v) if isinstance(v, list) else v for name, v in params["sgld"].items()}
+        params["sgld"] = SGLDOptions(**options)
     estimator = ESTIMATORS[record["estimator"]](**params)
     posterior = _rebuild_posterior(arrays, record["n_features"])
     estimator._posterior = posterior
     estimator.pip_ = posterior.pip
     estimator.method_ = str(record["method"])
-    estimator.n_iter_ = int(record["kept"] if "kept" in record else _kept_steps(record, posterior))
+    estimator.n_iter_ = int(record["kept"] if "kept" in record else _kept_steps(record, posterior, params["burn_in"]))
     estimator.n_features_in_ = int(record["n_features"])
     estimator.rhat_, estimator.ess_ = _null_to_nan(record["rhat"]), _null_to_nan(record["ess"])
     if record["feature_names"] is not None:
@@ -232,11 +234,10 @@ def _rebuild_estimator(record: Mapping[str, Any], arrays: Mapping[str, NDArray[A
     return estimator
 
 
-def _kept_steps(record: Mapping[str, Any], posterior: LinearPosterior) -> int:
-    """Return the steps kept per chain from the record of an early version, which has the number with the warm-up."""
+def _kept_steps(record: Mapping[str, Any], posterior: LinearPosterior, burn_in: int | None) -> int:
+    """Return the steps kept per chain from the record of an early version, which has the number with the burn-in."""
     if record["method"].startswith("sgld"):
-        warmup = record["params"]["warmup"]
-        return int(record["n_iter"]) - (12_000 if warmup is None else int(warmup))
+        return int(record["n_iter"]) - (12_000 if burn_in is None else burn_in)
     return int(next(iter(posterior.scalars.values())).shape[1])
 
 

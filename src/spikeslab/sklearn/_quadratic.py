@@ -136,9 +136,9 @@ class QuadraticPosterior:
         self.vectors = vectors
         self.prior = prior._replace(noise_df=np.inf, noise_scale=1.0)
 
-    def draw(self, sample: Sample, rngs: Sequence[Generator], warmup: int, steps: int) -> list[ChainDraws]:
+    def draw(self, sample: Sample, rngs: Sequence[Generator], burn_in: int, steps: int) -> list[ChainDraws]:
         """Run a chain per generator and return draws for the columns of the expansion."""
-        chains = [GramChain(self.data, self.prior, warmup, rng) for rng in rngs]
+        chains = [GramChain(self.data, self.prior, burn_in, rng) for rng in rngs]
         return [self._finish(draws, rng) for draws, rng in zip(sample(chains, steps), rngs, strict=True)]
 
     def _finish(self, draws: ChainDraws, rng: Generator) -> ChainDraws:

@@ -39,7 +39,7 @@ MAX_KEPT = 20_000_000  # numbers kept per chain; thinning grows beyond
 
 
 @dataclass(repr=False)
-class SGLDSettings(BaseEstimator):  # type: ignore[misc]
+class SGLDOptions(BaseEstimator):  # type: ignore[misc]
     """Settings of SGLD-SA, SGLD-EM and SGLD in the paper's units.
 
     The defaults are those of the paper's simulations, which vary `v0` and `sigma`.
@@ -86,7 +86,7 @@ class SGLDSettings(BaseEstimator):  # type: ignore[misc]
         self.check()
 
     def set_params(self, **params: Any) -> Self:
-        """Set settings by name; all stay as they are if a value is not allowed."""
+        """Set options by name; all stay as they are if a value is not allowed."""
         before = dict(self.__dict__)
         super().set_params(**params)
         try:
@@ -124,8 +124,8 @@ class SGLDChain(Chain):
         y: Centred response, or classes as 0, 1, ..., of the type of `rows`.
         n_classes: 0 for regression, otherwise the number of classes.
         method: "sgld-sa", "sgld-em" or "sgld".
-        settings: Settings of the method.
-        warmup: Steps to discard.
+        options: Options of the method.
+        burn_in: Steps to discard.
         steps: Steps in all, to bound the number of kept draws.
         rng: Source of randomness of this chain alone.
     """
@@ -136,8 +136,8 @@ class SGLDChain(Chain):
         y: Array,
         n_classes: int,
         method: str,
-        settings: SGLDSettings,
-        warmup: int,
+        options: SGLDOptions,
+        burn_in: int,
         steps: int,
         rng: Generator,
     ) -> None:
@@ -148,33 +148,33 @@ class SGLDChain(Chain):
         self.rule = SGLDConstants(
             family,
             ADAPTATIONS[method],
-            settings.v0,
-            settings.v1,
-            settings.a,
-            float(vectors * p if settings.b is None else settings.b),
-            settings.nu,
-            settings.lam,
-            settings.temperature,
+            options.v0,
+            options.v1,
+            options.a,
+            float(vectors * p if options.b is None else options.b),
+            options.nu,
+            options.lam,
+            options.temperature,
             float(n),
-            min(settings.batch_size, n),
-            settings.step,
-            settings.omega,
-            settings.sigma_maximum == "printed",
+            min(options.batch_size, n),
+            options.step,
+            options.omega,
+            options.sigma_maximum == "printed",
         )
         self.rng = rng
-        self.warmup = warmup
-        self.thin = max(settings.thin, -(-(steps - warmup) * vectors * p // MAX_KEPT), 1)
+        self.burn_in = burn_in
+        self.thin = max(options.thin, -(-(steps - burn_in) * vectors * p // MAX_KEPT), 1)
         self.rows = rows
         self.y = y
         shape = (vectors, p)
         self.state = State(
             order=np.arange(n, dtype=np.int64),
-            beta=rng.normal(0.0, settings.init_scale, shape).astype(kind),
+            beta=rng.normal(0.0, options.init_scale, shape).astype(kind),
             intercept=np.zeros(vectors, kind),
-            rho=np.full(shape, settings.delta, kind),
-            kappa0=np.full(shape, settings.kappa, kind),
-            kappa1=np.full(shape, settings.kappa, kind),
-            latent=np.array([settings.sigma, settings.delta]),
+            rho=np.full(shape, options.delta, kind),
+            kappa0=np.full(shape, options.kappa, kind),
+            kappa1=np.full(shape, options.kappa, kind),
+            latent=np.array([options.sigma, options.delta]),
             xi=np.empty(p, kind),
             grad=np.empty((vectors, p + 1), kind),
         )
@@ -182,19 +182,19 @@ class SGLDChain(Chain):
         self.excess: list[float] = []
         self.null_loss = self._loss(np.arange(n), np.zeros(shape), self._null_intercept())
         if family == GAUSSIAN:
-            self.null_loss += settings.sigma**2  # a response that does not vary is no reason to call noise divergence
+            self.null_loss += options.sigma**2  # a response that does not vary is no reason to call noise divergence
         self.inclusion = np.zeros(shape)
 
     def advance(self, steps: int) -> int:
         """Run up to the next draw to keep."""
-        target = self.warmup if self.done < self.warmup else self.done + self.thin
-        ran = target - self.done if self.done >= self.warmup else min(steps, target - self.done)
+        target = self.burn_in if self.done < self.burn_in else self.done + self.thin
+        ran = target - self.done if self.done >= self.burn_in else min(steps, target - self.done)
         sgld_steps(self.rows, self.y, self.state, self.rule, self.done + 1, ran, self.rng)
         self.done += ran
         beta, latent = self.state.beta, self.state.latent
         if not (np.isfinite(beta).all() and np.isfinite(latent).all()):
             raise FloatingPointError(self._divergence())
-        if self.done > self.warmup:
+        if self.done > self.burn_in:
             self.kept.append((beta.copy(), self.state.intercept.copy(), latent.copy()))
             self.excess.append(self._loss(self.state.order[:CHECKED], beta, self.state.intercept) / self.null_loss)
             self.inclusion += responsibilities(beta, latent[0], latent[1], self.rule.v0, self.rule.v1)
@@ -225,7 +225,7 @@ class SGLDChain(Chain):
         return (
             f"The chain diverged before step {self.done}: steps of sgld.step = {first:g} are too large for {n:,} rows "
             f"of {p:,} variables; use method='auto', or smaller steps, such as "
-            f"sgld=SGLDSettings(step=({smaller:g}, {offset:g}, {power:.3g}))."
+            f"sgld=SGLDOptions(step=({smaller:g}, {offset:g}, {power:.3g}))."
         )
 
     def collect(self) -> ChainDraws:

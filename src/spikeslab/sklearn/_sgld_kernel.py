@@ -51,7 +51,7 @@ SA, EM, FIXED = 0, 1, 2
 
 
 class SGLDConstants(NamedTuple):
-    """The constants of a run: the family, the adaptation and the numbers of `SGLDSettings`."""
+    """The constants of a run: the family, the adaptation and the numbers of `SGLDOptions`."""
 
     family: int
     adaptation: int

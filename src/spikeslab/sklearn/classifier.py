@@ -46,7 +46,7 @@ class SpikeSlabClassifier(ClassifierMixin, SpikeSlabBase):  # type: ignore[misc]
     """Bayesian logistic regression, for two classes or more, that says which variables matter.
 
     A coefficient is exactly zero or drawn from a normal slab; the share of non-zero coefficients and the
-    scale of the slab are learnt. X is standardised inside, and every result is on the user's scale. Three
+    scale of the slab are learned. X is standardised inside, and every result is on the user's scale. Three
     classes or more have a coefficient vector each (no class is the reference).
 
     The intercepts, at the mean of X, are not penalised but by "gibbs", where they have a normal prior of
@@ -64,12 +64,12 @@ class SpikeSlabClassifier(ClassifierMixin, SpikeSlabBase):  # type: ignore[misc]
             - "minibatch": passes over blocks of rows that replace the likelihood by its quadratic expansion
               at the posterior mean, then the same sampler at a cost that does not depend on the number of
               rows; up to 8192 coefficients. The error falls with the number of rows.
-            - "sgld-sa", "sgld-em", "sgld": the algorithms of the paper, with the settings `sgld`. Their
+            - "sgld-sa", "sgld-em", "sgld": the algorithms of the paper, with the options `sgld`. Their
               inclusion probabilities are not calibrated.
         n_chains: Independent chains, run in threads.
-        n_iter: Steps kept per chain after the warm-up; None is 500 to 2000 sweeps of "gibbs" (more for small
+        n_iter: Steps kept per chain after the burn-in; None is 500 to 2000 sweeps of "gibbs" (more for small
             data), 1000 of "minibatch", and 48000 steps of the paper's methods.
-        warmup: Steps discarded per chain; None is half as many as kept but at least 300 sweeps, and 12000
+        burn_in: Steps discarded per chain; None is half as many as kept but at least 300 sweeps, and 12000
             steps of the paper's methods.
         inclusion_prior: (a, b) of the Beta prior of the inclusion probability of a coefficient; b=None is the
             number of coefficients, which expects about one and lets the data say otherwise.
@@ -90,7 +90,7 @@ class SpikeSlabClassifier(ClassifierMixin, SpikeSlabBase):  # type: ignore[misc]
         intercept_: Posterior means of the intercepts, shape (1,) or (n_classes,).
         rhat_: Rank-normalised split R-hat of the monitored scalars, by name.
         ess_: Bulk effective sample sizes of the monitored scalars, by name.
-        n_iter_: Steps kept per chain after the warm-up, as `n_iter`.
+        n_iter_: Steps kept per chain after the burn-in, as `n_iter`.
         method_: Method that was used.
         n_features_in_: Number of features.
         feature_names_in_: Names of the features, if X had names.
@@ -140,14 +140,14 @@ class SpikeSlabClassifier(ClassifierMixin, SpikeSlabBase):  # type: ignore[misc]
             self._fit_quadratic(X.tocsr() if is_sparse(X) else X, labels, classes)
             return self
         columns, scaling = standardise(X)
-        warmup, kept = self._steps(*self._default_steps(columns.size * _vectors(classes)))
+        burn_in, kept = self._steps(*self._default_steps(columns.size * _vectors(classes)))
         prior = self._prior(scaling.kept.size * _vectors(classes))
         chains: Sequence[Chain]
         if classes.size == 2:
-            chains = [LogisticChain(columns, labels.astype(np.float64), prior, warmup, rng) for rng in rngs]
+            chains = [LogisticChain(columns, labels.astype(np.float64), prior, burn_in, rng) for rng in rngs]
         else:
-            chains = [MultinomialChain(columns, labels, classes.size, prior, warmup, rng) for rng in rngs]
-        return self._finish(self._sample(chains, warmup + kept), scaling, classes, method, kept)
+            chains = [MultinomialChain(columns, labels, classes.size, prior, burn_in, rng) for rng in rngs]
+        return self._finish(self._sample(chains, burn_in + kept), scaling, classes, method, kept)
 
     def _choose_method(self, shape: tuple[int, int], n_classes: int) -> str:
         if self.method != "auto":
@@ -185,9 +185,9 @@ class SpikeSlabClassifier(ClassifierMixin, SpikeSlabBase):  # type: ignore[misc]
             return batch if past is None else past + batch
 
         expansion = settle(total, theta, prior, rng, rounds=SETTLE_ROUNDS if past is None else 2)
-        warmup, kept = self._steps(500, 1000)
+        burn_in, kept = self._steps(500, 1000)
         scaled = expansion if num_data is None else expansion.rescaled(num_data)
-        draws = QuadraticPosterior(scaled, prior).draw(self._sample, rngs, warmup, warmup + kept)
+        draws = QuadraticPosterior(scaled, prior).draw(self._sample, rngs, burn_in, burn_in + kept)
         self._finish(draws, scaling, classes, "minibatch", kept)
         return scaling, mean_of(draws), expansion
 

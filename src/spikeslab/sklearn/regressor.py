@@ -36,7 +36,7 @@ class SpikeSlabRegressor(RegressorMixin, SpikeSlabBase):  # type: ignore[misc]
     """Bayesian linear regression that says which variables matter, and how surely.
 
     A coefficient is exactly zero or drawn from a normal slab; the share of non-zero coefficients, the scale
-    of the slab and the noise are learnt. X is standardised inside, the intercept is not penalised, and
+    of the slab and the noise are learned. X is standardised inside, the intercept is not penalised, and
     every result is on the user's scale.
 
     Args:
@@ -46,12 +46,12 @@ class SpikeSlabRegressor(RegressorMixin, SpikeSlabBase):  # type: ignore[misc]
             - "gibbs": exact sampler for the point-mass spike and slab. Up to 4096 features the rows are read
               once, in blocks, and the cost of a sweep does not depend on their number; beyond, it is
               proportional to n_samples * n_features.
-            - "sgld-sa", "sgld-em", "sgld": the algorithms of the paper, with the settings `sgld`. Their
+            - "sgld-sa", "sgld-em", "sgld": the algorithms of the paper, with the options `sgld`. Their
               inclusion probabilities are not calibrated.
         n_chains: Independent chains, run in threads.
-        n_iter: Steps kept per chain after the warm-up; None is 1000 sweeps of "gibbs" and 48000 steps of the
+        n_iter: Steps kept per chain after the burn-in; None is 1000 sweeps of "gibbs" and 48000 steps of the
             paper's methods.
-        warmup: Steps discarded per chain; None is 500 sweeps and 12000 steps.
+        burn_in: Steps discarded per chain; None is 500 sweeps and 12000 steps.
         inclusion_prior: (a, b) of the Beta prior of the inclusion probability; b=None is n_features, which
             expects about one variable and lets the data say otherwise.
         slab_scale: Prior scale of the slab's standard deviation, in units of sd(y) per sd(x); None is 0.4.
@@ -69,7 +69,7 @@ class SpikeSlabRegressor(RegressorMixin, SpikeSlabBase):  # type: ignore[misc]
         sigma_: Posterior mean of the standard deviation of the noise.
         rhat_: Rank-normalised split R-hat of the monitored scalars, by name.
         ess_: Bulk effective sample sizes of the monitored scalars, by name.
-        n_iter_: Steps kept per chain after the warm-up, as `n_iter`.
+        n_iter_: Steps kept per chain after the burn-in, as `n_iter`.
         method_: Method that was used.
         n_features_in_: Number of features.
         feature_names_in_: Names of the features, if X had names.
@@ -169,9 +169,9 @@ class SpikeSlabRegressor(RegressorMixin, SpikeSlabBase):  # type: ignore[misc]
 
     def _fit_gibbs(self, make_chain: Callable[..., Chain], scaling: Scaling, n: float) -> Self:
         prior = self._prior(scaling.kept.size, self._noise_scale)
-        warmup, kept = self._steps(500, 1000)
+        burn_in, kept = self._steps(500, 1000)
         *rngs, rng = spawn(self.random_state, self.n_chains + 1)
-        draws = self._sample([make_chain(prior, warmup, r) for r in rngs], warmup + kept)
+        draws = self._sample([make_chain(prior, burn_in, r) for r in rngs], burn_in + kept)
         return self._finish(draws, scaling, n, "gibbs", kept, rng)
 
     def _finish(

@@ -230,7 +230,7 @@ def _settings(selection: Selection, spelling: Spelling) -> dict[str, str]:
     return {
         "Family": spell(describe_family(selection.target), spelling).removeprefix("Family "),
         "Method": f"{estimator.method_}{chosen}",
-        "Chains": f"{chains}, each with {steps} after the warm-up, of which {draws:,} are kept",
+        "Chains": f"{chains}, each with {steps} after the burn-in, of which {draws:,} are kept",
         "Selection": f"{selection.rule}",
         "Intervals": f"{100 * selection.level:g} %, equal tails",
         "Seed": f"{estimator.random_state}",

@@ -18,7 +18,7 @@ from spikeslab.paper.linear import simulate_linear
 from spikeslab.paper.linear import study as linear_study
 from spikeslab.paper.linear.study import LINEAR, fit_linear
 from spikeslab.presets import paper_linear
-from spikeslab.sklearn import SGLDSettings
+from spikeslab.sklearn import SGLDOptions
 
 PLAN = SelectionPlan(seeds=2, sgld_seeds=1, steps=1000)
 
@@ -29,7 +29,7 @@ def _small_data(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_the_settings_of_the_estimators_are_those_of_the_preset() -> None:
-    preset, settings = paper_linear(0.1, 1.0, num_data=100), SGLDSettings(v0=0.1, sigma=1.0)
+    preset, settings = paper_linear(0.1, 1.0, num_data=100), SGLDOptions(v0=0.1, sigma=1.0)
     shared = asdict(settings)
     assert {name: preset.prior[name] for name in ("v0", "v1", "sigma", "delta", "a", "b", "nu", "lam")} == {
         name: shared[name] for name in ("v0", "v1", "sigma", "delta", "a", "b", "nu", "lam")
