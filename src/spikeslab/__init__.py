@@ -8,20 +8,20 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from spikeslab import presets
-from spikeslab.errors import NonFiniteError, SpikeSlabWarning
-from spikeslab.likelihoods import GaussianLikelihood
-from spikeslab.posterior import Chains, Posterior
-from spikeslab.priors import EM, L1, L2, SA, Fixed, Marginal, SpikeSlab
-from spikeslab.pruning import ChannelPruner, Pruner, RhoPruner, measure_sparsity
-from spikeslab.samplers import PSGLD, SGHMC, SGLD
-from spikeslab.schedules import cosine, cubic_sparsity, cyclical, exponential_sparsity, polynomial
-from spikeslab.weights import select_weights
-
 if TYPE_CHECKING:
+    from spikeslab import presets
     from spikeslab.compression import compact, compress, export_onnx, load_sparse, save_sparse
+    from spikeslab.errors import NonFiniteError, SpikeSlabWarning
+    from spikeslab.likelihoods import GaussianLikelihood
+    from spikeslab.posterior import Chains, Posterior
+    from spikeslab.priors import EM, L1, L2, SA, Fixed, Marginal, SpikeSlab
+    from spikeslab.pruning import ChannelPruner, Pruner, RhoPruner, measure_sparsity
+    from spikeslab.samplers import PSGLD, SGHMC, SGLD
+    from spikeslab.schedules import cosine, cubic_sparsity, cyclical, exponential_sparsity, polynomial
+    from spikeslab.weights import select_weights
 
 __version__ = "0.1.0"
+
 
 __all__ = [
     "EM",
@@ -57,17 +57,35 @@ __all__ = [
     "select_weights",
 ]
 
-# Loaded on first use: the training loop below them would take a tenth of the import.
-_ROOMS = frozenset({"attacks", "compression", "diagnostics", "metrics", "parallel", "report", "training"})
-_COMPRESSION = frozenset({"compact", "compress", "export_onnx", "load_sparse", "save_sparse"})
+# A room is imported when one of its names is first used: the command line and the estimators need no torch.
+_ROOMS = {
+    "attacks": (),
+    "compression": ("compact", "compress", "export_onnx", "load_sparse", "save_sparse"),
+    "diagnostics": (),
+    "errors": ("NonFiniteError", "SpikeSlabWarning"),
+    "likelihoods": ("GaussianLikelihood",),
+    "metrics": (),
+    "parallel": (),
+    "posterior": ("Chains", "Posterior"),
+    "presets": (),
+    "priors": ("EM", "L1", "L2", "SA", "Fixed", "Marginal", "SpikeSlab"),
+    "pruning": ("ChannelPruner", "Pruner", "RhoPruner", "measure_sparsity"),
+    "report": (),
+    "samplers": ("PSGLD", "SGHMC", "SGLD"),
+    "schedules": ("cosine", "cubic_sparsity", "cyclical", "exponential_sparsity", "polynomial"),
+    "training": (),
+    "weights": ("select_weights",),
+}
 
 if not TYPE_CHECKING:  # a type checker would take every name for one that is there
 
     def __getattr__(name: str) -> Any:
-        if name in _COMPRESSION:
-            return getattr(import_module("spikeslab.compression"), name)
-        if name in _ROOMS:
-            return import_module(f"spikeslab.{name}")
+        for room, names in _ROOMS.items():
+            if name == room:
+                return import_module(f"spikeslab.{room}")
+            if name in names:
+                globals()[name] = value = getattr(import_module(f"spikeslab.{room}"), name)
+                return value
         raise AttributeError(f"module 'spikeslab' has no attribute {name!r}")
 
     def __dir__() -> list[str]:

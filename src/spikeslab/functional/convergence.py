@@ -16,10 +16,10 @@ R-hat for assessing convergence of MCMC", Bayesian Analysis 16, 2021.
 from __future__ import annotations
 
 import math
+from statistics import NormalDist
 from typing import TYPE_CHECKING
 
 import numpy as np
-import torch
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -103,9 +103,9 @@ def _split(draws: Draws) -> Draws:
 def _normal_scores(draws: Draws) -> Draws:
     """Return the normal quantiles of the ranks; equal draws share their mean rank."""
     _, place, counts = np.unique(draws, return_inverse=True, return_counts=True)
-    ranks = (np.cumsum(counts) - 0.5 * (counts - 1))[place.reshape(draws.shape)]
-    scores: Draws = torch.special.ndtri(torch.from_numpy((ranks - 0.375) / (draws.size + 0.25))).numpy()
-    return scores
+    ranks = np.cumsum(counts) - 0.5 * (counts - 1)
+    scores = np.fromiter(map(NormalDist().inv_cdf, (ranks - 0.375) / (draws.size + 0.25)), np.float64, len(ranks))
+    return scores[place.reshape(draws.shape)]
 
 
 def _basic_rhat(draws: Draws) -> float:
