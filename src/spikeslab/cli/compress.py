@@ -30,7 +30,7 @@ from spikeslab.cli.recipe import (
 )
 from spikeslab.cli.stored_network import load_dense
 from spikeslab.compression import METHODS, BatchError, Compressed, Compression, Settings
-from spikeslab.compression.harness import CHANNELS, WEIGHTS
+from spikeslab.compression.compress import CHANNELS, WEIGHTS
 from spikeslab.compression.result import MODEL_FILE, REPORT_FILE, SPARSE_FILE
 from spikeslab.compression.sparse_file import DENSE
 from spikeslab.compression.tasks import Evaluation, first_batch

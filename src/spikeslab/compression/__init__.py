@@ -5,8 +5,8 @@
 """
 
 from spikeslab.compression.compact import Compacted, CompactReport, LayerSize, compact
+from spikeslab.compression.compress import Compression, compress
 from spikeslab.compression.finalize import finalize
-from spikeslab.compression.harness import Compression, compress
 from spikeslab.compression.methods import METHODS
 from spikeslab.compression.onnx import ExportError, export_onnx
 from spikeslab.compression.result import Compressed

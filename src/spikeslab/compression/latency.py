@@ -78,10 +78,7 @@ def network_variants(
 
 @torch.inference_mode()
 def measure_latency(
-    variants: Mapping[str, nn.Module],
-    example_input: ExampleInput,
-    batches: Sequence[int] = (1, 64),
-    rounds: int = 11,
+    variants: Mapping[str, nn.Module], example_input: ExampleInput, batches: Sequence[int] = (1, 64), rounds: int = 11
 ) -> list[Latency]:
     """Time every variant at every batch size, in evaluation mode, with the threads that torch has now.
 

@@ -1,1 +1,1 @@
-"""Graphs of networks: tracing, groups of channels, live channels, folding and surgery."""
+"""Graphs of networks: tracing, groups of channels, folding and surgery."""

@@ -45,7 +45,7 @@ class ChannelGroups:
     >>> first, second = groups.add(2), groups.add(2)
     >>> groups.merge(first, second)
     >>> groups.pin(first[:1])
-    >>> groups.pinned().tolist()
+    >>> groups.find_pinned().tolist()
     [True, False, True, False]
     """
 
@@ -71,17 +71,17 @@ class ChannelGroups:
         """Mark channels that stay, whatever the weights are."""
         self._pinned.append(channels)
 
-    def roots(self, channels: Tensor | None = None) -> Tensor:
+    def find_roots(self, channels: Tensor | None = None) -> Tensor:
         """Return one representative of the group of each channel; by default of all channels."""
         numbers = range(len(self)) if channels is None else channels.tolist()
         return torch.tensor([self._root(number) for number in numbers], dtype=torch.long)
 
-    def pinned(self) -> Tensor:
+    def find_pinned(self) -> Tensor:
         """Return for every channel True if one of its group is pinned."""
         pinned = torch.zeros(len(self), dtype=torch.bool)
         for channels in self._pinned:
-            pinned[self.roots(channels)] = True
-        return pinned[self.roots()]
+            pinned[self.find_roots(channels)] = True
+        return pinned[self.find_roots()]
 
     def _root(self, channel: int) -> int:
         while self._parents[channel] != channel:
@@ -153,9 +153,11 @@ class DependencyGraph:
         """Return a sentence for each layer that stays, or whose outputs stay, whatever the weights are."""
         notes = list(dict.fromkeys(self._left))
         for reason, numbers in self._reasons:
-            roots = self.groups.roots(numbers)
+            roots = self.groups.find_roots(numbers)
             names = [
-                layer.name for layer in self.layers if torch.isin(self.groups.roots(layer.outputs.numbers), roots).any()
+                layer.name
+                for layer in self.layers
+                if torch.isin(self.groups.find_roots(layer.outputs.numbers), roots).any()
             ]
             if names:
                 notes.append(f"The outputs of {quote(names)} stay: {reason}.")

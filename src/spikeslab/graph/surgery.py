@@ -17,8 +17,15 @@ from torch.nn.modules.batchnorm import _BatchNorm
 
 from spikeslab.graph.dependency import ChannelwiseLayer, DependencyGraph, MixingLayer
 from spikeslab.graph.folding import changeable_layer, fold_traced
-from spikeslab.graph.layers import LAYERS, ChannelBias, get_bias, kernel_sums, pads_with_zeros, set_weights
-from spikeslab.graph.liveness import Liveness
+from spikeslab.graph.layers import (
+    LAYERS,
+    ChannelBias,
+    get_bias,
+    kernel_nonzero,
+    kernel_sums,
+    pads_with_zeros,
+    set_weights,
+)
 from spikeslab.graph.operations import IDENTITIES, operation_name
 from spikeslab.graph.tracing import (
     ExampleInput,
@@ -32,6 +39,8 @@ from spikeslab.graph.tracing import (
 
 SUMS = ("add", "add_")
 RECTIFIERS = ("relu", "relu_")
+PREFERENCE = 100.0
+"""Preference for a carrier that stays anyway, unless it is so small that ratios to it would lose digits."""
 
 
 def remove_dead_channels(
@@ -71,6 +80,77 @@ def remove_dead_channels(
     return network, notes + graph.notes()
 
 
+class Liveness:
+    """Live channels: the smallest set that has to stay, with at least one output of each layer.
+
+    With W_oi the kernel from input channel i to output channel o,
+
+    - channels that the network returns, or that an unknown operation reads, stay;
+    - if o stays, W_oi is not zero and i is not constant, then i stays;
+    - a group of channels goes if none of its members has to stay.
+
+    A constant c_i that goes moves into the bias, b_o + c_i sum W_oi. That is exact unless the convolution pads with
+    zeros, since the channel is then not constant at the border of the image. In front of such a convolution one
+    constant c_j stays and carries the others, W_oj + W_oi c_i / c_j, which is exact at the border too.
+    """
+
+    def __init__(self, graph: DependencyGraph) -> None:
+        self._roots = graph.groups.find_roots()
+        self._stays = graph.groups.find_pinned()
+        self._layers = graph.layers
+        # A row that is constant reads nothing: its value moves into the bias.
+        self._reads = {
+            layer.name: kernel_nonzero(layer.module.weight).cpu() & layer.outputs.constants.isnan()[:, None]
+            for layer in graph.layers
+        }
+        self._spread()
+        for layer in self._layers:
+            if self.needs_carrier(layer):
+                self._keep_idle(layer.inputs.numbers[self.find_carrier(layer)])
+        for layer in self._layers:
+            if not self.stays(layer.outputs.numbers).any():
+                self._keep_idle(layer.outputs.numbers[0])
+
+    def stays(self, channels: Tensor) -> Tensor:
+        """Return True for each of these channels that stays."""
+        return self._stays[self._roots[channels]]
+
+    def reads(self, layer: MixingLayer) -> Tensor:
+        """Return a mask of the inputs that each output of a layer depends on, of shape (outputs, inputs)."""
+        return self._reads[layer.name]
+
+    def _reads_live(self, layer: MixingLayer) -> Tensor:
+        return self.reads(layer)[self.stays(layer.outputs.numbers)].any(0)
+
+    def _spread(self) -> None:
+        changed = True
+        while changed:
+            changed = False
+            for layer in reversed(self._layers):
+                needed = layer.inputs.numbers[self._reads_live(layer) & layer.inputs.constants.isnan()]
+                changed |= not bool(self.stays(needed).all())
+                self._stays[self._roots[needed]] = True
+
+    def _keep_idle(self, channel: Tensor) -> None:
+        """Keep a channel that no output depends on; if it is new, its rows read nothing."""
+        root = self._roots[channel]
+        if not self._stays[root]:
+            self._stays[root] = True
+            for layer in self._layers:
+                self.reads(layer)[self._roots[layer.outputs.numbers] == root] = False
+
+    def needs_carrier(self, layer: MixingLayer) -> bool:
+        """Return True if an input that is constant but not zero goes, in front of a convolution that pads."""
+        constant = layer.inputs.constants.nan_to_num(0.0) != 0
+        removed = self._reads_live(layer) & constant & ~self.stays(layer.inputs.numbers)
+        return pads_with_zeros(layer.module) and bool(removed.any())
+
+    def find_carrier(self, layer: MixingLayer) -> Tensor:
+        """Return the input that carries other constants into a convolution that pads: large, and kept if possible."""
+        sizes = layer.inputs.constants.abs().nan_to_num(0.0)
+        return torch.where(self.stays(layer.inputs.numbers), PREFERENCE * sizes, sizes).argmax()
+
+
 def _cut(layer: MixingLayer, live: Liveness) -> None:
     """Keep the rows and columns that stay, and make up for the constants among the others."""
     module, values = layer.module, layer.inputs.constants
@@ -83,8 +163,8 @@ def _cut(layer: MixingLayer, live: Liveness) -> None:
     gone = ~columns & ~values.isnan()
     if not pads_with_zeros(module):
         bias = bias + kernel_sums(weight[:, gone]) @ values[gone]
-    elif live.carried(layer).any():
-        carrier = live.carrier(layer)
+    elif live.needs_carrier(layer):
+        carrier = live.find_carrier(layer)
         weight[:, carrier] += torch.einsum("oi...,i->o...", weight[:, gone], values[gone] / values[carrier])
     set_weights(module, weight[rows][:, columns].to(device), bias[rows].to(device))
 

@@ -18,7 +18,7 @@ import torch
 from torch import nn
 
 from spikeslab.compression import Compressed, Compression, Settings
-from spikeslab.compression.harness import WEIGHTS, CompressionRun
+from spikeslab.compression.compress import WEIGHTS, CompressionRun
 from spikeslab.compression.tasks import Evaluation, numbers
 from spikeslab.errors import ArgumentError, ArgumentValueError, SpikeSlabWarning, first_line, quote
 from spikeslab.paper.cifar10.data import Dense, OrderedBatches, new_network, train_batches

@@ -8,7 +8,7 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
-from spikeslab.compression.harness import STRUCTURES, WEIGHTS
+from spikeslab.compression.compress import STRUCTURES, WEIGHTS
 from spikeslab.errors import NonFiniteError, check_choice
 from spikeslab.paper.cifar10.data import Dense
 from spikeslab.paper.cifar10.figures import Course, course_figure, sparsity_figure

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from spikeslab.compression.harness import WEIGHTS
+from spikeslab.compression.compress import WEIGHTS
 from spikeslab.compression.sparse_file import DENSE
 from spikeslab.compression.sparse_format import VALUES
 from spikeslab.paper.cifar10.runs import AVERAGE, HELD_OUT, SINGLE, TEST, format_value, result_settings

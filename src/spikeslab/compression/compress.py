@@ -17,13 +17,7 @@ from torch.nn.parameter import is_lazy
 from spikeslab.compression.layers import Chosen, channel_followers, weight_names
 from spikeslab.compression.methods import METHODS, WEIGHTS_ONLY
 from spikeslab.compression.problem import ChannelProblem, Problem
-from spikeslab.compression.result import (
-    Compressed,
-    check_finite,
-    describe_channels,
-    describe_zeros,
-    unbounded_buffers,
-)
+from spikeslab.compression.result import Compressed, check_finite, describe_channels, describe_zeros, unbounded_buffers
 from spikeslab.compression.settings import Settings, Timeline
 from spikeslab.compression.tasks import (
     OTHER,
