@@ -161,6 +161,6 @@ def test_uci_cell(preset: str, pinned: float) -> None:
     y = 20.0 + 3.0 * x[:, 0] + 0.1 * torch.randn(60, dtype=torch.float64, generator=generator)
     order = torch.stack([torch.randperm(60, generator=generator) for _ in range(2)])
     splits = uci.Splits.of(UCIData("yacht", x, y, order[:, 10:], order[:, :10]))
-    settings = uci.preset_settings(preset, "yacht", "A-SGHMC-SA", 50, 4)
-    record = uci.score_splits(uci.sample_splits(splits, settings, epochs=4, seed=0), splits.y_test)
+    chosen = uci.make_preset(preset, "yacht", "A-SGHMC-SA", 50, 4)
+    record = uci.sample_splits(splits, chosen, epochs=4, seed=0)
     assert sum(record["rmse"]) == pytest.approx(pinned, rel=DIGITS)

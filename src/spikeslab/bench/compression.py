@@ -14,7 +14,7 @@ import torch
 from spikeslab.bench.timing import BenchPlan, Findings
 from spikeslab.compression import METHODS, Settings, compress
 from spikeslab.paper.demo import load_digits
-from spikeslab.paper.demo.digits import DigitsSettings, train_dense
+from spikeslab.paper.demo.digits import DigitsPreset, train_dense
 from spikeslab.report.tables import Column, Table
 from spikeslab.training import Callback, TensorBatches
 
@@ -28,7 +28,7 @@ CASES: list[tuple[str, dict[str, Any]]] = [
 def run(plan: BenchPlan) -> Findings:
     """Compress one dense network by every method, in ``plan.repeats`` epochs each."""
     digits = load_digits()
-    dense = train_dense(digits, DigitsSettings(), plan.seed, Callback())
+    dense = train_dense(digits, DigitsPreset(), plan.seed, Callback())
     train = TensorBatches(digits.x_train, digits.y_train, batch_size=64, seed=plan.seed)
     unseen = [(torch.cat([digits.x_validation, digits.x_test]), torch.cat([digits.y_validation, digits.y_test]))]
     found: list[tuple[str, Mapping[str, float], Mapping[str, float] | None, int]] = []

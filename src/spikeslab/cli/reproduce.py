@@ -196,14 +196,14 @@ def uci(
     - a quick look: `spikeslab reproduce uci --datasets yacht --methods SGHMC,A-SGHMC-SA --epochs 50`
     """
     from spikeslab.paper.uci.sampling import METHODS, PRESETS
-    from spikeslab.paper.uci.study import FIGURES, TABLES, TITLES, UCIPlan, check_data, run_uci, write_uci
+    from spikeslab.paper.uci.study import FIGURES, TABLES, TITLES, UCIStudy
 
     check_results(out, TABLES, FIGURES)
     check_seed(seed)
     check_count("workers", workers)
     if epochs is not None:
         check_count("epochs", epochs, minimum=2)
-    plan = UCIPlan(
+    study = UCIStudy(
         datasets=check_choices("datasets", datasets, TITLES),
         methods=check_choices("methods", methods, METHODS),
         preset=check_choice("preset", preset, PRESETS),
@@ -213,13 +213,14 @@ def uci(
         data_dir=data_dir,
         workers=workers,
     )
-    check_data(plan)
-    stage = f"{len(plan.datasets)} data sets, {len(plan.methods)} methods"
+    for dataset in study.datasets:
+        study.load(dataset)  # a missing or bad file is an error before any work
+    stage = f"{len(study.datasets)} data sets, {len(study.methods)} methods"
     _run(
         out,
-        {stage: len(plan.cells)},
-        lambda progress: run_uci(plan, out, partial(progress.advance, stage)),
-        lambda results: write_uci(results, out),
+        {stage: len(study.cells)},
+        lambda progress: study.run(out, partial(progress.advance, stage)),
+        lambda results: results.write(out),
     )
 
 

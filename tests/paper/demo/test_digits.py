@@ -7,9 +7,9 @@ import torch
 from safetensors.torch import save
 
 from spikeslab.paper.demo import load_digits
-from spikeslab.paper.demo.digits import DigitsSettings, digits_table, run_digits
+from spikeslab.paper.demo.digits import DigitsPreset, digits_table, run_digits
 
-SHORT = replace(DigitsSettings(), dense_steps=60, prune_steps=30, collect_steps=20, samples=4)
+SHORT = replace(DigitsPreset(), dense_steps=60, prune_steps=30, collect_steps=20, samples=4)
 
 
 def test_the_three_models() -> None:
@@ -27,7 +27,7 @@ def test_the_three_models() -> None:
 
 
 def test_settings_have_a_narrow_spike_and_shrink_on_demand() -> None:
-    settings = DigitsSettings()
+    settings = DigitsPreset()
     assert 2.0 * settings.v0**2 < settings.v1
     assert settings.at_most(7).steps == 21
     assert settings.at_most(10**9) == settings

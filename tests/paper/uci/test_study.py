@@ -34,30 +34,28 @@ def test_splits_are_standardised_by_their_own_training_rows():
 @pytest.mark.parametrize("method", uci.METHODS)
 def test_the_default_preset_learns_the_line_and_its_noise(method):
     splits = uci.Splits.of(small_data())
-    settings = uci.default_settings(method, 50, 200, uci.UCIDefaults(lr_end=1e-3, v0=0.2, batch_size=25))
-    predictions = uci.sample_splits(splits, settings, epochs=200, seed=0)
-    record = uci.score_splits(predictions, splits.y_test)
-    assert predictions.diverged == []
+    preset = uci.default_preset(method, 50, 200, uci.UCIDefaults(lr_end=1e-3, v0=0.2, batch_size=25))
+    record = uci.sample_splits(splits, preset, epochs=200, seed=0)
+    assert record["diverged"] == []
     assert sum(record["rmse"]) / 3 < 1.5  # the target's standard deviation is 3
 
 
 def test_the_paper_preset_has_no_prior_for_plain_sghmc_and_the_papers_otherwise():
-    assert uci.paper_settings("boston", "SGHMC", 455).prior is None
-    settings = uci.paper_settings("energy-heating", "A-SGHMC-SA", 691)
-    assert settings.prior is not None
-    assert settings.prior["kappa"] == (1e-4, 1e-4)
-    assert settings.sampler["lr"] == pytest.approx(1e-5 * 691)
-    assert settings.sampler["temperature"](2) == pytest.approx(10.0 / 1.003**2)
+    assert uci.make_preset("paper", "boston", "SGHMC", 455, 200).prior is None
+    preset = uci.make_preset("paper", "energy-heating", "A-SGHMC-SA", 691, 200)
+    assert preset.prior is not None
+    assert preset.prior["kappa"] == (1e-4, 1e-4)
+    assert preset.sampler["lr"] == pytest.approx(1e-5 * 691)
+    assert preset.sampler["temperature"](2) == pytest.approx(10.0 / 1.003**2)
 
 
 def test_a_split_that_diverges_is_counted_and_the_others_are_as_without_it():
     splits = uci.Splits.of(small_data())
-    settings = uci.paper_settings("yacht", "SGHMC-SA", 50)
-    fine = uci.score_splits(uci.sample_splits(splits, settings, epochs=4, seed=0), splits.y_test)
+    preset = uci.make_preset("paper", "yacht", "SGHMC-SA", 50, 4)
+    fine = uci.sample_splits(splits, preset, epochs=4, seed=0)
     splits.y_train[1] *= 1e15
-    predictions = uci.sample_splits(splits, settings, epochs=4, seed=0)
-    record = uci.score_splits(predictions, splits.y_test)
-    assert predictions.diverged == record["diverged"] == [1]
+    record = uci.sample_splits(splits, preset, epochs=4, seed=0)
+    assert record["diverged"] == [1]
     assert record["rmse"] == [fine["rmse"][0], None, fine["rmse"][2]]
 
 
@@ -109,11 +107,11 @@ def test_the_command_writes_tables_and_a_figure_and_goes_on_where_it_stopped(fol
 
 
 def test_differences_are_paired_by_split(tmp_path):
-    plan = uci_study.UCIPlan(("yacht",), ("SGHMC", "A-SGHMC-SA"), "paper", "paper")
+    study = uci_study.UCIStudy(("yacht",), ("SGHMC", "A-SGHMC-SA"), "paper", "paper")
     file = uci_study.CellFile(tmp_path / "cells.jsonl", {})
     for method, values in (("SGHMC", [1.0, 2.0, None, 4.0]), ("A-SGHMC-SA", [0.5, 1.0, 9.0, None])):
         file.add(uci_study.Cell(f"yacht {method}", 0), {"rmse": values})
-    results = uci_study.UCIResults(plan, file)
+    results = uci_study.UCIResults(study, file)
     assert results.difference(("yacht", "SGHMC"), "rmse") == Estimate.of([-0.5, -1.0])
     assert results.diverged(("yacht", "SGHMC")) == 1
     assert results.estimate(("yacht", "A-SGHMC-SA"), "rmse") == Estimate.of([0.5, 1.0, 9.0])

@@ -14,7 +14,7 @@ from spikeslab.metrics import accuracy, mean_squared_error, negative_log_likelih
 from spikeslab.paper._grid import one_thread
 from spikeslab.paper._selection_figures import draw_posteriors, draw_predictions
 from spikeslab.paper.demo.data import Digits, load_digits
-from spikeslab.paper.demo.digits import DigitsResult, DigitsSettings, digits_table, run_digits
+from spikeslab.paper.demo.digits import DigitsPreset, DigitsResult, digits_table, run_digits
 from spikeslab.paper.demo.linear import METHODS, LinearResult, linear_table, run_linear
 from spikeslab.paper.linear.data import LinearData, simulate_linear
 from spikeslab.report.figures import BLUE, GREY, ORANGE, new_figure, save
@@ -29,7 +29,7 @@ COLOURS = (GREY, ORANGE, BLUE)
 def stages(steps: int) -> dict[str, int]:
     """Return the names of the demo's parts and their numbers of steps."""
     regressions = {f"Linear regression, {method}": steps for method in METHODS}
-    return {**regressions, "Digits, SGHMC-SA": DigitsSettings().at_most(steps).steps}
+    return {**regressions, "Digits, SGHMC-SA": DigitsPreset().at_most(steps).steps}
 
 
 def run_demo(
@@ -43,7 +43,7 @@ def run_demo(
     out.mkdir(parents=True, exist_ok=True)
     run = Provenance(command_line("demo", seed=seed, steps=steps), seed)
     *linear_stages, digits_stage = stages(steps)
-    data, images, settings = simulate_linear(seed), load_digits(), DigitsSettings().at_most(steps)
+    data, images, settings = simulate_linear(seed), load_digits(), DigitsPreset().at_most(steps)
     with one_thread():
         results = [
             run_linear(data, method, steps=steps, seed=seed, progress=partial(progress, stage))

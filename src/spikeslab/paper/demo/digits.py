@@ -32,7 +32,7 @@ REPORT_EVERY = 10
 
 
 @dataclass(frozen=True)
-class DigitsSettings:
+class DigitsPreset:
     """Settings of the digits experiment, chosen on the validation split.
 
     Dense training has an lr that falls from ``dense_lr`` to zero along a cosine. The sparsity, a share of the whole
@@ -58,7 +58,7 @@ class DigitsSettings:
         """Steps of all three phases."""
         return self.dense_steps + self.prune_steps + self.collect_steps
 
-    def at_most(self, steps: int) -> DigitsSettings:
+    def at_most(self, steps: int) -> DigitsPreset:
         """Return the settings with no phase longer than ``steps``."""
         phases = ("dense_steps", "prune_steps", "collect_steps")
         return replace(self, **{name: min(getattr(self, name), steps) for name in phases})
@@ -78,7 +78,7 @@ class DigitsResult:
 
 
 def run_digits(
-    data: Digits, settings: DigitsSettings, *, seed: int = 0, progress: Callable[[int], None] = lambda steps: None
+    data: Digits, settings: DigitsPreset, *, seed: int = 0, progress: Callable[[int], None] = lambda steps: None
 ) -> list[DigitsResult]:
     """Train, prune and sample; return the dense network, the last sparse sample and the posterior average.
 
@@ -95,7 +95,7 @@ def run_digits(
     ]
 
 
-def train_dense(data: Digits, settings: DigitsSettings, seed: int, report: Callback) -> DigitsCNN:
+def train_dense(data: Digits, settings: DigitsPreset, seed: int, report: Callback) -> DigitsCNN:
     """Train from scratch with momentum, no noise and no prior."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
@@ -112,7 +112,7 @@ def train_dense(data: Digits, settings: DigitsSettings, seed: int, report: Callb
     return model
 
 
-def sample_sparse(model: nn.Module, data: Digits, settings: DigitsSettings, seed: int, report: Callback) -> Posterior:
+def sample_sparse(model: nn.Module, data: Digits, settings: DigitsPreset, seed: int, report: Callback) -> Posterior:
     """Sample ``model`` with SGHMC-SA while it is pruned, then freeze the mask and collect the posterior."""
     weights = select_weights(model, "conv2.weight", "fc1.weight")
     prior = SpikeSlab(
@@ -167,7 +167,7 @@ def _footprint(networks: Sequence[dict[str, Tensor]]) -> tuple[int, int]:
     return nonzeros, sum(len(gzip.compress(save(tensors), mtime=0)) for tensors in networks)
 
 
-def digits_table(data: Digits, results: Sequence[DigitsResult], settings: DigitsSettings) -> Table:
+def digits_table(data: Digits, results: Sequence[DigitsResult], settings: DigitsPreset) -> Table:
     """Return a table of accuracy, calibration and size of the three."""
     y = data.y_test
     return Table.build(

@@ -36,30 +36,22 @@ METHODS = {
     "A-SGHMC-SA": ("sa", True),
 }
 PRESETS = ("default", "paper")
-PAPER_EPOCHS = 200
 LEVEL = 0.9
 PAPER_VARIANCE = 0.5  # exp(-squares) is the density of a Gaussian with this variance
 
 
 @dataclass(frozen=True)
-class UCISettings:
+class UCIPreset:
     """Arguments of ``SGHMC`` and of ``StackedSpikeSlab``; a prior of ``None`` is weight decay alone.
 
-    With ``standardise`` the target is standardised and has a Gaussian likelihood with a learned sigma; otherwise the
-    loss is the sum of squares.
+    With ``standardise`` the target has a Gaussian likelihood with a learned sigma; otherwise the loss is the sum of
+    squares.
     """
 
     sampler: Mapping[str, Any]
     prior: Mapping[str, Any] | None
     batch_size: int
     standardise: bool
-
-
-def paper_settings(dataset: str, method: str, rows: int) -> UCISettings:
-    """Return the settings of ``presets.paper_uci``; the paper's SGHMC has no prior but the weight decay of 1e-4."""
-    kind, anneal = METHODS[method]
-    preset = paper_uci("energy" if dataset == "energy-heating" else dataset, method=kind, anneal=anneal, num_data=rows)
-    return UCISettings(preset.sampler, None if kind == "fixed" else preset.prior, preset.batch_size, standardise=False)
 
 
 @dataclass(frozen=True)
@@ -89,8 +81,20 @@ CHOSEN = {
 }
 
 
-def default_settings(method: str, rows: int, epochs: int, chosen: UCIDefaults) -> UCISettings:
-    """Return settings with a Gaussian likelihood and a learned sigma; the prior of SGHMC is the slab alone.
+def make_preset(preset: str, dataset: str, method: str, rows: int, epochs: int) -> UCIPreset:
+    """Return the preset of a method for a data set with that many training rows.
+
+    The paper's SGHMC has no prior but the weight decay of 1e-4.
+    """
+    if preset == "default":
+        return default_preset(method, rows, epochs, CHOSEN[dataset])
+    kind, anneal = METHODS[method]
+    paper = paper_uci(dataset.removesuffix("-heating"), method=kind, anneal=anneal, num_data=rows)
+    return UCIPreset(paper.sampler, None if kind == "fixed" else paper.prior, paper.batch_size, standardise=False)
+
+
+def default_preset(method: str, rows: int, epochs: int, chosen: UCIDefaults) -> UCIPreset:
+    """Return a preset with a Gaussian likelihood and a learned sigma; the prior of SGHMC is the slab alone.
 
     EM is ``Marginal``, which has the same gradient: with omega = 1 sigma would follow the residuals of every batch.
     """
@@ -101,30 +105,15 @@ def default_settings(method: str, rows: int, epochs: int, chosen: UCIDefaults) -
     prior: dict[str, Any] = {"v0": chosen.v0, "v1": chosen.v1, "delta": 0.5, "b": 1.0, "adapt": adapt}
     if kind == "fixed":
         prior |= {"delta": 1.0 - 1e-9, "rho": 1.0, "learn_delta": False}
-    return UCISettings(
-        sampler={
-            "lr": cosine(chosen.lr, total=max(1, steps // 2), final=chosen.lr_end),
-            "momentum": 0.9,
-            "num_data": rows,
-            "temperature": geometric(1.0, chosen.coldest ** (1.0 / steps)) if anneal else constant(1.0),
-            "weight_decay": 1.0 / (chosen.v1 * rows),
-        },
-        prior=prior | {"sigma_coupling": "independent", "nu": 1.0, "lam": 1e-3},
-        batch_size=chosen.batch_size,
-        standardise=True,
-    )
-
-
-def preset_settings(preset: str, dataset: str, method: str, rows: int, epochs: int) -> UCISettings:
-    """Return the settings of a preset for a method and a data set with that many training rows."""
-    if preset == "paper":
-        return paper_settings(dataset, method, rows)
-    return default_settings(method, rows, epochs, CHOSEN[dataset])
-
-
-def preset_epochs(preset: str, dataset: str) -> int:
-    """Return the epochs of a preset; the default one has about the same number of steps on every data set."""
-    return PAPER_EPOCHS if preset == "paper" else CHOSEN[dataset].epochs
+    sampler = {
+        "lr": cosine(chosen.lr, total=max(1, steps // 2), final=chosen.lr_end),
+        "momentum": 0.9,
+        "num_data": rows,
+        "temperature": geometric(1.0, chosen.coldest ** (1.0 / steps)) if anneal else constant(1.0),
+        "weight_decay": 1.0 / (chosen.v1 * rows),
+    }
+    prior |= {"sigma_coupling": "independent", "nu": 1.0, "lam": 1e-3}
+    return UCIPreset(sampler, prior, chosen.batch_size, standardise=True)
 
 
 @dataclass(frozen=True)
@@ -146,39 +135,30 @@ class Splits:
         return cls(*(part.float() for part in parts))
 
 
-@dataclass(frozen=True)
-class SplitPredictions:
-    """Predictions of test rows, (splits, test rows) in units of the file, and the splits whose chain is not finite.
+def sample_splits(splits: Splits, preset: UCIPreset, *, epochs: int, seed: int) -> Record:
+    """Run one chain for each split, all at once, and return the scores of their predictions of the test rows.
 
     The average is over samples at the end of every epoch in the second half of the run.
     """
-
-    last: Tensor
-    average: Prediction
-    diverged: list[int]
-
-
-def sample_splits(splits: Splits, settings: UCISettings, *, epochs: int, seed: int) -> SplitPredictions:
-    """Run one chain for each split, all at once; the second half of the epochs is averaged."""
     chains, rows, features = splits.x_train.shape
     generator = torch.Generator().manual_seed(seed)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         model = StackedModel([MLP(features) for _ in range(chains)])
     centre, unit = torch.zeros(chains, 1), torch.ones(chains, 1)
-    if settings.standardise:
+    if preset.standardise:
         centre, unit = splits.y_train.mean(1, keepdim=True), splits.y_train.std(1, keepdim=True)
     target = (splits.y_train - centre) / unit
-    prior = None if settings.prior is None else StackedSpikeSlab(select_weights(model, "*.weight"), **settings.prior)
+    prior = None if preset.prior is None else StackedSpikeSlab(select_weights(model, "*.weight"), **preset.prior)
     # A chain that diverges is counted; it must not stop the others.
-    sampler = SGHMC(model.parameters(), prior=prior, seed=seed, fused=False, check_finite=False, **settings.sampler)
+    sampler = SGHMC(model.parameters(), prior=prior, seed=seed, fused=False, check_finite=False, **preset.sampler)
     loss: _Squares | StackedGaussianLikelihood = _Squares(prior)
-    if settings.standardise and prior is not None:
+    if preset.standardise and prior is not None:
         loss = StackedGaussianLikelihood(prior)
     average, last = Average(), torch.empty_like(splits.y_test)
     own = torch.arange(chains).unsqueeze(1)
     for epoch in range(1, epochs + 1):
-        for batch in _epoch(chains, rows, settings.batch_size, generator):
+        for batch in _epoch(chains, rows, preset.batch_size, generator):
             sampler.zero_grad()
             loss(model(splits.x_train[own, batch]).squeeze(2), target[own, batch]).backward()
             sampler.step()
@@ -187,7 +167,7 @@ def sample_splits(splits: Splits, settings: UCISettings, *, epochs: int, seed: i
                 last = model(splits.x_test).squeeze(2) * unit + centre
             variance = loss.sigma.square().unsqueeze(1).float() * unit.square()
             average.add(last.unsqueeze(0), variance.expand_as(last).unsqueeze(0), [1.0])
-    return SplitPredictions(last, average.result(), model.diverged())
+    return _score(last, average.result(), splits.y_test, model.diverged())
 
 
 class _Squares:
@@ -211,16 +191,13 @@ def _epoch(chains: int, rows: int, batch_size: int, generator: torch.Generator) 
     yield from order[:, : rows // batch_size * batch_size].split(batch_size, dim=1)
 
 
-def score_splits(predictions: SplitPredictions, y_test: Tensor) -> Record:
-    """Compute RMSE, log score and coverage of each split; ``None`` where its chain diverged."""
-    mean, variance = predictions.average.mean, predictions.average.variance
-    rows: dict[str, list[float | None]] = {"rmse_last": [], "rmse": [], "log_score": [], "coverage": []}
-    for split, target in enumerate(y_test):
-        scores = [None] * len(rows)
-        if split not in predictions.diverged:
-            own = mean[split], variance[split], target
-            last, average = (root_mean_squared_error(part[split], target) for part in (predictions.last, mean))
-            scores = round_digits([last, average, gaussian_log_score(*own), interval_coverage(*own, LEVEL)])
-        for values, score in zip(rows.values(), scores, strict=True):
-            values.append(score)
-    return {**rows, "diverged": predictions.diverged}
+def _score(last: Tensor, average: Prediction, targets: Tensor, diverged: list[int]) -> Record:
+    """Return RMSE, log score and coverage of each split, in units of the file; ``None`` where its chain diverged."""
+    rows: list[list[float | None]] = []
+    for split, target in enumerate(targets):
+        mean, variance = average.mean[split], average.variance[split]
+        errors = [root_mean_squared_error(prediction, target) for prediction in (last[split], mean)]
+        scores = gaussian_log_score(mean, variance, target), interval_coverage(mean, variance, target, LEVEL)
+        rows.append([None] * 4 if split in diverged else round_digits([*errors, *scores]))
+    names = ("rmse_last", "rmse", "log_score", "coverage")
+    return {**dict(zip(names, map(list, zip(*rows, strict=True)), strict=True)), "diverged": diverged}

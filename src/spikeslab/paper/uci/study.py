@@ -15,8 +15,8 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from spikeslab.paper._grid import CELLS, Cell, CellFile, Record, estimate, run_cells
-from spikeslab.paper.uci.data import load_uci
-from spikeslab.paper.uci.sampling import METHODS, Splits, preset_epochs, preset_settings, sample_splits, score_splits
+from spikeslab.paper.uci.data import UCIData, load_uci
+from spikeslab.paper.uci.sampling import CHOSEN, METHODS, Splits, make_preset, sample_splits
 from spikeslab.report.figures import BLUE, GREY, ORANGE, new_figure, save
 from spikeslab.report.tables import Cell as TableCell
 from spikeslab.report.tables import Column, Estimate, Provenance, Table, command_line
@@ -52,8 +52,8 @@ HEAD: dict[Column, Callable[[UCIRow], TableCell]] = {
 
 
 @dataclass(frozen=True)
-class UCIPlan:
-    """Data sets, methods and settings of a run; without ``epochs`` it has the preset's."""
+class UCIStudy:
+    """Grid of data sets and methods with one preset; without ``epochs`` it has the preset's."""
 
     datasets: tuple[str, ...]
     methods: tuple[str, ...]
@@ -65,8 +65,8 @@ class UCIPlan:
     workers: int = 1
 
     def epochs_of(self, dataset: str) -> int:
-        """Return the epochs on a data set, the preset's by default."""
-        return preset_epochs(self.preset, dataset) if self.epochs is None else self.epochs
+        """Return the epochs on a data set; the default preset has about as many steps on every data set."""
+        return self.epochs or (200 if self.preset == "paper" else CHOSEN[dataset].epochs)
 
     @property
     def cells(self) -> list[Cell]:
@@ -81,17 +81,43 @@ class UCIPlan:
         others = {name: getattr(self, name) for name in ("epochs", "preset", "splits", "seed")}
         return Provenance(command_line("reproduce", "uci", datasets=datasets, methods=methods, **others), self.seed)
 
+    def load(self, dataset: str) -> UCIData:
+        """Read a data set.
+
+        Raises:
+            DataError: If its file is missing or bad.
+        """
+        return load_uci(dataset, self.data_dir, splits=self.splits)
+
+    def run(self, out: Path, on_done: Callable[[int], None] = lambda cells: None) -> UCIResults:
+        """Run the cells that ``out`` does not have yet; ``on_done`` is called with numbers of finished cells.
+
+        Raises:
+            SettingsError: If ``out`` holds results of other settings.
+        """
+        epochs = self.epochs or "default"
+        file = CellFile.of_command(out / CELLS, "uci", RENAMED, preset=self.preset, splits=self.splits, epochs=epochs)
+        run_cells(file, self.cells, self.run_cell, workers=self.workers, on_done=on_done)
+        return UCIResults(self, file)
+
+    def run_cell(self, cell: Cell) -> Record:
+        """Run all splits of a method on a data set."""
+        dataset, method = cell.method.split()
+        splits, epochs = Splits.of(self.load(dataset)), self.epochs_of(dataset)
+        preset = make_preset(self.preset, dataset, method, splits.x_train.shape[1], epochs)
+        return sample_splits(splits, preset, epochs=epochs, seed=cell.seed)
+
 
 @dataclass(frozen=True)
 class UCIResults:
     """Scores of every split."""
 
-    plan: UCIPlan
+    study: UCIStudy
     cells: CellFile
 
     def values(self, row: UCIRow, score: str) -> list[float | None]:
         """Return a score of each split; ``None`` where its chain diverged."""
-        values: list[float | None] = self.cells[Cell(" ".join(row), self.plan.seed)][score]
+        values: list[float | None] = self.cells[Cell(" ".join(row), self.study.seed)][score]
         return values
 
     def estimate(self, row: UCIRow, score: str) -> Estimate | None:
@@ -107,42 +133,18 @@ class UCIResults:
         """Return the number of splits whose chain diverged."""
         return self.values(row, "rmse").count(None)
 
+    def write(self, out: Path) -> tuple[list[Table], list[Path]]:
+        """Write tables and figure, replacing earlier ones, and return the tables and the paths of all files.
 
-def check_data(plan: UCIPlan) -> None:
-    """Raise if a file is missing or bad, before any work is done."""
-    for dataset in plan.datasets:
-        load_uci(dataset, plan.data_dir, splits=plan.splits)
-
-
-def run_uci(plan: UCIPlan, out: Path, on_done: Callable[[int], None] = lambda cells: None) -> UCIResults:
-    """Run the cells that ``out`` does not have yet.
-
-    ``on_done`` is called with the number of cells finished since the last call.
-
-    Raises:
-        SettingsError: If ``out`` holds results of other settings.
-    """
-    epochs = "default" if plan.epochs is None else plan.epochs
-    file = CellFile.of_command(out / CELLS, "uci", RENAMED, preset=plan.preset, splits=plan.splits, epochs=epochs)
-    run_cells(file, plan.cells, partial(run_cell, plan), workers=plan.workers, on_done=on_done)
-    return UCIResults(plan, file)
-
-
-def run_cell(plan: UCIPlan, cell: Cell) -> Record:
-    """Run all splits of a method on a data set."""
-    dataset, method = cell.method.split()
-    splits = Splits.of(load_uci(dataset, plan.data_dir, splits=plan.splits))
-    epochs = plan.epochs_of(dataset)
-    settings = preset_settings(plan.preset, dataset, method, splits.x_train.shape[1], epochs)
-    return score_splits(sample_splits(splits, settings, epochs=epochs, seed=cell.seed), splits.y_test)
-
-
-def uci_tables(results: UCIResults) -> list[Table]:
-    """Return the paper's table next to ours, and paired differences from A-SGHMC-SA where it was run."""
-    tables = [_table(results)]
-    if REFERENCE in results.plan.methods and len(results.plan.methods) > 1:
-        tables.append(_differences(results))
-    return tables
+        The paper's table is next to ours; paired differences from A-SGHMC-SA follow where it was run.
+        """
+        tables, methods = [_table(self)], self.study.methods
+        if REFERENCE in methods and len(methods) > 1:
+            tables.append(_differences(self))
+        files = [out / CELLS]
+        for table, name in zip(tables, TABLES, strict=False):
+            files += table.write(out / name, self.study.provenance)
+        return tables, [*files, *(save(uci_figure(self), out / f"{name}.png") for name in FIGURES)]
 
 
 def paper_number(row: UCIRow) -> Estimate | None:
@@ -152,16 +154,16 @@ def paper_number(row: UCIRow) -> Estimate | None:
 
 
 def _table(results: UCIResults) -> Table:
-    plan = results.plan
+    study = results.study
     columns = HEAD | {
         Column("paper", "RMSE, paper", ".3f"): paper_number,
         **{Column(score, title, ".3f"): partial(results.estimate, score=score) for score, title in SCORES.items()},
         Column("coverage", "90 % coverage", ".3f"): lambda row: results.estimate(row, "coverage"),
         Column("diverged", "diverged"): results.diverged,
-        Column("epochs", "epochs"): lambda row: plan.epochs_of(row[0]),
+        Column("epochs", "epochs"): lambda row: study.epochs_of(row[0]),
     }
     notes = [
-        f"Means over the {plan.splits} splits ± standard error, in units of the target. The "
+        f"Means over the {study.splits} splits ± standard error, in units of the target. The "
         "paper's numbers are of the last sample. The average, the log-likelihood and the coverage of 90 % intervals "
         "are those of the predictive distribution over the samples of the second half of the run. Splits whose chain "
         "diverged are counted and left out.",
@@ -169,28 +171,28 @@ def _table(results: UCIResults) -> Table:
         + (
             "The loss is the sum of squares, as in the authors' code: a Gaussian likelihood with a variance of 1/2, "
             "which the predictive distribution has too."
-            if plan.preset == "paper"
-            else "The target is standardised and the noise learnt."
+            if study.preset == "paper"
+            else "The target is standardised and the noise learned."
         ),
     ]
-    return Table.build(f"UCI regression, {plan.preset} preset", product(plan.datasets, plan.methods), columns, notes)
+    return Table.build(f"UCI regression, {study.preset} preset", product(study.datasets, study.methods), columns, notes)
 
 
 def _differences(results: UCIResults) -> Table:
-    plan = results.plan
-    rows = product(plan.datasets, [method for method in plan.methods if method != REFERENCE])
+    study = results.study
+    rows = product(study.datasets, [method for method in study.methods if method != REFERENCE])
     columns = {Column(s, title, "+.3f"): partial(results.difference, score=s) for s, title in SCORES.items()}
     note = (
         f"{REFERENCE} minus the method of the row on the same split, mean ± standard error: below 0 is better for "
         "RMSE, above 0 for the log-likelihood."
     )
-    title = f"UCI regression, {plan.preset} preset: paired differences"
+    title = f"UCI regression, {study.preset} preset: paired differences"
     return Table.build(title, rows, HEAD | columns, [note])
 
 
 def uci_figure(results: UCIResults) -> Figure:
     """Draw a panel for each data set with a row for each method; bars are standard errors."""
-    datasets, methods = results.plan.datasets, results.plan.methods
+    datasets, methods = results.study.datasets, results.study.methods
     across = min(3, len(datasets))
     down = math.ceil(len(datasets) / across)
     with new_figure(0.9 + down * (0.9 + 0.28 * len(methods))) as figure:
@@ -207,7 +209,7 @@ def uci_figure(results: UCIResults) -> Figure:
 
 
 def _draw_panel(panel: Axes, results: UCIResults, dataset: str) -> None:
-    rows = [(dataset, method) for method in results.plan.methods]
+    rows = [(dataset, method) for method in results.study.methods]
     for place, row in enumerate(rows):
         estimates = paper_number(row), results.estimate(row, "rmse_last"), results.estimate(row, "rmse")
         for rmse, (_, colour, shift) in zip(estimates, SERIES, strict=True):
@@ -217,13 +219,3 @@ def _draw_panel(panel: Axes, results: UCIResults, dataset: str) -> None:
     gone = max(map(results.diverged, rows))
     panel.set(xlabel="RMSE", title=TITLES[dataset] + (f" (≤ {gone} diverged)" if gone else ""))
     panel.grid(axis="y", lw=0.4, alpha=0.5)
-
-
-def write_uci(results: UCIResults, out: Path) -> tuple[list[Table], list[Path]]:
-    """Write tables and figure, replacing earlier ones, and return the tables and the paths of all files."""
-    tables = uci_tables(results)
-    files = [out / CELLS]
-    for table, name in zip(tables, TABLES, strict=False):
-        files += table.write(out / name, results.plan.provenance)
-    files += [save(uci_figure(results), out / f"{name}.png") for name in FIGURES]
-    return tables, files
