@@ -150,9 +150,8 @@ def cifar10(
     )
     from spikeslab.paper.images.data import load_cifar10
 
-    _check_options(dense, pretrain, best_epoch, held_out)
-    check_results(out, table_names(), figure_names(out))
     check_seed(seed)
+    check_count("held_out", held_out, minimum=0)
     check_counts(pretrain_epochs=pretrain_epochs, seeds=seeds, epochs=epochs, batch_size=batch_size)
     use_threads(threads)
     scopes = [] if scope is None else [[("scope", scope)]]
@@ -170,7 +169,10 @@ def cifar10(
         best_epoch=best_epoch,
         structure=structure,
     )
+    _check_options(dense, pretrain, best_epoch, held_out)
+    check_results(out, table_names(), figure_names(out))
     check_new(out, resume, [out / run.name for run in study.runs()])
+    study.check()
     start = {"dense": dense.name} if dense else {"pretrain": True, "pretrain_epochs": pretrain_epochs}
     command = study.command(start, threads)
     network = None if dense is None else _read_dense(dense)
@@ -193,7 +195,6 @@ def _check_options(dense: Path | None, pretrain: bool, best_epoch: bool, held_ou
             "--dense must be the file of a trained ResNet20, or --pretrain must be given to train one, but got "
             f"{'both' if pretrain else 'neither'}."
         )
-    check_count("held_out", held_out, minimum=0)
     if best_epoch and held_out:
         raise InputError("--best-epoch must not go with --held-out, which leaves the test images unseen, but got both.")
 

@@ -105,7 +105,7 @@ def _make_command(dataset: str, text: str) -> Callable[..., None]:
         preset = make_preset(names[1][0], dataset, augment=augment)
         run = ImageRun(dataset, names[0][0], preset, epochs, augment, seed, held_out, precision)
         study = ImageStudy(run, *names, tuple(range(seed, seed + seeds)))
-        taken = [out / run.name for run in study.runs()] + [out / f"{study.stem}accuracy.json"]
+        taken = [run.folder(out) for run in study.runs()] + [out / f"{study.stem}accuracy.json"]
         check_new(out, resume, taken)
         with explain_os_errors(out):
             data, foreign = load_images(dataset, data_dir)

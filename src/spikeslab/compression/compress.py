@@ -6,7 +6,7 @@ import copy
 import os
 import warnings
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import KW_ONLY, dataclass, field, replace
+from dataclasses import KW_ONLY, asdict, dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -302,8 +302,8 @@ class CompressionRun:
         return RunFolder(
             path,
             resume=arguments.resume,
-            settings=self._record() | self.problem.settings.record() | dict(arguments.facts),
-            defaults=Settings().record(),
+            settings=self._record() | asdict(self.problem.settings) | dict(arguments.facts),
+            upgrade=Settings.upgrade,
             seed=arguments.seed,
             command=arguments.command,
             checkpoint_every=arguments.checkpoint_every,
@@ -362,7 +362,7 @@ class CompressionRun:
         return {
             **self._record(),
             "structure": self.arguments.structure,
-            "settings": self.problem.settings.record(),
+            "settings": asdict(self.problem.settings),
             **describe_zeros(model, weights),
             **channels,
             "samples": samples,

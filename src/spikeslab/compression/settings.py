@@ -30,8 +30,8 @@ from spikeslab.training.loop import FLOAT32, PRECISIONS
 
 LR_SCHEDULES = ("cosine", "waves", "steps", "constant")
 RAMPS = ("cubic", "exponential")
-NAMES_IN_FILES = {"warmup_until": "warmup", "freeze_from": "freeze_at"}
-"""Names that differ in records of runs and results, which stay readable."""
+OLD_NAMES = {"warmup": "warmup_until", "freeze_at": "freeze_from"}
+"""Names that settings had in earlier records, and their present names."""
 DROP = 0.1
 """Factor of the lr at each of the ``drops``, as in the paper."""
 PAPER_HALVINGS = 14.5
@@ -161,9 +161,10 @@ class Settings:
         prior |= {name: value for name, value in given.items() if name in prior}
         return replace(self, **given, prior=prior)
 
-    def record(self) -> dict[str, Any]:
-        """Return all settings by their names in files."""
-        return {NAMES_IN_FILES.get(name, name): value for name, value in asdict(self).items()}
+    @staticmethod
+    def upgrade(record: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the settings of an earlier record by their present names; those that it lacks have their defaults."""
+        return asdict(Settings()) | {OLD_NAMES.get(name, name): value for name, value in record.items()}
 
 
 def paper_settings(sparsity: float, steps: int) -> Settings:

@@ -19,13 +19,14 @@ OLD_PRESETS = {"tuned": "default", "sound": "default", "taught": "distilled", "c
 """Names that presets had in earlier records, and their present names."""
 
 
-def run_folder(out: Path, name: str) -> Path:
-    """Return the folder of a run below ``out``; a finished run may have the earlier name of its preset."""
-    for old, new in OLD_PRESETS.items():
-        earlier = out / name.replace(f"-{new}-", f"-{old}-", 1)
-        if (earlier / RESULT).exists() and not (out / name).exists():
-            return earlier
-    return out / name
+def run_folder(out: Path, name: str, *, finished: bool = True) -> Path:
+    """Return the folder of a run below ``out``, which may have the earlier name of its preset.
+
+    With ``finished`` only a finished run may.
+    """
+    earlier = [out / name.replace(f"-{new}-", f"-{old}-", 1) for old, new in OLD_PRESETS.items()]
+    found = [folder for folder in earlier if (folder / RESULT if finished else folder).exists()]
+    return found[0] if found and not (out / name).exists() else out / name
 
 
 def read_result(folder: Path) -> dict[str, Any] | None:
@@ -33,7 +34,7 @@ def read_result(folder: Path) -> dict[str, Any] | None:
     path = folder / RESULT
     if not path.exists():
         return None
-    record: dict[str, Any] = _with_present_names(json.loads(path.read_text(encoding="utf-8")))
+    record: dict[str, Any] = upgrade(json.loads(path.read_text(encoding="utf-8")))
     return record
 
 
@@ -55,10 +56,11 @@ def check_settings(folder: Path, before: Mapping[str, Any], now: Mapping[str, An
         raise CheckpointError(f"{folder} holds a run with other settings: {changes}.")
 
 
-def _with_present_names(value: Any, key: str = "") -> Any:
+def upgrade(value: Any, key: str = "") -> Any:
+    """Return a part of an earlier record, which stands there under ``key``, with the present names."""
     if isinstance(value, dict):
         present = {"preset" if name == "recipe" else name: each for name, each in value.items()}
-        return {name: _with_present_names(each, name) for name, each in present.items()}
+        return {name: upgrade(each, name) for name, each in present.items()}
     if key in ("name", "preset", "label") and isinstance(value, str):
         head, comma, rest = value.partition(",")
         return OLD_PRESETS.get(head, head) + comma + rest

@@ -56,7 +56,7 @@ class RunFolder:
         resume: If True, continue the run in the folder from its latest checkpoint; if an integer, from the checkpoint
             of that step. An empty folder begins a new run.
         settings: Settings that decide the result; a run can only be resumed with the same ones.
-        defaults: Values of settings that older records lack.
+        upgrade: Function from the settings of an earlier record to their present names and values.
         seed: Seed of the run, for the record.
         command: Command that makes the run, for the record.
         checkpoint_every: Interval between checkpoints, five minutes by default. A killed run loses at most this.
@@ -73,7 +73,7 @@ class RunFolder:
         *,
         resume: bool | int = False,
         settings: Mapping[str, Any] | None = None,
-        defaults: Mapping[str, Any] | None = None,
+        upgrade: Callable[[dict[str, Any]], Mapping[str, Any]] = dict,
         seed: int | None = None,
         command: str | None = None,
         checkpoint_every: Every | None = None,
@@ -92,7 +92,7 @@ class RunFolder:
             raise ArgumentValueError("folder", "must be a folder", Phrase(f"{self.path} is a file"))
         self.resume = resume
         self.settings = to_json(settings or {})
-        self._defaults = to_json(defaults or {})
+        self._upgrade = upgrade
         self.seed = seed
         self.command = command
         self.write_report = write_report
@@ -146,7 +146,7 @@ class RunFolder:
                 f"{{folder}} must not hold a run yet, but {self.path} does: continue it with {{resume=True}}, or "
                 "choose another folder."
             )
-        changes = describe_changes(self._defaults | before["settings"], self.settings)
+        changes = describe_changes(to_json(self._upgrade(before["settings"])), self.settings)
         if changes:
             raise CheckpointError(f"Cannot resume: {self.path} was begun with other settings: {changes}.")
 

@@ -307,8 +307,12 @@ def test_a_run_that_is_done_is_read_and_only_with_the_same_settings(
     path = tmp_path / run.name / "result.json"
     older = json.loads(path.read_text())
     del older["settings"]["crest_lr"]
+    older["settings"]["freeze_at"] = older["settings"].pop("freeze_from")
     path.write_text(json.dumps(older))
     assert run_small(run, tmp_path, dense) == older, "a setting that was not there yet had its default"
+    path.write_text(json.dumps(older | {"settings": older["settings"] | {"freeze_at": 0.7}}))
+    with pytest.raises(CheckpointError, match=r"freeze_from was 0.7 and is now 0.6.$"):
+        run_small(run, tmp_path, dense)
 
 
 def test_a_run_that_was_stopped_ends_in_the_same_bits(
@@ -731,6 +735,13 @@ def test_bad_options_are_one_sentence(
     assert run_cli([*command, *options]) == 2
     assert capsys.readouterr().err == f"Error: {message}\n"
     assert not (tmp_path / "out").exists()
+
+
+def test_bad_values_are_named_before_options_that_are_missing(tmp_path: Path, capsys: Any) -> None:
+    start = ["reproduce", "cifar10", "--out", str(tmp_path / "out")]
+    for options in (["--preset", "best"], ["--methods", "best"], ["--set", "lr=0"], ["--sparsities", "1"], []):
+        assert run_cli([*start, *options]) == 2
+        assert capsys.readouterr().err.startswith(f"Error: {options[0] if options else '--dense'} ")
 
 
 def test_a_dense_file_with_other_keys_is_one_sentence(command: list[str], tmp_path: Path, capsys: Any) -> None:

@@ -33,7 +33,7 @@ from spikeslab.paper.images.runs import (
 from spikeslab.paper.images.tables import ImageRow, make_rows
 from spikeslab.paper.runs import read_result, run_folder
 from spikeslab.priors import SA, Fixed
-from spikeslab.training import CheckpointError, Every
+from spikeslab.training import CheckpointError, Every, MetricsLog
 
 SMALL = replace(make_preset("default", "mnist"), name="small", batch_size=20, samples=3, chains=1)
 
@@ -162,6 +162,28 @@ def test_a_finished_run_under_the_earlier_name_of_its_preset_is_read(tmp_path: P
     (folder / "result.json").write_text(text)
     assert run_small(run, tmp_path) == json.loads(json.dumps(result))
     assert [path.name for path in tmp_path.iterdir()] == [folder.name]
+
+
+def test_a_stopped_run_of_an_earlier_release_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run = small_run(preset=replace(SMALL, name="default"))
+    whole = run_small(run, tmp_path / "whole")
+    calls, original = iter(range(99)), image_runs.cross_entropy
+
+    def stop_at_third(model, batch):
+        return pytest.fail("stopped") if next(calls) == 3 else original(model, batch)
+
+    monkeypatch.setattr(image_runs, "cross_entropy", stop_at_third)
+    with pytest.raises(pytest.fail.Exception):
+        run_small(run, tmp_path, checkpoint_every=Every(steps=1))
+    monkeypatch.undo()
+    folder = (tmp_path / run.name).rename(tmp_path / run.name.replace("default", "tuned"))
+    record = json.loads((folder / "run.json").read_text())
+    record["settings"]["recipe"] = record["settings"].pop("preset") | {"name": "tuned"}
+    del record["settings"]["precision"]
+    (folder / "run.json").write_text(json.dumps(record))
+    assert run_small(run, tmp_path)["test"] == whole["test"]
+    assert not (tmp_path / run.name).exists()
+    assert MetricsLog(folder / "metrics.jsonl").read()[-1]["step"] == 4
 
 
 def test_committed_results_are_read_with_present_names() -> None:

@@ -30,7 +30,7 @@ from spikeslab.paper.images.data import LOADERS
 from spikeslab.paper.images.presets import PRESETS, make_preset
 from spikeslab.paper.images.runs import NETWORK, ImageRun, read_network, read_run
 from spikeslab.paper.images.study import ImageStudy
-from spikeslab.paper.runs import OLD_PRESETS, read_result, run_folder
+from spikeslab.paper.runs import OLD_PRESETS, read_result
 from spikeslab.report.tables import Estimate, Provenance, command_line
 
 DATASETS = ("mnist", "fashion")
@@ -82,7 +82,7 @@ class AdversarialStudy:
 
     def folder(self, dataset: str, method: str) -> Path:
         """Return the folder of that run."""
-        return run_folder(self.runs / dataset, self.image_run(dataset, method).name)
+        return self.image_run(dataset, method).folder(self.runs / dataset)
 
     @property
     def attacks(self) -> list[Attack]:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import warnings
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
 
@@ -164,7 +164,7 @@ def run_cifar10(
     facts, settings = run.facts(dense), run.settings(len(y))
     found = read_result(folder)
     if found is not None:
-        check_settings(folder, result_settings(found), settings.record() | facts)
+        check_settings(folder, result_settings(found), asdict(settings) | facts)
         return found
     judged = OrderedBatches(x_held, y_held) if run.held_out else OrderedBatches(data.x_test, data.y_test)
     callbacks: list[Callback] = [LogPenalty()]
@@ -226,7 +226,7 @@ def find_best_epoch(folder: Path) -> dict[str, float] | None:
 
 def result_settings(result: Mapping[str, Any]) -> dict[str, Any]:
     """Return the settings and facts behind a result; a setting that is newer than the run has its default."""
-    return {**to_json(Settings().record()), **result["settings"], **result["facts"]}
+    return to_json(Settings.upgrade(result["settings"]) | result["facts"])
 
 
 def read_results(out: Path) -> list[tuple[Path, dict[str, Any]]]:

@@ -13,7 +13,16 @@ from spikeslab.errors import NonFiniteError, check_choice
 from spikeslab.paper.cifar10.data import Dense
 from spikeslab.paper.cifar10.figures import Course, course_figure, sparsity_figure
 from spikeslab.paper.cifar10.presets import PRESETS, check_method
-from spikeslab.paper.cifar10.runs import HELD_OUT, TEST, CifarRun, check_run, format_value, read_results, run_cifar10
+from spikeslab.paper.cifar10.runs import (
+    HELD_OUT,
+    TEST,
+    TRAINING_IMAGES,
+    CifarRun,
+    check_run,
+    format_value,
+    read_results,
+    run_cifar10,
+)
 from spikeslab.paper.cifar10.table3 import paper_table, select_table3, table3
 from spikeslab.paper.cifar10.tables import CifarRow, accuracy_table, detail_table, file_table, group_rows
 from spikeslab.paper.images.data import Images
@@ -44,6 +53,15 @@ class CifarStudy:
         """Yield all runs, those of the first seed first."""
         for seed, sparsity, changes, method in product(self.seeds, self.sparsities, self.variants, self.methods):
             yield replace(self.run, method=method, sparsity=sparsity, changes=changes, seed=seed)
+
+    def check(self) -> None:
+        """Raise if a run is impossible, by preparing those of the first seed, which takes a while.
+
+        Raises:
+            ArgumentError: With the name of the setting that is wrong.
+        """
+        for run in replace(self, seeds=self.seeds[:1]).runs():
+            check_run(run)
 
     def command(self, start: Mapping[str, object], threads: int | None = None) -> str:
         """Return the command that gives the same numbers; ``start`` has the options of the dense network."""
@@ -89,12 +107,10 @@ def make_study(
     structure: str = WEIGHTS,
     **more: Any,
 ) -> CifarStudy:
-    """Return a study with the preset's values for all that is ``None``, after a check of its runs.
-
-    ``more`` are other attributes of :class:`CifarRun`.
+    """Return a study with the preset's values for all that is ``None``; ``more`` are attributes of :class:`CifarRun`.
 
     Raises:
-        ArgumentError: If a run is impossible.
+        ArgumentError: If a value is not allowed.
     """
     own = PRESETS[check_choice("preset", preset, PRESETS)]
     names = tuple(dict.fromkeys(check_method(name.strip()) for name in methods or own.methods))
@@ -110,8 +126,8 @@ def make_study(
         **more,
     )
     study = CifarStudy(run, names, shares, tuple(seeds), variants)
-    for run in replace(study, seeds=study.seeds[:1]).runs():
-        check_run(run)
+    for run in study.runs():
+        run.settings(TRAINING_IMAGES)
     return study
 
 

@@ -29,7 +29,7 @@ from spikeslab.paper.images.augmentation import PLAIN, Augment, Normalize
 from spikeslab.paper.images.data import LOADERS, Images
 from spikeslab.paper.images.networks import CNN, BatchNormCNN
 from spikeslab.paper.images.presets import ImagePreset
-from spikeslab.paper.runs import RESULT, check_settings, read_result, run_folder, write_result
+from spikeslab.paper.runs import RESULT, check_settings, read_result, run_folder, upgrade, write_result
 from spikeslab.posterior import Chains, Posterior
 from spikeslab.posterior.eval_mode import eval_mode
 from spikeslab.priors import SpikeSlab
@@ -87,6 +87,10 @@ class ImageRun:
     def name(self) -> str:
         """Name of the folder."""
         return f"{self.method}-{self.preset.name}{'-augmented' if self.augment else ''}-{self.epochs}-seed{self.seed}"
+
+    def folder(self, out: Path) -> Path:
+        """Return the folder below ``out``."""
+        return run_folder(out, self.name, finished=False)
 
     @property
     def normalize(self) -> Normalize:
@@ -209,7 +213,7 @@ def train(
         folder,
         resume=True,
         settings=run.record(),
-        defaults=DEFAULTS,
+        upgrade=lambda settings: DEFAULTS | upgrade(settings),
         seed=run.seed,
         command=command,
         checkpoint_every=checkpoint_every or Every(seconds=60),
@@ -228,7 +232,7 @@ def run_images(run: ImageRun, out: Path, data: Images, foreign: Tensor, **option
     Raises:
         CheckpointError: If the folder holds a run with other settings.
     """
-    folder = run_folder(out, run.name)
+    folder = run.folder(out)
     found = read_run(run, folder)
     if found is not None:
         return found

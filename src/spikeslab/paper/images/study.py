@@ -28,7 +28,6 @@ from spikeslab.paper.images.runs import (
     train,
 )
 from spikeslab.paper.images.tables import ImageRow, accuracy_table, difference_table, make_rows, uncertainty_table
-from spikeslab.paper.runs import run_folder
 from spikeslab.report.figures import save
 from spikeslab.report.tables import Cell, Column, Provenance, Table, command_line
 from spikeslab.training import describe_classifier
@@ -82,7 +81,7 @@ class ImageStudy:
         found: list[ImageRow] = []
         for runs in self.rows():
             results = [run_images(run, out, data, foreign, command=self.command) for run in runs]
-            predictions = [read_predictions(run_folder(out, run.name)) for run in runs]
+            predictions = [read_predictions(run.folder(out)) for run in runs]
             found += make_rows(runs[0].method, runs[0].preset.name, results, predictions)
         return found
 
