@@ -240,8 +240,8 @@ def test_weights_of_the_dense_network_from_a_file(folder, capsys):
     save_file(state, folder / "other.safetensors")
     assert run(["compress", "recipe.py", "--out", "other", "--dense", "other.safetensors"]) == 2
     assert capsys.readouterr().err == (
-        "Error: --dense must hold the state_dict of model(), but in other.safetensors it lacks '4.weight', it has "
-        "'head.weight' besides, '0.bias' has another shape.\n"
+        "Error: The model does not have the tensors of --dense other.safetensors: they differ in '4.weight', "
+        "'head.weight'.\n"
     )
     assert not (folder / "other").exists()
 
@@ -291,8 +291,8 @@ BAD_RECIPES = {
     RECIPE + "def loss(model, batch): return model(batch[0])[:, 0]": "loss() must return the mean loss of a batch, a "
     "tensor of one number, but got a single tensor of shape (16,).",
     RECIPE + "def loss(model, batch): return batch['x']": "train_data() must yield batches that the model and the loss "
-    "take, but got a pair of shapes (16, 4) and (16,): TypeError: tuple indices must be integers or slices, not str "
-    f"(line {LAST} of recipe.py).",
+    f"take, but got a pair of shapes (16, 4) and (16,): line {LAST} of recipe.py raised TypeError: tuple indices must "
+    "be integers or slices, not str.",
     RECIPE
     + "def train_data(): return [(torch.ones(3, 4), torch.tensor([0, 1, 2]))]": "train_data() must yield batches "
     "that the model and the loss take, but got a pair of shapes (3, 4) and (3,): IndexError: Target 2 is out of "
@@ -407,6 +407,20 @@ def test_bad_options_are_one_sentence_and_leave_no_trace(arguments, message, fol
     assert run(["compress", "recipe.py", "--out", "run", "--sparsity", "0.5", *arguments]) == 2
     assert capsys.readouterr().err == f"Error: {message}\n"
     assert files(folder) == before
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    ["--sparsity 1.5", "--structure rows", "--structure channels --method dpf", "--count all", "--epochs 0",
+     "--num-data 0", "--seed -1", "--method magic", "--scope row", "--threads 0", "--dense none.safetensors"],
+)  # fmt: skip
+def test_options_are_checked_before_the_recipe_runs(arguments, folder, capsys):
+    (folder / "recipe.py").write_text("raise RuntimeError('it ran')")
+    assert run(["compress", "recipe.py", "--out", "run", *arguments.split()]) == 2
+    option, value = arguments.split()[-2:]
+    message = capsys.readouterr().err
+    assert message.startswith(f"Error: {option} must be ")
+    assert value in message
 
 
 def test_a_recipe_that_is_not_there(tmp_path, capsys):

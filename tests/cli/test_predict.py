@@ -154,23 +154,29 @@ def test_new_tables_that_do_not_fit(regression, new, tmp_path, capsys):
         new,
         *out,
     )
-    refused(capsys, f"There is no file {tmp_path / 'no.csv'}.", regression, tmp_path / "no.csv", *out)
+    refused(
+        capsys,
+        f"TABLE must be a table, but there is no file {tmp_path / 'no.csv'}.",
+        regression,
+        tmp_path / "no.csv",
+        *out,
+    )
     refused(capsys, "--level must be a number in (0, 1), but got 1.5.", regression, new, *out, "--level", 1.5)
     assert not (tmp_path / "p.csv").exists()
 
 
 def test_folders_without_a_model_of_select(new, tmp_path, capsys):
     out = ("--out", tmp_path / "p.csv")
-    missing = f"{tmp_path / 'no'} must be a folder with model.json and model.safetensors, but has no model.json."
+    missing = f"MODEL must be a folder with model.json and model.safetensors, but {tmp_path / 'no'} has no model.json."
     refused(capsys, missing, tmp_path / "no", new, *out)
     X = np.random.default_rng(0).standard_normal((20, 2))
     save_model(SpikeSlabRegressor(n_iter=20, random_state=0).fit(X, X[:, 0]), tmp_path / "plain")
-    message = f"{tmp_path / 'plain'} holds a model that does not come from spikeslab select."
+    message = f"MODEL must come from spikeslab select, but {tmp_path / 'plain'} does not."
     refused(capsys, message, tmp_path / "plain", new, *out)
     save_model(
         SpikeSlabRegressor(n_iter=20, random_state=0).fit(X, X[:, 0]),
         tmp_path / "other",
         {"variables": [{"name": "a"}], "target": "y"},
     )
-    message = f"{tmp_path / 'other'} is damaged: the parts of model.json do not fit together."
+    message = f"{tmp_path / 'other' / 'model.json'} is damaged: its parts do not fit together."
     refused(capsys, message, tmp_path / "other", new, *out)

@@ -262,7 +262,7 @@ def test_bad_files_are_one_sentence_and_write_nothing(data, tmp_path, capsys, co
 
 def test_a_missing_file(tmp_path, capsys):
     assert select(tmp_path / "no.csv", "--target", "y") == 2
-    assert capsys.readouterr().err == f"Error: There is no file {tmp_path / 'no.csv'}.\n"
+    assert capsys.readouterr().err == f"Error: TABLE must be a table, but there is no file {tmp_path / 'no.csv'}.\n"
 
 
 def test_an_interrupted_fit_writes_nothing(data, tmp_path, capsys, monkeypatch):

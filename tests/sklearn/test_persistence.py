@@ -129,7 +129,7 @@ def test_other_files_stay(X, saved):
 def test_missing_files(tmp_path, saved):
     refused(
         tmp_path / "no",
-        f"{tmp_path / 'no'} must be a folder with model.json and model.safetensors, but has no model.json.",
+        f"folder must be a folder with model.json and model.safetensors, but {tmp_path / 'no'} has no model.json.",
     )
     (saved / "model.safetensors").unlink()
     refused(saved, f"{saved / 'model.safetensors'} cannot be read: No such file or directory.")

@@ -144,9 +144,13 @@ def test_files_that_are_refused(tmp_path, content, message):
 
 
 def test_paths_that_are_refused(tmp_path):
-    refused(lambda: read_table(tmp_path / "no.csv"), f"There is no file {tmp_path / 'no.csv'}.")
+    refused(
+        lambda: read_table(tmp_path / "no.csv"), f"path must be a table, but there is no file {tmp_path / 'no.csv'}."
+    )
     (tmp_path / "folder.csv").mkdir()
-    refused(lambda: read_table(tmp_path / "folder.csv"), f"{tmp_path / 'folder.csv'} is a folder, not a table.")
+    refused(
+        lambda: read_table(tmp_path / "folder.csv"), f"path must be a table, but {tmp_path / 'folder.csv'} is a folder."
+    )
     path = write(tmp_path, "a", "data.xlsx")
     refused(
         lambda: read_table(path),

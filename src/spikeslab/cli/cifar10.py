@@ -212,10 +212,11 @@ def _read_share(text: str) -> float:
 
 
 def _read_dense(path: Path) -> Dense:
-    from spikeslab.cli.stored_network import load_dense
+    from spikeslab.cli.stored_network import read_dense
+    from spikeslab.compression.sparse_file import load_tensors_into
     from spikeslab.files import digest
     from spikeslab.paper.cifar10.data import Dense, new_network
 
     model = new_network().eval()
-    load_dense(model, path, "ResNet20")
+    load_tensors_into(model, read_dense(path), f"--dense {path}")
     return Dense(model, digest(path)[:16])

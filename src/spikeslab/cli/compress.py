@@ -12,10 +12,11 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
+from torch import nn
 
 from spikeslab.cli.errors import SET, InputError, explain_os_errors, spells
-from spikeslab.cli.options import SETTINGS, bad_input, check_folder, read_settings, use_threads
-from spikeslab.cli.output import plain_console, print_result
+from spikeslab.cli.options import SETTINGS, check_folder, check_seed, read_settings, use_threads
+from spikeslab.cli.output import plain_console, print_result, write_file
 from spikeslab.cli.recipe import (
     COPY,
     RUNS,
@@ -28,14 +29,14 @@ from spikeslab.cli.recipe import (
     is_from_user,
     read_recipe,
 )
-from spikeslab.cli.stored_network import load_dense
+from spikeslab.cli.stored_network import read_dense
 from spikeslab.compression import METHODS, BatchError, Compressed, Compression, Settings
 from spikeslab.compression.compress import CHANNELS, WEIGHTS
 from spikeslab.compression.result import MODEL_FILE, REPORT_FILE, SPARSE_FILE
-from spikeslab.compression.sparse_file import DENSE
+from spikeslab.compression.sparse_file import DENSE, load_tensors_into
 from spikeslab.compression.tasks import Evaluation, first_batch
 from spikeslab.diagnostics import REPORT
-from spikeslab.errors import ArgumentError, Phrase, check_choice, pluralize
+from spikeslab.errors import ArgumentError, Phrase, pluralize
 from spikeslab.files import check_free, digest
 from spikeslab.report.tables import Cell, Column, Provenance, Table, command_line
 from spikeslab.training import Callback, Training
@@ -71,12 +72,7 @@ def init(
     if recipe.exists():
         raise InputError(f"RECIPE must be a new file, but {recipe} exists.")
     text = files("spikeslab.cli").joinpath("recipe_template.py").read_text(encoding="utf-8")
-    try:
-        recipe.parent.mkdir(parents=True, exist_ok=True)
-        with recipe.open("x", encoding="utf-8") as file:
-            file.write(text.replace(f"compress {COPY}", f"compress {shlex.quote(str(recipe))}"))
-    except OSError as error:
-        raise InputError(f"RECIPE must be a file that can be written, but {recipe}: {error.strerror}.") from error
+    write_file("RECIPE", recipe, text.replace(f"compress {COPY}", f"compress {shlex.quote(str(recipe))}").encode())
     console = plain_console()
     console.print(f"Files written:\n  {recipe}", soft_wrap=True)
     command = command_line("compress", recipe, out=f"out/{recipe.stem}")
@@ -168,34 +164,33 @@ def compress(
     folder = Path("out") / recipe.stem if out is None else out
     check_folder(folder)
     _check_new(folder, resume)
-    check_choice("method", method, METHODS)
+    check_seed(seed)
     if structure == CHANNELS and count is not None:
         expectation = "must not go with {structure=channels}, where {sparsity} is the share of the channels"
         raise ArgumentError("count", expectation, count)
     own: dict[str, Any] = {"lr": lr, "temperature": temperature, "samples": samples, "scope": scope}
     own["floor"] = int(floor) if floor is not None and floor.is_integer() else floor  # a count or a share
     changes = own | _read_changes(settings or [])
-    Settings().changed(**changes)  # raises before the recipe runs, which may take long
+    shared: dict[str, Any] = {"sparsity": sparsity, "epochs": epochs, "method": method, "seed": seed}
+    arguments = shared | {"weights": weights, "count": count or "network", "structure": structure, "num_data": num_data}
+    # Options are checked before the recipe runs, which may take long.
+    Compression(nn.Identity(), [], **arguments, settings=Settings().changed(**changes))
+    tensors = None if dense is None else read_dense(dense)
     use_threads(threads)
     user = read_recipe(recipe)
-    if dense is not None:
-        load_dense(user.model, dense, "model()")
-    shared: dict[str, Any] = {"sparsity": sparsity, "epochs": epochs, "method": method, "seed": seed}
+    if tensors is not None:
+        load_tensors_into(user.model, tensors, f"--dense {dense}")
     rare: dict[str, Any] = {"count": count, "structure": None if structure == WEIGHTS else structure}
     rare |= {"num_data": num_data, "dense": dense, "threads": threads, "out": out, "weights": weights, "set": settings}
     command = command_line("compress", recipe, **shared, **own, **rare)
-    with bad_input(), _explain_errors(recipe):
+    with _explain_errors(recipe):
         run = Compression(
             user.model,
             user.train_data,
             user.val_data,
-            **shared,
+            **arguments,
             loss=user.loss,
-            weights=weights,
-            count=count or "network",
-            structure=structure,
             settings=user.settings.changed(**changes),
-            num_data=num_data,
             folder=folder,
             resume=resume,
             report=report,
@@ -233,10 +228,10 @@ def _explain_errors(recipe: Path) -> Iterator[None]:
     try:
         yield
     except BatchError as error:
-        line = find_line(recipe, error.__cause__ or error)
-        if line is None:
+        cause = error.__cause__ or error
+        if find_line(recipe, cause) is None:
             raise
-        raise error.changed(hint=f"{error.args[-1]} ({line})") from error
+        raise error.changed(hint=describe_failure(recipe, cause)) from error
     except (Exception, SystemExit) as error:
         if not is_from_user(recipe, error):
             raise

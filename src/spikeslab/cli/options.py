@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Collection, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import fields
 from pathlib import Path
 from tempfile import TemporaryFile
@@ -14,7 +13,7 @@ import torch
 
 from spikeslab.cli.errors import SET, InputError
 from spikeslab.compression import Settings
-from spikeslab.errors import ArgumentValueError, SpikeSlabError, check_choice, check_count, quote
+from spikeslab.errors import ArgumentValueError, check_choice, check_count, quote
 
 HEAD = 200
 """Bytes at the beginning of a file in which a mark must be."""
@@ -92,17 +91,6 @@ def use_threads(threads: int | None) -> None:
 def check_choices(option: str, value: str, choices: Collection[str]) -> tuple[str, ...]:
     """Return the parts of a list with commas if each is one of ``choices``; duplicates are dropped."""
     return tuple(dict.fromkeys(check_choice(option, part.strip(), choices) for part in value.split(",")))
-
-
-@contextmanager
-def bad_input() -> Iterator[None]:
-    """Turn errors of checks, whose message is a sentence, into bad input."""
-    try:
-        yield
-    except SpikeSlabError:
-        raise
-    except ValueError as error:
-        raise InputError(str(error)) from error
 
 
 def read_settings(texts: Sequence[str], names: Collection[str] = SETTINGS) -> list[tuple[str, list[Any]]]:

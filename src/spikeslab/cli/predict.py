@@ -7,11 +7,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from spikeslab.cli.errors import InputError
+from spikeslab.cli.errors import InputError, spells
 from spikeslab.cli.options import HEAD, check_file
-from spikeslab.cli.output import plain_console
+from spikeslab.cli.output import plain_console, write_file
 from spikeslab.errors import check_number, pluralize, quote
-from spikeslab.files import write_atomically
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -27,6 +26,7 @@ HEADERS = (b"row,mean,std,lower,upper", b"row,class,p_")
 """Beginnings of a file of predictions; no other file is replaced."""
 
 
+@spells(folder="MODEL", path="TABLE")
 def predict(
     model: Annotated[Path, typer.Argument(metavar="MODEL", help="Folder that `spikeslab select` wrote.")],
     data: Annotated[Path, typer.Argument(metavar="TABLE", help="Table with the columns of the model, in any order.")],
@@ -51,12 +51,7 @@ def predict(
     text_classes = isinstance(estimator, SpikeSlabClassifier) and estimator.classes_.dtype.kind == "O"
     table = read_table(data, text=[*encoding.text, *([target] if text_classes else [])])
     X = encoding.transform(table)
-    frame = _predict_rows(estimator, X, level)
-    try:
-        out.parent.mkdir(parents=True, exist_ok=True)
-        write_atomically(out, frame.to_csv(index=False).encode())
-    except OSError as error:
-        raise InputError(f"--out must be a file that can be written, but {out}: {error.strerror}.") from error
+    write_file("--out", out, _predict_rows(estimator, X, level).to_csv(index=False).encode())
     console = plain_console()
     for line in _describe(estimator, encoding, table, target, X, level, out):
         console.print(line, soft_wrap=True)
@@ -78,9 +73,9 @@ def _read_encoding(model: Path, estimator: Estimator, metadata: dict[str, Any]) 
     try:
         encoding, target = Encoding.from_state(metadata["variables"]), metadata["target"]
     except (KeyError, TypeError, AttributeError) as error:
-        raise InputError(f"{model} holds a model that does not come from spikeslab select.") from error
+        raise InputError(f"MODEL must come from spikeslab select, but {model} does not.") from error
     if encoding.columns != list(estimator._names()) or not isinstance(target, str):
-        raise InputError(f"{model} is damaged: the parts of model.json do not fit together.")
+        raise InputError(f"{model / 'model.json'} is damaged: its parts do not fit together.")
     return encoding, target
 
 

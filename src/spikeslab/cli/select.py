@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, cast
 import typer
 
 from spikeslab.cli.errors import InputError, explain_os_errors, option_spelling, spells
-from spikeslab.cli.options import bad_input, check_folder, check_seed
+from spikeslab.cli.options import check_folder, check_seed
 from spikeslab.cli.output import plain_console
 from spikeslab.errors import (
     ArgumentValueError,
@@ -60,7 +60,7 @@ Iterations = Annotated[
 ]
 
 
-@spells(n_iter="--iterations")
+@spells(n_iter="--iterations", path="TABLE")
 def select(
     context: typer.Context,
     data: Data,
@@ -174,7 +174,7 @@ def _print_data(console: Console, table: DataTable, target: Target, design: Desi
 def _fit(estimator: Estimator, design: Design, target: Target) -> None:
     from sklearn.exceptions import ConvergenceWarning
 
-    with warnings.catch_warnings(), bad_input():
+    with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)  # the report has a sentence of its own about it
         try:
             estimator.fit(design.X, target.y)

@@ -13,7 +13,6 @@ from safetensors.torch import load, load_file
 from torch import Tensor, nn
 
 from spikeslab.cli.errors import InputError
-from spikeslab.cli.options import bad_input
 from spikeslab.cli.recipe import COPY, MODEL, VAL, RecipeError, read_recipe
 from spikeslab.compression import finalize, load_sparse
 from spikeslab.compression.onnx import INSTALL, missing_packages
@@ -60,9 +59,8 @@ class StoredNetwork:
                 raise
             argument = "The copy of the recipe in MODEL" if error.argument == "recipe" else None
             raise error.changed(argument=argument, hint="name the original with {recipe}") from error
-        with bad_input():
-            dense = finalize(model)
-            load_tensors_into(model, self.tensors, str(self.file))
+        dense = finalize(model)
+        load_tensors_into(model, self.tensors, str(self.file))
         return dense, model, example
 
 
@@ -74,29 +72,12 @@ def read_stored(model: Path, recipe: Path | None) -> StoredNetwork:
     return StoredNetwork(tensors, file, _sparse_weights(model), found, recipe is None)
 
 
-def load_dense(model: nn.Module, path: Path, owner: str) -> None:
-    """Load the state_dict of ``--dense`` into a model, which messages call ``owner``.
-
-    Raises:
-        InputError: If the file cannot be read, or has other keys or shapes; the model is then unchanged.
-    """
+def read_dense(path: Path) -> dict[str, Tensor]:
+    """Read the weights of ``--dense``."""
     try:
-        state = load_file(path)
+        return load_file(path)
     except (OSError, SafetensorError) as error:
         raise InputError(f"--dense must be a safetensors file, but {path} cannot be read: {error}.") from error
-    own = {name: tuple(tensor.shape) for name, tensor in model.state_dict().items()}
-    found = {name: tuple(tensor.shape) for name, tensor in state.items()}
-    missing = [name for name in own if name not in found]
-    extra = [name for name in found if name not in own]
-    odd = [name for name in own if name in found and own[name] != found[name]]
-    faults = [
-        *([f"it lacks {quote(missing)}"] if missing else []),
-        *([f"it has {quote(extra)} besides"] if extra else []),
-        *([f"{quote(odd)} has another shape"] if odd else []),
-    ]
-    if faults:
-        raise InputError(f"--dense must hold the state_dict of {owner}, but in {path} {', '.join(faults)}.")
-    model.load_state_dict(state)
 
 
 def check_onnx(option: str) -> None:
@@ -115,8 +96,7 @@ def _read_tensors(model: Path) -> tuple[dict[str, Tensor], Path]:
         )
     content = file.read_bytes()
     if read_header(content) is not None:
-        with bad_input():
-            return load_sparse(file), file
+        return load_sparse(file), file
     try:
         return load(content), file
     except SafetensorError as error:

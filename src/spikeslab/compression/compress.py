@@ -178,6 +178,8 @@ class Compression:
         check_choice("count", self.count, COUNTS)
         check_count("epochs", self.epochs)
         check_count("seed", self.seed, minimum=0)
+        if self.num_data is not None:
+            check_count("num_data", self.num_data)
         check_choice("structure", self.structure, STRUCTURES)
         if self.structure == CHANNELS and self.method in WEIGHTS_ONLY:
             raise ArgumentValueError(

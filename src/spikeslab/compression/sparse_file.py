@@ -12,7 +12,7 @@ from safetensors.torch import save
 from torch import Tensor, nn
 
 from spikeslab.compression.finalize import finalize
-from spikeslab.compression.sparse_format import VALUES, decode, encode, memory_key, read_header
+from spikeslab.compression.sparse_format import VALUES, TensorFileError, decode, encode, memory_key, read_header
 from spikeslab.compression.tasks import Evaluation, numbers
 from spikeslab.errors import ArgumentValueError, Phrase, quote
 from spikeslab.files import write_atomically
@@ -89,10 +89,10 @@ def load_tensors_into(model: nn.Module, tensors: Mapping[str, Tensor], file: str
     own = tensor_dict(model)
     if set(own) != set(tensors):
         odd = sorted(set(own) ^ set(tensors))
-        raise ValueError(f"The model does not have the tensors of {file}: they differ in {quote(odd)}.")
+        raise TensorFileError(f"The model does not have the tensors of {file}: they differ in {quote(odd)}.")
     for name, tensor in own.items():
         if tensor.shape != tensors[name].shape:
-            raise ValueError(
+            raise TensorFileError(
                 f"The model does not have the shapes of {file}: {name!r} is {list(tensor.shape)} in the model and "
                 f"{list(tensors[name].shape)} in the file."
             )

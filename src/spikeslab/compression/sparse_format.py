@@ -45,7 +45,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load, save
 from torch import Tensor
 
-from spikeslab.errors import ArgumentValueError, Phrase, check_choice
+from spikeslab.errors import ArgumentValueError, Phrase, SpikeSlabError, check_choice
 
 Bytes: TypeAlias = NDArray[np.uint8]
 
@@ -59,6 +59,10 @@ FILTERS: list[dict[str, Any]] = [
 ]
 LONG, SAMPLE, WORTH = 1 << 18, 1 << 16, 0.97
 """LZMA takes a third of a second for a megabyte of noise, so a long stream is packed only if a sample of it shrinks."""
+
+
+class TensorFileError(SpikeSlabError, ValueError):
+    """A file of tensors is damaged, or does not fit the model."""
 
 
 def encode(tensors: Mapping[str, Tensor], values: str = "fp32") -> bytes:
@@ -113,14 +117,15 @@ def decode(content: bytes, file: str) -> dict[str, Tensor]:
     """Return the tensors in the content of a file; ``file`` is its name in errors."""
     head = read_header(content)
     if head is None:
-        raise ValueError(f"{file} is not a file of save_sparse, or its first bytes are damaged.")
+        raise TensorFileError(f"{file} is not a file of save_sparse, or its first bytes are damaged.")
     if head.get("version") != VERSION:
-        raise ValueError(f"{file} has version {head.get('version')!r} of the format, but only {VERSION} can be read.")
+        version = head.get("version")
+        raise TensorFileError(f"{file} has version {version!r} of the format, but only {VERSION} can be read.")
     try:
         streams = {name: tensor.numpy().tobytes() for name, tensor in load(content).items()}
         return _read_tensors(head, streams)
     except (SafetensorError, lzma.LZMAError, KeyError, TypeError, ValueError, RuntimeError, AttributeError) as error:
-        raise ValueError(f"{file} is damaged: its content does not match its checksum.") from error
+        raise TensorFileError(f"{file} is damaged: its content does not match its checksum.") from error
 
 
 def read_header(content: bytes) -> dict[str, Any] | None:

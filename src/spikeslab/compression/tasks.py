@@ -33,7 +33,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.utils.data import SubsetRandomSampler
 
-from spikeslab.errors import ArgumentTypeError, ArgumentValueError, NonFiniteError, Phrase, check_count, first_line
+from spikeslab.errors import ArgumentTypeError, ArgumentValueError, NonFiniteError, Phrase, first_line
 from spikeslab.metrics import mean_absolute_error, root_mean_squared_error
 from spikeslab.posterior import Posterior
 from spikeslab.posterior.eval_mode import eval_mode
@@ -276,7 +276,7 @@ def count_rows(data: object, given: int | None) -> int:
         ValueError: If it is not given and the data do not tell.
     """
     if given is not None:
-        return check_count("num_data", given)
+        return given
     if isinstance(data, TensorBatches):
         return data.rows
     sampler = getattr(data, "sampler", None)

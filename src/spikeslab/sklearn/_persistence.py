@@ -136,7 +136,9 @@ def _read_record(folder: Path) -> dict[str, Any]:
     try:
         record = json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError as error:
-        raise ModelError(f"{folder} must be a folder with {RECORD} and {ARRAYS}, but has no {RECORD}.") from error
+        raise ModelError(
+            f"{{folder}} must be a folder with {RECORD} and {ARRAYS}, but {folder} has no {RECORD}."
+        ) from error
     except OSError as error:
         raise ModelError(f"{path} cannot be read: {error.strerror or error}.") from error
     except (ValueError, RecursionError) as error:

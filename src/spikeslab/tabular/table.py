@@ -80,9 +80,9 @@ def read_table(path: Path, text: Collection[str] = ()) -> DataTable:
     """
     kind = next((kind for kind in KINDS if path.name.lower().endswith(kind)), None)
     if not path.exists():
-        raise TableError(f"There is no file {path}.")
+        raise TableError(f"{{path}} must be a table, but there is no file {path}.")
     if path.is_dir():
-        raise TableError(f"{path} is a folder, not a table.")
+        raise TableError(f"{{path}} must be a table, but {path} is a folder.")
     if kind is None:
         raise TableError(f"{path} is of an unknown kind: its name must end in {', '.join(KINDS[:-1])} or {KINDS[-1]}.")
     try:
