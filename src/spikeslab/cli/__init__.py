@@ -19,7 +19,7 @@ EXTRAS = {
 
 
 def main() -> int:
-    """Entry point of ``spikeslab``; returns the exit code."""
+    """Run the command of ``sys.argv`` and return its exit code."""
     try:
         from spikeslab.cli.app import run
 
@@ -33,7 +33,7 @@ def main() -> int:
 
 
 def _advice(package: str, message: str) -> str:
-    """One sentence that says what to install.
+    """Return a sentence that says what to install.
 
     >>> _advice("rich", "No module named 'rich'")
     "The command line needs the package 'rich', which is not installed: pip install 'spikeslab[cli,report,sklearn]'."

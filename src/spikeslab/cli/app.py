@@ -15,7 +15,7 @@ from spikeslab.cli.bench import bench
 from spikeslab.cli.compress import compress, init
 from spikeslab.cli.demo import demo
 from spikeslab.cli.doctor import doctor, report
-from spikeslab.cli.errors import Command, InputError
+from spikeslab.cli.errors import Command, Group, InputError
 from spikeslab.cli.export import export
 from spikeslab.cli.predict import predict
 from spikeslab.cli.reproduce import app as reproduce
@@ -27,23 +27,9 @@ from spikeslab.training.interruption import Interrupted
 UsageError: type[Exception] = typer.BadParameter.__mro__[1]
 INTERRUPTED = 130
 
-app = typer.Typer(
-    name="spikeslab",
-    help="Sparse Bayesian deep learning for PyTorch.",
-    no_args_is_help=True,
-    add_completion=False,
-    rich_markup_mode="markdown",
-)
-app.command(cls=Command)(demo)
-app.command(cls=Command)(select)
-app.command(cls=Command)(predict)
-app.command(cls=Command)(init)
-app.command(cls=Command)(compress)
-app.command(cls=Command)(doctor)
-app.command(cls=Command)(report)
-app.command(cls=Command)(sparsity)
-app.command(cls=Command)(export)
-app.command(cls=Command)(bench)
+app = typer.Typer(name="spikeslab", cls=Group, no_args_is_help=True, add_completion=False, rich_markup_mode="markdown")
+for command in (demo, select, predict, init, compress, doctor, report, sparsity, export, bench):
+    app.command(cls=Command)(command)
 app.add_typer(reproduce, name="reproduce")
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import typer
-from typer.core import TyperArgument, TyperCommand, TyperOption
+from typer.core import TyperArgument, TyperCommand, TyperGroup, TyperOption
 
 from spikeslab.compression import Settings
 from spikeslab.errors import Spelling, SpikeSlabError, SpikeSlabWarning, spell_keyword
@@ -69,7 +69,23 @@ def option_spelling(command: TyperCommand) -> Spelling:
     return spelling
 
 
-class Command(TyperCommand):
+class PlainFlags:
+    """Mixin for commands: the help of a flag has no type, where newer versions of typer show ``<bool>``."""
+
+    def get_params(self, ctx: Any) -> Any:
+        """Return the options and arguments."""
+        parameters = super().get_params(ctx)  # type: ignore[misc]
+        for parameter in parameters:
+            if getattr(parameter, "is_flag", False):
+                parameter.metavar = ""
+        return parameters
+
+
+class Group(PlainFlags, TyperGroup):
+    """Group of commands."""
+
+
+class Command(PlainFlags, TyperCommand):
     """Command that shows errors and warnings of the library as sentences about its own options."""
 
     def invoke(self, ctx: Any) -> Any:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, TypeVar
 import typer
 
 from spikeslab.cli.cifar10 import cifar10
-from spikeslab.cli.errors import Command, explain_os_errors
+from spikeslab.cli.errors import Command, Group, explain_os_errors
 from spikeslab.cli.images import WIDE, adversarial, fashion, image_search, mnist
 from spikeslab.cli.options import CORES, check_choices, check_results, check_seed
 from spikeslab.cli.output import plain_console, print_result
@@ -37,7 +37,7 @@ SGLDSeeds = Annotated[
 Steps = Annotated[int, typer.Option(help="Steps of each chain of the paper's methods.")]
 Workers = Annotated[int, typer.Option(help="Processes, each on one core.")]
 
-app = typer.Typer(no_args_is_help=True)
+app = typer.Typer(cls=Group, no_args_is_help=True)
 
 
 @app.callback(
@@ -50,11 +50,8 @@ def _group() -> None:
     """
 
 
-app.command(cls=Command)(mnist)
-app.command(cls=Command)(fashion)
-app.command(cls=Command)(image_search)
-app.command(cls=Command)(adversarial)
-app.command(cls=Command)(cifar10)
+for command in (mnist, fashion, image_search, adversarial, cifar10):
+    app.command(cls=Command)(command)
 
 
 @app.command(cls=Command)
