@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Iterable, Mapping
 from fnmatch import fnmatchcase
-from typing import TypeAlias
+from typing import Any, NoReturn, Self, TypeAlias
 
 from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
@@ -14,6 +15,24 @@ from spikeslab.errors import ArgumentTypeError, ArgumentValueError, Phrase, quot
 NORMALISATIONS = (nn.modules.batchnorm._NormBase, nn.LayerNorm, nn.GroupNorm, nn.RMSNorm)
 
 Weights: TypeAlias = Mapping[str, Tensor] | Iterable[Tensor] | Iterable[tuple[str, Tensor]]
+
+
+class WeightHolder:
+    """Base of objects that hold weights of a model: they are deep-copied together with it and never pickled."""
+
+    def __getstate__(self) -> NoReturn:
+        """Refuse to be pickled: the copy would hold weights that are no model's."""
+        raise TypeError(
+            f"{type(self).__name__} cannot be pickled: save its state_dict(), or copy the whole chain, as in "
+            "copy.deepcopy((model, sampler))."
+        )
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Self:
+        """Return a copy; made together with the model, it holds the weights of the model's copy."""
+        twin = type(self).__new__(type(self))
+        memo[id(self)] = twin
+        twin.__dict__.update(copy.deepcopy(self.__dict__, memo))
+        return twin
 
 
 def unwrap_compiled(model: nn.Module) -> nn.Module:

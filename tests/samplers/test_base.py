@@ -112,6 +112,50 @@ def test_a_group_of_another_size_is_refused_beside_a_prior() -> None:
     sampler.add_param_group({"params": [second]})
 
 
+WRONG = [("lr", -0.1), ("lr", math.nan), ("temperature", -1.0), ("weight_decay", -1.0), ("num_data", 0)]
+
+
+@pytest.mark.usefixtures("either_path")
+@every_sampler
+@pytest.mark.parametrize(("key", "value"), WRONG)
+def test_a_number_written_into_a_group_is_checked_before_anything_moves(cls, key: str, value: float) -> None:
+    first, second = nn.Parameter(torch.ones(2)), nn.Parameter(torch.ones(2))
+    sampler = cls([{"params": [first]}, {"params": [second]}], lr=0.1, num_data=10, seed=0)
+    for _ in range(2):
+        first.grad, second.grad = torch.ones(2), torch.ones(2)
+        sampler.step()
+    before = clone([first, second])
+    right, sampler.param_groups[1][key] = sampler.param_groups[1][key], value
+    for _ in range(2):
+        with pytest.raises(ValueError, match=rf"^param_groups\[1\]\['{key}'\] must be .* but got {value}\.$"):
+            sampler.step()
+    assert equal(before, clone([first, second]))
+    assert sampler.steps == 2
+    sampler.param_groups[1][key] = right
+    sampler.step()
+
+
+def test_the_number_of_data_of_one_group_may_not_change_alone_if_there_is_a_prior() -> None:
+    first, second = nn.Parameter(torch.ones(2)), nn.Parameter(torch.ones(2))
+    sampler = ss.SGLD([{"params": [first]}, {"params": [second]}], lr=0.1, num_data=10, prior=ss.L1([first], 0.1))
+    sampler.param_groups[1]["num_data"] = 20
+    with pytest.raises(ValueError, match=r"^num_data must be the same in all groups if there is a prior"):
+        sampler.step()
+
+
+@every_sampler
+def test_an_lr_of_zero_may_be_written_into_a_group(cls) -> None:
+    weight = nn.Parameter(torch.ones(2))
+    sampler = cls([weight], lr=ss.schedules.constant(0.1), num_data=10, temperature=0.0)
+    other = cls([weight], lr=0.1, num_data=10, temperature=0.0)
+    other.param_groups[0]["lr"] = 0.0
+    weight.grad = torch.ones(2)
+    other.step()
+    assert weight.tolist() == [1.0, 1.0]
+    sampler.step()
+    assert weight.tolist() != [1.0, 1.0]
+
+
 @every_sampler
 def test_an_empty_group_and_empty_tensors_do_no_harm(cls) -> None:
     weight, empty = nn.Parameter(torch.ones(2)), nn.Parameter(torch.ones(0, 3))
@@ -783,7 +827,7 @@ def test_samplers_with_a_shared_parameter_move_it_once() -> None:
 @pytest.mark.parametrize("copying", [copy.copy, pickle.dumps], ids=["copy", "pickle"])
 def test_a_sampler_refuses_to_be_pickled(copying) -> None:
     sampler = ss.SGLD([nn.Parameter(torch.zeros(2))], lr=0.1, num_data=10, seed=0)
-    with pytest.raises(TypeError, match=r"^SGLD cannot be pickled: save its state_dict\(\), or copy the chain with "):
+    with pytest.raises(TypeError, match=r"^SGLD cannot be pickled: save its state_dict\(\), or copy the whole chain"):
         copying(sampler)
 
 

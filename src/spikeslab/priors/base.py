@@ -5,16 +5,16 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Self
 
 from torch import Tensor
 
 from spikeslab.errors import quote
 from spikeslab.functional.tensors import FULL_PRECISION
-from spikeslab.weights import Weights, name_weights
+from spikeslab.weights import WeightHolder, Weights, name_weights
 
 
-class Prior(ABC):
+class Prior(WeightHolder, ABC):
     """Prior over some of a model's weights.
 
     The sampler calls :meth:`check_ready` before it moves, :meth:`add_gradient_` for the gradient at the old weights,
@@ -30,10 +30,11 @@ class Prior(ABC):
         self.weights: dict[str, Tensor] = name_weights(weights)
         self._index = {id(weight): index for index, weight in enumerate(self.weights.values())}
 
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        """Restore a copy, whose weights are other objects."""
-        self.__dict__.update(state)
-        self._index = {id(weight): index for index, weight in enumerate(self.weights.values())}
+    def __deepcopy__(self, memo: dict[int, Any]) -> Self:
+        """Return a copy; made together with the model, it is over the weights of the model's copy."""
+        twin = super().__deepcopy__(memo)
+        twin._index = {id(weight): index for index, weight in enumerate(twin.weights.values())}
+        return twin
 
     def __contains__(self, weight: object) -> bool:
         return id(weight) in self._index

@@ -16,12 +16,13 @@ from spikeslab.pruning import allocation
 from spikeslab.pruning.sparsity import Sparsity, measure_sparsity
 from spikeslab.samplers.base import Sampler
 from spikeslab.schedules import Schedule, ScheduleLike, constant
+from spikeslab.weights import WeightHolder
 
 MODES = ("projected", "masked")
 SCOPES = ("layer", "global", "erk")
 
 
-class BasePruner:
+class BasePruner(WeightHolder):
     """Base of the pruners, with a mask over the units of each weight: its entries, or its slices ``weight[o]``.
 
     Args:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, ClassVar, TypeAlias, cast, overload
+from typing import Any, ClassVar, Self, TypeAlias, cast, overload
 
 import torch
 from torch import Tensor
@@ -27,19 +27,21 @@ from spikeslab.kernels.noise import Noise, TorchNoise
 from spikeslab.kernels.protocol import Move
 from spikeslab.priors.base import Prior
 from spikeslab.schedules import ScheduleLike
+from spikeslab.weights import WeightHolder
 
 Params: TypeAlias = Iterable[Tensor] | Iterable[dict[str, Any]] | Iterable[tuple[str, Tensor]]
 Group: TypeAlias = dict[str, Any]
 
 SCHEDULED = ("lr", "temperature")
+RANGES = {"lr": ">= 0", "temperature": ">= 0", "weight_decay": ">= 0"}
 SWITCHES = {"fused": None, "foreach": True, "compile": False, "check_finite": True}
 COMPILED_AS_TENSORS = ("lr", "momentum", "noise_std")
 
 
-class Sampler(Optimizer):
+class Sampler(WeightHolder, Optimizer):
     """Torch optimizer whose steps are those of a Markov chain.
 
-    Subclasses list their settings in ``defaults`` and implement :meth:`_update`. ``lr`` and ``temperature`` of a
+    Subclasses list their settings in ``defaults`` and ``_ranges`` and implement :meth:`_update`. ``lr`` and ``temperature`` of a
     group may be schedules; their current values are numbers in the group, as with torch's lr schedulers. The switches
     ``fused``, ``foreach``, ``compile`` and ``check_finite`` say how a step is computed: they too are in the groups, and
     ``load_state_dict`` leaves them as they are.
@@ -57,6 +59,8 @@ class Sampler(Optimizer):
     """
 
     _can_fuse: ClassVar[bool] = False
+    _ranges: ClassVar[dict[str, str]] = RANGES
+    """Interval of each number in a group, in the words of :func:`~spikeslab.errors.check_number`."""
 
     def __init__(self, params: Params, defaults: dict[str, Any], *, prior: Prior | None, seed: int | None) -> None:
         if prior is not None and not isinstance(prior, Prior):
@@ -68,6 +72,7 @@ class Sampler(Optimizer):
         self.prior = prior
         self.steps = 0
         self._schedules: list[dict[str, ScheduleLike]] = []
+        self._checked: list[list[Any]] = []
         self._compiled: dict[Callable[..., None], Callable[..., None]] = {}
         super().__init__(params, {**SWITCHES, **defaults})
         self._check_prior()
@@ -87,7 +92,10 @@ class Sampler(Optimizer):
         group = {**self.defaults, **param_group}
         schedules = {name: group[name] for name in SCHEDULED if callable(group.get(name))}
         numbers = {name: float(schedule(self.steps + 1)) for name, schedule in schedules.items()}
-        self._check_settings({**group, **numbers})
+        self._check_numbers({**group, **numbers})
+        if group["fused"] is not self.defaults["fused"]:
+            expectation = "must be the same in all groups, because it decides on the noise"
+            raise ArgumentValueError("fused", expectation, group["fused"], "give it to the sampler")
         super().add_param_group({**param_group, **numbers})
         try:
             for index, param in enumerate(self.param_groups[-1]["params"]):
@@ -97,16 +105,25 @@ class Sampler(Optimizer):
             self.param_groups.pop()
             raise
         self._schedules.append(schedules)
+        self._checked.append(self._numbers(self.param_groups[-1]))
 
-    def _check_settings(self, group: Group) -> None:
-        """Raise if a setting that all samplers have is out of range; subclasses add their own."""
-        check_number("lr", group["lr"], ">= 0")
-        check_number("temperature", group["temperature"], ">= 0")
-        check_number("weight_decay", group["weight_decay"], ">= 0")
-        check_count("num_data", group["num_data"])
-        if group["fused"] is not self.defaults["fused"]:
-            expectation = "must be the same in all groups, because it decides on the noise"
-            raise ArgumentValueError("fused", expectation, group["fused"], "give it to the sampler")
+    def _numbers(self, group: Group) -> list[Any]:
+        return [group["num_data"], *map(group.__getitem__, self._ranges)]
+
+    def _check_numbers(self, group: Group, place: str = "{}") -> None:
+        """Raise if a number of a group is out of range; ``place`` says where it stands, around its name."""
+        for name, allowed in self._ranges.items():
+            check_number(place.format(name), group[name], allowed)
+        check_count(place.format("num_data"), group["num_data"])
+
+    def _check_groups(self) -> None:
+        """Raise if a number has been written into a group since the last step and is out of range."""
+        for index, group in enumerate(self.param_groups):
+            numbers = self._numbers(group)
+            if numbers != self._checked[index]:
+                self._check_numbers(group, f"param_groups[{index}]['{{}}']")
+                self._check_sizes()
+                self._checked[index] = numbers
 
     def _check_sizes(self) -> None:
         sizes = {group["num_data"] for group in self.param_groups}
@@ -145,6 +162,7 @@ class Sampler(Optimizer):
         if closure is not None:
             with torch.enable_grad():
                 loss = closure()
+        self._check_groups()
         step = self.steps + 1
         active = [self._active(index) for index in range(len(self.param_groups))]
         rest = active if self._fused is None else self._fused.gather(active, self._streams)
@@ -213,11 +231,13 @@ class Sampler(Optimizer):
         return params
 
     def _apply_schedules(self, step: int) -> None:
-        for group, schedules in zip(self.param_groups, self._schedules, strict=True):
+        for index, (group, schedules) in enumerate(zip(self.param_groups, self._schedules, strict=True)):
             if "lr" in schedules and "initial_lr" in group:
                 raise ValueError("lr has both a schedule and a torch LR scheduler: use one of them.")
             for name, schedule in schedules.items():
                 group[name] = check_number(name, float(schedule(step)), ">= 0")
+            if schedules:
+                self._checked[index] = self._numbers(group)
 
     def _gradients(self, group: Group, params: list[Tensor]) -> list[Tensor]:
         """Return the gradient of U/N: loss, prior and, outside of it, weight decay. ``p.grad`` stays as it is."""
@@ -317,14 +337,7 @@ class Sampler(Optimizer):
             return str(group["param_names"][position])
         return f"parameter {position} of group {index} (shape {tuple(param.shape)})"
 
-    def __getstate__(self) -> dict[str, Any]:
-        """Refuse to be pickled: torch would drop the step count, and the copy would lose the prior."""
-        raise TypeError(
-            f"{type(self).__name__} cannot be pickled: save its state_dict(), or copy the chain with "
-            "copy.deepcopy((model, sampler))."
-        )
-
-    def __deepcopy__(self, memo: dict[int, Any]) -> Sampler:
+    def __deepcopy__(self, memo: dict[int, Any]) -> Self:
         """Return a chain that goes on by itself; copied together with the model, it moves the model's copy."""
         twin = type(self).__new__(type(self))
         memo[id(self)] = twin

@@ -2,14 +2,13 @@ r"""Preconditioned SGLD as a torch optimizer."""
 
 from __future__ import annotations
 
-from typing import cast
+from typing import ClassVar, cast
 
 from torch import Tensor
 
-from spikeslab.errors import check_number
 from spikeslab.functional.psgld import psgld, psgld_noise_std
 from spikeslab.priors.base import Prior
-from spikeslab.samplers.base import Group, Params, Sampler
+from spikeslab.samplers.base import RANGES, Group, Params, Sampler
 from spikeslab.schedules import ScheduleLike
 
 
@@ -47,6 +46,8 @@ class PSGLD(Sampler):
         check_finite: If True, look for NaN and Inf before every step.
     """
 
+    _ranges: ClassVar[dict[str, str]] = RANGES | {"alpha": "[0, 1]", "eps": "> 0"}
+
     def __init__(
         self,
         params: Params,
@@ -64,24 +65,10 @@ class PSGLD(Sampler):
         compile: bool = False,  # noqa: A002
         check_finite: bool = True,
     ) -> None:
-        defaults = {
-            "lr": lr,
-            "num_data": num_data,
-            "alpha": alpha,
-            "eps": eps,
-            "temperature": temperature,
-            "weight_decay": weight_decay,
-            "fused": fused,
-            "foreach": foreach,
-            "compile": compile,
-            "check_finite": check_finite,
-        }
-        super().__init__(params, defaults, prior=prior, seed=seed)
-
-    def _check_settings(self, group: Group) -> None:
-        super()._check_settings(group)
-        check_number("alpha", group["alpha"], "[0, 1]")
-        check_number("eps", group["eps"], "> 0")
+        settings = {"lr": lr, "num_data": num_data, "temperature": temperature, "weight_decay": weight_decay}
+        own = {"alpha": alpha, "eps": eps}
+        switches = {"fused": fused, "foreach": foreach, "compile": compile, "check_finite": check_finite}
+        super().__init__(params, settings | own | switches, prior=prior, seed=seed)
 
     def _update(self, group: Group, params: list[Tensor], grads: list[Tensor]) -> None:
         std = psgld_noise_std(lr=group["lr"], temperature=group["temperature"], num_data=group["num_data"])

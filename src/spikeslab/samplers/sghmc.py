@@ -8,11 +8,10 @@ from typing import Any, ClassVar
 
 from torch import Tensor
 
-from spikeslab.errors import check_number
 from spikeslab.functional.sghmc import sghmc, sghmc_noise_std
 from spikeslab.kernels.protocol import Move
 from spikeslab.priors.base import Prior
-from spikeslab.samplers.base import Group, Params, Sampler
+from spikeslab.samplers.base import RANGES, Group, Params, Sampler
 from spikeslab.schedules import ScheduleLike
 
 BUFFER_LR = "buffer_lr"
@@ -56,6 +55,7 @@ class SGHMC(Sampler):
     """
 
     _can_fuse: ClassVar[bool] = True
+    _ranges: ClassVar[dict[str, str]] = RANGES | {"momentum": "[0, 1)", "gradient_noise": ">= 0"}
 
     def __init__(
         self,
@@ -74,24 +74,10 @@ class SGHMC(Sampler):
         compile: bool = False,  # noqa: A002
         check_finite: bool = True,
     ) -> None:
-        defaults = {
-            "lr": lr,
-            "momentum": momentum,
-            "num_data": num_data,
-            "temperature": temperature,
-            "weight_decay": weight_decay,
-            "gradient_noise": gradient_noise,
-            "fused": fused,
-            "foreach": foreach,
-            "compile": compile,
-            "check_finite": check_finite,
-        }
-        super().__init__(params, defaults, prior=prior, seed=seed)
-
-    def _check_settings(self, group: Group) -> None:
-        super()._check_settings(group)
-        check_number("momentum", group["momentum"], "[0, 1)")
-        check_number("gradient_noise", group["gradient_noise"], ">= 0")
+        settings = {"lr": lr, "num_data": num_data, "temperature": temperature, "weight_decay": weight_decay}
+        own = {"momentum": momentum, "gradient_noise": gradient_noise}
+        switches = {"fused": fused, "foreach": foreach, "compile": compile, "check_finite": check_finite}
+        super().__init__(params, settings | own | switches, prior=prior, seed=seed)
 
     def _noise_std(self, group: Group) -> float:
         return sghmc_noise_std(

@@ -6,11 +6,10 @@ from typing import ClassVar
 
 from torch import Tensor
 
-from spikeslab.errors import check_number
 from spikeslab.functional.sgld import sgld, sgld_noise_std
 from spikeslab.kernels.protocol import Move
 from spikeslab.priors.base import Prior
-from spikeslab.samplers.base import Group, Params, Sampler
+from spikeslab.samplers.base import RANGES, Group, Params, Sampler
 from spikeslab.schedules import ScheduleLike
 
 
@@ -45,6 +44,7 @@ class SGLD(Sampler):
     """
 
     _can_fuse: ClassVar[bool] = True
+    _ranges: ClassVar[dict[str, str]] = RANGES | {"gradient_noise": ">= 0"}
 
     def __init__(
         self,
@@ -62,22 +62,10 @@ class SGLD(Sampler):
         compile: bool = False,  # noqa: A002
         check_finite: bool = True,
     ) -> None:
-        defaults = {
-            "lr": lr,
-            "num_data": num_data,
-            "temperature": temperature,
-            "weight_decay": weight_decay,
-            "gradient_noise": gradient_noise,
-            "fused": fused,
-            "foreach": foreach,
-            "compile": compile,
-            "check_finite": check_finite,
-        }
-        super().__init__(params, defaults, prior=prior, seed=seed)
-
-    def _check_settings(self, group: Group) -> None:
-        super()._check_settings(group)
-        check_number("gradient_noise", group["gradient_noise"], ">= 0")
+        settings = {"lr": lr, "num_data": num_data, "temperature": temperature, "weight_decay": weight_decay}
+        own = {"gradient_noise": gradient_noise}
+        switches = {"fused": fused, "foreach": foreach, "compile": compile, "check_finite": check_finite}
+        super().__init__(params, settings | own | switches, prior=prior, seed=seed)
 
     def _noise_std(self, group: Group) -> float:
         return sgld_noise_std(
