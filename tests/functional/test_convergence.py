@@ -7,7 +7,7 @@ import math
 import numpy as np
 import pytest
 
-from spikeslab.functional.convergence import ess_bulk, ess_tail, mean_error, rhat
+from spikeslab.functional.convergence import ess_bulk, ess_tail, rhat
 
 
 def autoregressive(chains: int, draws: int, phi: float, seed: int = 0) -> np.ndarray:
@@ -22,7 +22,6 @@ def test_independent_draws() -> None:
     assert rhat(draws) == pytest.approx(1.0, abs=0.005)
     assert ess_bulk(draws) == pytest.approx(8000, rel=0.1)
     assert ess_tail(draws) == pytest.approx(8000, rel=0.15)
-    assert mean_error(draws) == pytest.approx(1 / math.sqrt(8000), rel=0.1)
 
 
 def test_effective_sample_size_of_an_autoregression() -> None:
@@ -41,7 +40,7 @@ def test_chains_stuck_at_different_values_have_an_enormous_rhat() -> None:
 
 @pytest.mark.parametrize("draws", [np.ones((2, 10)), np.arange(6.0).reshape(2, 3), np.full((2, 8), np.nan)])
 def test_constant_or_too_few_draws_have_no_number(draws: np.ndarray) -> None:
-    assert all(math.isnan(measure(draws)) for measure in (rhat, ess_bulk, ess_tail, mean_error))
+    assert all(math.isnan(measure(draws)) for measure in (rhat, ess_bulk, ess_tail))
 
 
 @pytest.mark.parametrize("phi", [-0.5, 0.0, 0.9])
@@ -53,7 +52,5 @@ def test_numbers_are_those_of_arviz(shape: tuple[int, int], phi: float, ties: bo
     draws = np.round(2 * draws) if ties else draws
     assert ess_bulk(draws) == pytest.approx(float(arviz.ess(draws, method="bulk")), rel=1e-10)
     assert ess_tail(draws) == pytest.approx(float(arviz.ess(draws, method="tail")), rel=1e-10)
-    mean = float(arviz.mcse(arviz.convert_to_dataset({"x": draws}), method="mean")["x"])
-    assert mean_error(draws) == pytest.approx(mean, rel=1e-10)
     if shape[0] > 1:  # of one chain ArviZ gives none
         assert rhat(draws) == pytest.approx(float(arviz.rhat(draws)), rel=1e-10)

@@ -1,4 +1,4 @@
-r"""R-hat, effective sample sizes and Monte-Carlo error of the draws of several Markov chains.
+r"""R-hat and effective sample sizes of the draws of several Markov chains.
 
 Every chain is split in two, so that drift within a chain counts as disagreement. With :math:`W` the mean variance
 within the :math:`M` parts of :math:`n` draws, and :math:`B/n` the variance of their means,
@@ -77,18 +77,6 @@ def ess_tail(draws: Draws) -> float:
     if not _enough(draws):
         return math.nan
     return min(_ess(_split((draws <= quantile).astype(np.float64))) for quantile in np.quantile(draws, (0.05, 0.95)))
-
-
-def mean_error(draws: Draws) -> float:
-    """Compute the Monte-Carlo standard error of the mean of all draws.
-
-    Args:
-        draws: Draws of one scalar, of shape (chains, draws).
-
-    Returns:
-        The standard deviation over the root of the effective sample size of the mean; NaN where :func:`rhat` is.
-    """
-    return float(draws.std(ddof=1)) / math.sqrt(_ess(_split(draws))) if _enough(draws) else math.nan
 
 
 def _enough(draws: Draws) -> bool:

@@ -141,13 +141,12 @@ class FusedUpdate:
 
         Weights that, as far as torch knows, nobody has written to since the last step were checked by that step.
         """
-        return all(self._check_column(plan, GRADIENT) and self._check_weights(plan) for plan in self._plans)
+        return all(
+            self._is_column_finite(plan, GRADIENT) and (plan.was_left_finite() or self._is_column_finite(plan, WEIGHT))
+            for plan in self._plans
+        )
 
-    def _check_weights(self, plan: KernelPlan) -> bool:
-        known = plan.weights_finite()
-        return self._check_column(plan, WEIGHT) if known is None else known
-
-    def _check_column(self, plan: KernelPlan, column: int) -> bool:
+    def _is_column_finite(self, plan: KernelPlan, column: int) -> bool:
         kernel = partial(self._kernels.are_finite, plan.like, plan.table, column)
         return all(threads.run(kernel, plan.blocks, torch.get_num_threads(), CHECK_PIECE))
 
@@ -177,7 +176,7 @@ class FusedUpdate:
             kernel = partial(
                 self._kernels.update, plan.like, plan.table, plan.factors, plan.sums, np.uint64(seed), np.uint64(step)
             )
-            plan.note_start()
+            plan.left = None  # after a step that is broken off nothing is known of the weights
             plan.note_end(finite=all(threads.run(kernel, plan.blocks, torch.get_num_threads())))
         if prior is None or latents is None:
             return False
@@ -197,14 +196,7 @@ class FusedUpdate:
 
 
 class PlanEntry(NamedTuple):
-    """Parameter in the tables of the kernels.
-
-    Attributes:
-        group: Number of its group.
-        stream: Number of its noise.
-        param: The parameter.
-        weight: Number among the prior's weights; ``None`` if the prior does not cover it.
-    """
+    """Parameter, the numbers of its group and of its noise, and that among the prior's weights if it is one."""
 
     group: int
     stream: int
@@ -243,8 +235,7 @@ class KernelPlan:
         self.gradients: list[Tensor] = []  # keeps their memory alive until the kernels have run
         self.addresses: list[int] = []
         self.latents: list[tuple[int, int]] = []
-        # Versions of the parameters after the last step and True if it left them finite; None if that is not known.
-        self._left: tuple[list[int], bool] | None = None
+        self.left: list[int] | None = None  # versions of the parameters after a step that left them finite
 
     def fits(self) -> bool:
         """Return True if the parameters still lie in memory as they did: a model may be moved or change its format."""
@@ -259,26 +250,19 @@ class KernelPlan:
         addresses = [param.data_ptr() for param in self.params]
         if addresses != self.addresses:
             self.table[:, WEIGHT] = self.addresses = addresses
-            self._left = None
+            self.left = None
         self.table[:, GRADIENT] = [grad.data_ptr() for grad in self.gradients]
-
-    def note_start(self) -> None:
-        """Note that the weights are about to change: after a step that is broken off nothing is known of them."""
-        self._left = None
 
     def note_end(self, finite: bool) -> None:
         """Tell autograd that the weights it may have saved are gone, and note if the new ones are finite."""
         self.gradients = []
-        _increment_versions(self.params)
-        if not any(param.is_inference() for param in self.params):  # these have no version
-            self._left = [param._version for param in self.params], finite
+        increment_version(self.params)
+        if finite and not any(param.is_inference() for param in self.params):  # these have no version
+            self.left = [param._version for param in self.params]
 
-    def weights_finite(self) -> bool | None:
-        """Return True if the last step left the weights finite, ``None`` if they may have been written to since."""
-        if self._left is None:
-            return None
-        versions, finite = self._left
-        return finite if [param._version for param in self.params] == versions else None
+    def was_left_finite(self) -> bool:
+        """Return True if the last step left the weights finite and nobody has written to them since."""
+        return self.left is not None and self.left == [param._version for param in self.params]
 
     def set_moves(self, moves: list[Move], weight_decays: list[float], state: Any) -> None:
         """Write the numbers of the groups and the addresses of the buffers, which are zero at first."""
@@ -316,11 +300,3 @@ class KernelPlan:
         """Return the sums over each sparse parameter, added in an order that depends on its number of blocks alone."""
         rows = [self.sums[blocks].sum(axis=0).tolist() for blocks in self.sparse_blocks]
         return [LatentSums(*row) if len(row) > 1 else LatentSums(rho=row[0]) for row in rows]
-
-
-def _increment_versions(params: list[Tensor]) -> None:
-    try:
-        increment_version(params)
-    except TypeError:  # older versions of torch take one at a time
-        for param in params:
-            increment_version(param)

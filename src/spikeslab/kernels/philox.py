@@ -45,7 +45,6 @@ from numba import njit, types
 from numba.extending import overload
 from torch import Tensor
 
-from spikeslab.errors import ArgumentValueError, check_count
 from spikeslab.functional.tensors import is_dense
 from spikeslab.kernels.intrinsics import bits_of, float_of, fma
 from spikeslab.kernels.noise import Noise
@@ -258,41 +257,25 @@ def _normal_block_overload(out: Any, seed: Any, step: Any, stream: Any, block: A
     return implementation
 
 
-@njit(nogil=True)
-def _fill_block(out: Any, seed: Any, step: Any, stream: Any, offset: Any, block: Any) -> None:
-    size = BLOCK_BYTES // out.itemsize
-    start = block * size - offset
-    low, high = max(start, 0), min(start + size, out.size)
-    part = out[low:high]
-    # A block is made of 64-bit words: one that starts between two of them, or is incomplete, needs a detour.
-    if part.size == size and part.ctypes.data % 8 == 0:
-        normal_block(part, seed, step, stream, block)
-        return
-    scratch = np.empty(size, out.dtype)
-    normal_block(scratch, seed, step, stream, block)
-    part[:] = scratch[low - start : high - start]
-
-
-@njit(nogil=True, cache=True)
-def _fill_blocks(out: Any, seed: Any, step: Any, stream: Any, offset: Any, first: Any, last: Any) -> None:
-    start = offset // (BLOCK_BYTES // out.itemsize)
-    for block in range(start + first, start + last):
-        _fill_block(out, seed, step, stream, offset, block)
-
-
 _BLOCKS = {np.dtype(np.float32): _normal_block_f32, np.dtype(np.float64): _normal_block_f64}
 
 
-def fill_normal(
-    out: np.ndarray[Any, Any],
-    seed: int,
-    step: int,
-    stream: int = 0,
-    offset: int = 0,
-    *,
-    threads: int | None = None,
-) -> None:
-    """Write out[i] = normal(seed, step, stream, offset + i), the same for each split and number of threads.
+@njit(nogil=True, cache=True)
+def _fill_blocks(out: Any, seed: Any, step: Any, stream: Any, first: Any, last: Any) -> None:
+    size = BLOCK_BYTES // out.itemsize
+    scratch = np.empty(size, out.dtype)
+    for block in range(first, last):
+        part = out[block * size : (block + 1) * size]
+        # A block is made of 64-bit words: one that starts between two of them, or is incomplete, needs a detour.
+        if part.size == size and part.ctypes.data % 8 == 0:
+            normal_block(part, seed, step, stream, block)
+        else:
+            normal_block(scratch, seed, step, stream, block)
+            part[:] = scratch[: part.size]
+
+
+def fill_normal(out: np.ndarray[Any, Any], seed: int, step: int, stream: int) -> None:
+    """Write out[i] = normal(seed, step, stream, i), the same at any number of threads.
 
     float32 and float64 draw independent numbers of the same law; float32 reaches 6.76 sigma, float64 8.65.
 
@@ -301,26 +284,9 @@ def fill_normal(
         seed: The seed, below 2^64.
         step: The step, below 2^32.
         stream: The number of the stream (a tensor, a chain), below 2^32.
-        offset: The element of the stream that out[0] is.
-        threads: The threads to use at most; torch's number by default.
-
-    Raises:
-        TypeError: If out is neither float32 nor float64.
-        ValueError: If out is not a contiguous vector or a number is out of its range.
     """
-    if out.dtype not in _BLOCKS:
-        raise TypeError(f"out must be float32 or float64, but got {out.dtype}.")
-    if out.ndim != 1 or not out.flags.c_contiguous:
-        raise ValueError("out must be a contiguous vector.")
-    for name, value, bits in (("seed", seed, 64), ("step", step, 32), ("stream", stream, 32), ("offset", offset, 62)):
-        if not 0 <= value < 1 << bits:
-            raise ArgumentValueError(name, f"must be in [0, 2^{bits})", value)
-    if threads is not None:
-        check_count("threads", threads)
-    size = BLOCK_BYTES // out.itemsize
-    blocks = -(-(offset + out.size) // size) - offset // size
-    fill = partial(_fill_blocks, out, np.uint64(seed), np.uint64(step), np.uint64(stream), offset)
-    run_in_threads(fill, blocks, torch.get_num_threads() if threads is None else threads)
+    fill = partial(_fill_blocks, out, np.uint64(seed), np.uint64(step), np.uint64(stream))
+    run_in_threads(fill, -(-out.nbytes // BLOCK_BYTES), torch.get_num_threads())
 
 
 _LINE = 16  # slices of the buffer start on cache lines

@@ -72,10 +72,10 @@ class Prior(WeightHolder, ABC):
         """Return the learned numbers for a line of the log, in JSON's types."""
         return {}
 
-    def check_ready(self) -> None:  # noqa: B027 - a prior without data-dependent state has nothing to check
+    def check_ready(self) -> None:
         """Raise if :meth:`update` cannot run, before anything has moved."""
 
-    def update(self, step: int, num_data: int) -> None:  # noqa: B027
+    def update(self, step: int, num_data: int) -> None:
         """Adapt to the weights that the sampler reached at ``step``."""
 
     def state_dict(self) -> dict[str, Any]:

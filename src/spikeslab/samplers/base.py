@@ -41,10 +41,10 @@ COMPILED_AS_TENSORS = ("lr", "momentum", "noise_std")
 class Sampler(WeightHolder, Optimizer):
     """Torch optimizer whose steps are those of a Markov chain.
 
-    Subclasses list their settings in ``defaults`` and ``_ranges`` and implement :meth:`_update`. ``lr`` and ``temperature`` of a
-    group may be schedules; their current values are numbers in the group, as with torch's lr schedulers. The switches
-    ``fused``, ``foreach``, ``compile`` and ``check_finite`` say how a step is computed: they too are in the groups, and
-    ``load_state_dict`` leaves them as they are.
+    Subclasses list their settings in ``defaults`` and ``_ranges`` and implement :meth:`_update`. ``lr`` and
+    ``temperature`` of a group may be schedules; their current values are numbers in the group, as with torch's lr
+    schedulers. The switches ``fused``, ``foreach``, ``compile`` and ``check_finite`` say how a step is computed: they
+    too are in the groups, and ``load_state_dict`` leaves them as they are.
 
     Args:
         params: Parameters, named parameters or groups.
