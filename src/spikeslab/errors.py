@@ -114,6 +114,10 @@ class ArgumentTypeError(ArgumentError, TypeError):
     """An argument has a type that is not allowed."""
 
 
+class StateError(SpikeSlabError, RuntimeError):
+    """An object cannot do in its present state what it was asked for."""
+
+
 class NonFiniteError(SpikeSlabError, ArithmeticError):
     """A weight, a gradient or a prediction is NaN or infinite."""
 

@@ -44,7 +44,7 @@ def test_the_second_prediction_is_the_first(build):
     posterior, x = collected(build().double()), torch.randn(4, 3, dtype=torch.float64)
     first = posterior.predict(x)
     torch.testing.assert_close(first, alone(posterior, x))
-    assert posterior._forward.batched._stacks
+    assert posterior._forward._stacks
     assert torch.equal(posterior.predict(x), first)
 
 
@@ -100,24 +100,24 @@ def test_what_is_kept_is_bounded(monkeypatch):
     monkeypatch.setattr(batched, "KEPT", size - 1)
     posterior, x = collected(MLP(3, outputs=2), samples=20), torch.randn(4, 3)
     torch.testing.assert_close(posterior.predict(x), alone(posterior, x))
-    assert not posterior._forward.batched._stacks
+    assert not posterior._forward._stacks
     monkeypatch.setattr(batched, "KEPT", size)
     posterior.predict(x)
-    assert [stack.size for stack in posterior._forward.batched._stacks.values()] == [size]
+    assert [stack.size for stack in posterior._forward._stacks.values()] == [size]
 
 
 def test_a_single_sample_that_remains_does_not_end_batched_passes(monkeypatch):
     posterior, x = collected(nn.Linear(3, 2)), torch.randn(4, 3)
-    monkeypatch.setattr(posterior._forward.batched, "together", lambda samples, inputs: 2)
+    monkeypatch.setattr(posterior._forward, "choose_count", lambda samples, inputs: 2)
     torch.testing.assert_close(posterior.predict(x), alone(posterior, x))
-    assert posterior._forward.batched.possible
+    assert posterior._forward.possible
 
 
 def test_passes_are_of_one_size(monkeypatch):
-    forward = batched.BatchedForward(nn.Linear(3, 2, bias=False))
+    forward = batched.SampleForward(nn.Linear(3, 2, bias=False), torch.sigmoid)
     inputs = (torch.zeros(4, 3),)
     monkeypatch.setattr(batched, "BUDGET", 9 * (24 + 32))  # nine samples of a weight and an output
-    assert [forward.together(samples, inputs) for samples in (1, 9, 10, 19, 20)] == [1, 9, 5, 7, 7]
+    assert [forward.choose_count(samples, inputs) for samples in (1, 9, 10, 19, 20)] == [1, 9, 5, 7, 7]
 
 
 def test_a_damaged_sample_in_the_middle_is_named(tmp_path):
@@ -126,7 +126,7 @@ def test_a_damaged_sample_in_the_middle_is_named(tmp_path):
     path.write_bytes(b"nothing")
     with pytest.raises(ValueError, match=f"{path} has changed since"):
         posterior.predict(torch.randn(4, 3))
-    assert posterior._forward.batched.possible
+    assert posterior._forward.possible
 
 
 class Doubled(MLP):
@@ -203,7 +203,7 @@ def test_the_model_has_its_own_tensors_after_a_prediction():
     with pytest.raises(RuntimeError, match="mat1 and mat2"):
         posterior.predict(torch.randn(6, 2))
     assert {name: id(tensor) for name, tensor in posterior.model.named_parameters()} == own
-    assert posterior._forward.batched.possible, "a bad input says nothing about the model"
+    assert posterior._forward.possible, "a bad input says nothing about the model"
 
 
 @pytest.mark.parametrize("build", [lambda: MLP(3, outputs=4), lambda: nn.Linear(3, 4)], ids=["stacked", "vmap"])
@@ -265,6 +265,42 @@ def test_large_inputs_are_split_where_rows_are_independent(model, split, monkeyp
     monkeypatch.setattr(batched, "BUDGET", 60 * 4 * (50 + 50 + 2 + 2))
     posterior = collected(model, link=torch.sigmoid)
     x = torch.randn(280, 1, 3) if split is None else torch.randn(280, 3)
-    assert posterior._forward.batched.split_size((x,)) == split
+    assert posterior._forward.choose_split((x,)) == split
     each = [posterior.sample(index).eval()(x).sigmoid() for index in range(len(posterior))]
     torch.testing.assert_close(posterior.predict(x), torch.stack(each).mean(0).detach())
+
+
+class OneAtATime(nn.Module):
+    """A model whose forward pass depends on its numbers, which vmap cannot batch."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = nn.Linear(3, 2)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.linear(x) if self.linear.bias.sum() > 0 else self.linear(-x)
+
+
+@pytest.mark.parametrize("budget", [1, 2_000, 1 << 26])
+@pytest.mark.parametrize(
+    "build",
+    [
+        lambda: nn.Sequential(nn.Linear(3, 5), nn.BatchNorm1d(5), nn.Dropout(), nn.Linear(5, 2)),
+        lambda: MLP(3, hidden=(5,), outputs=2),
+        OneAtATime,
+    ],
+)
+def test_many_samples_at_once_predict_what_each_does_alone(build, budget, monkeypatch):
+    monkeypatch.setattr(batched, "BUDGET", budget)
+    model = build().double()
+    posterior = ss.Posterior(model)
+    for _ in range(7):
+        for parameter in model.parameters():
+            nn.init.normal_(parameter)
+        posterior.collect()
+    x = torch.randn(9, 3, dtype=torch.float64)
+    alone = torch.stack([posterior.sample(index).eval()(x).softmax(1) for index in range(7)])
+    for batch_size in (None, 4):
+        torch.testing.assert_close(torch.stack(list(posterior.outputs(x, batch_size=batch_size))), alone)
+        torch.testing.assert_close(posterior.predict(x, batch_size=batch_size), alone.mean(0))
+    assert model.training

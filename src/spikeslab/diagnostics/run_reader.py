@@ -26,7 +26,6 @@ from spikeslab.posterior.convergence import (
     PREDICTIONS,
     Convergence,
     assess,
-    assess_all,
     learned_tensors,
     weight_draws,
 )
@@ -255,7 +254,7 @@ def _describe_samples(chains: Sequence[_Chain]) -> tuple[SampleFacts | None, lis
         zeros_common=min(z.common() for z in zeros),
         total=zeros[0].total,
     )
-    return facts, assess_all(draws)
+    return facts, [assess(name, values) for name, values in draws.items()]
 
 
 class _Zeros:

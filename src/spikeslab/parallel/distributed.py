@@ -30,7 +30,7 @@ from torch.nn.parallel import DistributedDataParallel
 from spikeslab.errors import check_count
 from spikeslab.kernels.noise import mix64
 from spikeslab.posterior import Posterior
-from spikeslab.posterior.samples import MemorySamples
+from spikeslab.posterior.samples import Samples
 from spikeslab.states import Stateful
 
 if TYPE_CHECKING:  # torch may be built without it
@@ -272,7 +272,7 @@ def _send_posterior(posterior: Posterior, target: int, device: torch.device) -> 
 
 def _receive_posterior(like: Posterior, chain: int, source: int, device: torch.device) -> Posterior:
     index = json.loads(_receive(source, device))
-    samples = MemorySamples()
+    samples = Samples()
     for record in index["samples"]:
         samples.write(record["step"], load(_receive(source, device)))
     if index["shapes"] != like.index()["shapes"]:

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Sequence
-from itertools import chain
+from functools import partial
 from typing import Any, cast
 
 import torch
@@ -21,6 +21,7 @@ from torch import Tensor, nn
 
 from spikeslab.errors import NonFiniteError, check_count, pluralize
 from spikeslab.posterior._forward import stacked_forward
+from spikeslab.posterior.samples import named_tensors
 
 
 class StackedModel(nn.Module):
@@ -47,7 +48,7 @@ class StackedModel(nn.Module):
     def __init__(self, models: Sequence[nn.Module]) -> None:
         super().__init__()
         check_count("the number of models", len(models))
-        named = [_named_tensors(model) for model in models]
+        named = [dict(named_tensors(model, all_names=True)) for model in models]
         kinds = [{name: (tensor.shape, tensor.dtype) for name, tensor in tensors.items()} for tensors in named]
         odd = [index for index, of_model in enumerate(kinds) if of_model != kinds[0]]
         if odd:
@@ -69,12 +70,8 @@ class StackedModel(nn.Module):
         quick = stacked_forward(self.network, self.network.modules())
         if quick is not None:
             return quick(*inputs)
-        tensors = dict(self.network.named_parameters()) | dict(self.network.named_buffers())
-        outputs: Tensor = torch.vmap(self._one, randomness="different")(tensors, inputs)
-        return outputs
-
-    def _one(self, tensors: dict[str, Tensor], inputs: tuple[Tensor, ...]) -> Tensor:
-        outputs: Tensor = torch.func.functional_call(self.network, tensors, inputs)
+        run = torch.vmap(partial(torch.func.functional_call, self.network), randomness="different")
+        outputs: Tensor = run(dict(named_tensors(self.network)), inputs)
         return outputs
 
     def spread(self, batch: Tensor) -> Tensor:
@@ -108,11 +105,6 @@ class StackedModel(nn.Module):
                 f"the weights and gradients of all {pluralize(self.chains, 'chain')} must be finite, but got NaN or "
                 f"Inf in {'chain' if len(gone) == 1 else 'chains'} {', '.join(map(str, gone))}: try a lower lr."
             )
-
-
-def _named_tensors(model: nn.Module) -> dict[str, Tensor]:
-    """Return parameters and buffers by name; a shared tensor has several names."""
-    return dict(chain(model.named_parameters(remove_duplicate=False), model.named_buffers(remove_duplicate=False)))
 
 
 def _replace_tensors(model: nn.Module, new: Callable[[str, Tensor], Tensor]) -> None:

@@ -15,13 +15,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
-from spikeslab.errors import check_count, quote
-from spikeslab.posterior.convergence import (
-    DELTA,
-    common_length,
-    latent_draws,
-    prediction_draws,
-)
+from spikeslab.errors import ArgumentValueError, Phrase, check_count, quote
+from spikeslab.posterior.convergence import DELTA, common_length, latent_draws, prediction_draws
 from spikeslab.posterior.samples import Tensors
 
 if TYPE_CHECKING:
@@ -95,7 +90,8 @@ def _places(
     sizes = {name: param.numel() for name, param in posterior.model.named_parameters()}
     chosen = {name: size for name, size in sizes.items() if any(fnmatchcase(name, p) for p in patterns)}
     if not chosen:
-        raise ValueError(f"weights must match parameters among {quote(sizes)}, but got {quote(patterns)}.")
+        expectation = f"must match parameters among {quote(sizes)}"
+        raise ArgumentValueError("weights", expectation, Phrase(f"got {quote(patterns)}"))
     if limit is None:
         return dict.fromkeys(chosen)
     check_count("limit", limit)

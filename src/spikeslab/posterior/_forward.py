@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import cache
-from itertools import chain
 from typing import Any, NamedTuple, cast
 
 import torch
@@ -70,19 +69,21 @@ class Stack(NamedTuple):
                 slot.where[slot.leaf] = slot.own
 
 
-class BatchedForward:
-    """Forward pass of several samples at once, as many as a budget of memory allows.
+class SampleForward:
+    """Forward passes of a model with the tensors of samples in place of its own, as many at once as a budget allows.
 
     Uses the model's method ``stacked_forward`` if it has one (see ``StackedModel``), else ``torch.vmap``; a model that
     supports neither runs one sample at a time. Stacked samples are kept, within a budget of their own, because stacking
     those of a small network takes longer than running it.
 
     Args:
-        model: The model, in the mode in which it shall run.
+        model: The model.
+        link: Function from its outputs to the values that are averaged.
     """
 
-    def __init__(self, model: nn.Module) -> None:
+    def __init__(self, model: nn.Module, link: Callable[[Tensor], Tensor]) -> None:
         self.model = model
+        self.link = link
         self.possible = True
         self._counts: dict[tuple[Any, ...], int] = {}
         self._splits: dict[tuple[Any, ...], int | None] = {}
@@ -92,7 +93,62 @@ class BatchedForward:
         """Drop the stacked samples after one of them has changed."""
         self._stacks.clear()
 
-    def together(self, samples: int, inputs: tuple[Any, ...]) -> int:
+    def chunks(
+        self, steps: Sequence[int], read: Callable[[int], Tensors], inputs: tuple[Any, ...], batch_size: int | None
+    ) -> Iterator[Tensor]:
+        """Yield predictions after the link, of shape (samples, batch, ...), some samples at a time.
+
+        Args:
+            steps: Steps of the samples.
+            read: Function from a step to the tensors of its sample.
+            inputs: Arguments of the model.
+            batch_size: Size of the batches into which tensors among them are split; ``None`` chooses it for one tensor.
+        """
+        if batch_size is None:
+            with torch.no_grad(), uncompiled_eval_mode(self.model):
+                batch_size = self.choose_split(inputs)
+        batches = list(_batches(inputs, batch_size))
+        start = 0
+        while start < len(steps):
+            with torch.no_grad(), uncompiled_eval_mode(self.model) as modules:
+                count = self.choose_count(len(steps), batches[0])
+                values = self._run_together(steps[start : start + count], read, batches, modules)
+                if values is None:
+                    sample = read(steps[start])
+                    outputs = [self._run_one(sample, batch) for batch in batches]
+                    values = self.link(torch.cat(outputs)).unsqueeze(0)
+                    self.possible &= min(count, len(steps) - start) == 1  # one sample proves nothing
+            yield values
+            start += len(values)
+
+    def _run_together(
+        self,
+        steps: Sequence[int],
+        read: Callable[[int], Tensors],
+        batches: list[tuple[Any, ...]],
+        modules: list[nn.Module],
+    ) -> Tensor | None:
+        """Run the samples of some steps in one pass; return ``None`` for one sample or if the model cannot do it."""
+        if len(steps) == 1:
+            return None
+        stack = self._stack(steps, read, modules)
+        try:
+            outputs = [self._run(stack, batch) for batch in batches]
+            return self._link_each(outputs[0] if len(outputs) == 1 else torch.cat(outputs, dim=1))
+        # Raised by vmap where it cannot, and by a stacked_forward whose layers were changed.
+        except (RuntimeError, ValueError, TypeError, AttributeError, IndexError):
+            return None
+
+    def _link_each(self, outputs: Tensor) -> Tensor:
+        """Apply the link to outputs of shape (samples, batch, ...), without vmap where the link is a known one."""
+        if self.link is identity:
+            return outputs
+        if self.link is probabilities:
+            check_classes(outputs.shape[1:])
+            return outputs.softmax(dim=2)
+        return torch.vmap(self.link)(outputs)
+
+    def choose_count(self, samples: int, inputs: tuple[Any, ...]) -> int:
         """Return how many of ``samples`` to run at once, in passes of nearly equal size.
 
         The first call for inputs of some shape runs the model once to measure its memory.
@@ -106,7 +162,7 @@ class BatchedForward:
         passes = -(-samples // self._counts[key])
         return -(-samples // passes)
 
-    def split_size(self, inputs: tuple[Any, ...]) -> int | None:
+    def choose_split(self, inputs: tuple[Any, ...]) -> int | None:
         """Return how many rows of a large input to run at once, or ``None`` to run all.
 
         A few MB of activations are faster than many. A model is split only if two halves of some rows give what these
@@ -134,20 +190,13 @@ class BatchedForward:
         passes = -(-len(x) // fitting)
         return None if passes == 1 else -(-len(x) // passes)
 
-    def stack(self, keys: Sequence[int], read: Callable[[int], Tensors], modules: list[nn.Module]) -> Stack:
-        """Stack samples along a new first dimension, in the device and dtype of the model's tensors.
-
-        Args:
-            keys: Keys of the samples; call :meth:`forget` when the tensors behind a key change.
-            read: Function from a key to the tensors of the sample.
-            modules: All modules of the model.
-        """
-        stack = self._stacks.get(tuple(keys))
+    def _stack(self, keys: Sequence[int], read: Callable[[int], Tensors], modules: list[nn.Module]) -> Stack:
+        """Stack samples along a new first dimension, in the device and dtype of the model's tensors."""
+        stack = self._stacks.pop(tuple(keys), None)
         if stack is None or stack.modules != modules or not all(slot.fits() for slot in stack.slots):
-            self._stacks.pop(tuple(keys), None)
             stack = self._new_stack([read(key) for key in keys], modules)
-            if stack.size + sum(other.size for other in self._stacks.values()) <= KEPT:
-                self._stacks[tuple(keys)] = stack
+        if stack.size + sum(other.size for other in self._stacks.values()) <= KEPT:
+            self._stacks[tuple(keys)] = stack
         return stack
 
     def _new_stack(self, samples: list[Tensors], modules: list[nn.Module]) -> Stack:
@@ -167,7 +216,7 @@ class BatchedForward:
         ]
         return Stack(tensors, len(samples), sum(tensor.nbytes for tensor in joined.values()), modules, slots)
 
-    def run(self, stack: Stack, inputs: tuple[Tensor, ...]) -> Tensor:
+    def _run(self, stack: Stack, inputs: tuple[Tensor, ...]) -> Tensor:
         """Return the outputs of all samples, of shape (samples, batch, ...)."""
         quick = stacked_forward(self.model, stack.modules)
         if quick is not None:
@@ -175,7 +224,7 @@ class BatchedForward:
                 return quick(*(item.expand(stack.samples, *item.shape) for item in inputs))
         return torch.vmap(lambda tensors: _call(self.model, tensors, inputs), randomness="different")(stack.tensors)
 
-    def run_one(self, sample: Tensors, inputs: tuple[Any, ...]) -> Tensor:
+    def _run_one(self, sample: Tensors, inputs: tuple[Any, ...]) -> Tensor:
         """Return the outputs of one sample, of shape (batch, ...)."""
         places = _places(self.model).items()
         return _call(
@@ -204,11 +253,7 @@ class BatchedForward:
 def stacked_forward(model: nn.Module, modules: Iterable[nn.Module]) -> Callable[..., Tensor] | None:
     """Return the model's method ``stacked_forward``, or ``None`` if it may differ from ``forward``.
 
-    It may differ if a subclass overrides ``forward``, if there are hooks, or if tensors are parametrised.
-
-    Args:
-        model: The model.
-        modules: All its modules.
+    It may differ if a subclass overrides ``forward``, if a module has hooks, or if tensors are parametrised.
     """
     if not _knows_stacks(type(model).__mro__) or "forward" in vars(model):
         return None
@@ -228,90 +273,13 @@ def _knows_stacks(kinds: tuple[type, ...]) -> bool:
 def _places(model: nn.Module) -> dict[str, tuple[str, Tensor]]:
     """Map every name of a tensor to its name in a sample, where a shared tensor has one name, and to the tensor."""
     names: dict[int, str] = {}
-    return {alias: (names.setdefault(id(tensor), alias), tensor) for alias, tensor in _aliases(model)}
-
-
-def _aliases(model: nn.Module) -> Iterator[tuple[str, Tensor]]:
-    return chain(model.named_parameters(remove_duplicate=False), model.named_buffers(remove_duplicate=False))
+    return {alias: (names.setdefault(id(own), alias), own) for alias, own in named_tensors(model, all_names=True)}
 
 
 def _call(model: nn.Module, tensors: Tensors, inputs: tuple[Any, ...]) -> Tensor:
     # All names of shared tensors are given, so torch need not look for them at every call.
     outputs: Tensor = torch.func.functional_call(model, tensors, inputs, tie_weights=False)
     return outputs
-
-
-class SampleForward:
-    """Forward passes of a model with the tensors of samples in place of its own.
-
-    Args:
-        model: The model.
-        link: Function from its outputs to the values that are averaged.
-    """
-
-    def __init__(self, model: nn.Module, link: Callable[[Tensor], Tensor]) -> None:
-        self.link = link
-        self.batched = BatchedForward(model)
-        self._model = model
-
-    def forget(self) -> None:
-        """Drop stacked samples after one of them has changed."""
-        self.batched.forget()
-
-    def chunks(
-        self, steps: Sequence[int], read: Callable[[int], Tensors], inputs: tuple[Any, ...], batch_size: int | None
-    ) -> Iterator[Tensor]:
-        """Yield predictions after the link, of shape (samples, batch, ...), some samples at a time.
-
-        Args:
-            steps: Steps of the samples.
-            read: Function from a step to the tensors of its sample.
-            inputs: Arguments of the model.
-            batch_size: Size of the batches into which tensors among them are split; ``None`` chooses it for one tensor.
-        """
-        if batch_size is None:
-            with torch.no_grad(), uncompiled_eval_mode(self._model):
-                batch_size = self.batched.split_size(inputs)
-        batches = list(_batches(inputs, batch_size))
-        start = 0
-        while start < len(steps):
-            with torch.no_grad(), uncompiled_eval_mode(self._model) as modules:
-                count = self.batched.together(len(steps), batches[0])
-                values = self._together(steps[start : start + count], read, batches, modules)
-                if values is None:
-                    sample = read(steps[start])
-                    outputs = [self.batched.run_one(sample, batch) for batch in batches]
-                    values = self.link(torch.cat(outputs)).unsqueeze(0)
-                    self.batched.possible &= min(count, len(steps) - start) == 1  # one sample proves nothing
-            yield values
-            start += len(values)
-
-    def _together(
-        self,
-        steps: Sequence[int],
-        read: Callable[[int], Tensors],
-        batches: list[tuple[Any, ...]],
-        modules: list[nn.Module],
-    ) -> Tensor | None:
-        """Run the samples of some steps in one pass; return ``None`` for one sample or if the model cannot do it."""
-        if len(steps) == 1:
-            return None
-        stack = self.batched.stack(steps, read, modules)
-        try:
-            outputs = [self.batched.run(stack, batch) for batch in batches]
-            return self._link_each(outputs[0] if len(outputs) == 1 else torch.cat(outputs, dim=1))
-        # Raised by vmap where it cannot, and by a stacked_forward whose layers were changed.
-        except (RuntimeError, ValueError, TypeError, AttributeError, IndexError):
-            return None
-
-    def _link_each(self, outputs: Tensor) -> Tensor:
-        """Apply the link to outputs of shape (samples, batch, ...), without vmap where the link is a known one."""
-        if self.link is identity:
-            return outputs
-        if self.link is probabilities:
-            check_classes(outputs.shape[1:])
-            return outputs.softmax(dim=2)
-        return torch.vmap(self.link)(outputs)
 
 
 def _batches(inputs: tuple[Any, ...], size: int | None) -> Iterator[tuple[Any, ...]]:

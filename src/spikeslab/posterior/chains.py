@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Sequence
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from spikeslab.errors import quote
+from spikeslab.errors import ArgumentValueError, Phrase, quote
 from spikeslab.posterior._arviz import to_inference_data
 from spikeslab.posterior.convergence import Convergence, assess_convergence
 from spikeslab.posterior.posterior import Posterior
-from spikeslab.posterior.prediction import Average, Prediction
-from spikeslab.posterior.samples import INDEX, named_tensors
+from spikeslab.posterior.prediction import Prediction, average_terms
+from spikeslab.posterior.samples import INDEX, named_tensors, read_shapes
 
 
 class Chains:
@@ -35,23 +36,18 @@ class Chains:
 
     def __init__(self, posteriors: Sequence[Posterior]) -> None:
         if not posteriors:
-            raise ValueError("posteriors must hold at least one chain, but got none.")
-        shapes = [{name: tensor.shape for name, tensor in named_tensors(p.model)} for p in posteriors]
+            raise ArgumentValueError("posteriors", "must hold at least one chain", Phrase("got none"))
+        shapes = [read_shapes(dict(named_tensors(posterior.model))) for posterior in posteriors]
         for index, other in enumerate(shapes):
             if other != shapes[0]:
                 odd = [name for name in {**shapes[0], **other} if shapes[0].get(name) != other.get(name)]
-                raise ValueError(
-                    f"posteriors must be of models with the same tensors, but chain {index} differs in {quote(odd)}."
-                )
+                got = Phrase(f"chain {index} differs in {quote(odd)}")
+                raise ArgumentValueError("posteriors", "must be of models with the same tensors", got)
         self.posteriors = list(posteriors)
 
     @classmethod
     def load(
-        cls,
-        directory: str | os.PathLike[str],
-        model: nn.Module,
-        *,
-        link: Callable[[Tensor], Tensor] | None = None,
+        cls, directory: str | os.PathLike[str], model: nn.Module, *, link: Callable[[Tensor], Tensor] | None = None
     ) -> Chains:
         """Load the chains of a folder with ``chain-0``, ``chain-1`` and so on, or of a single posterior.
 
@@ -86,11 +82,7 @@ class Chains:
 
     def predictive(self, *inputs: Any, batch_size: int | None = None) -> Prediction:
         """Return mean and split variance over the samples of all chains; arguments as in :meth:`Posterior.predict`."""
-        average = Average()
-        for posterior in self.posteriors:
-            for term in posterior.terms(*inputs, batch_size=batch_size):
-                average.add(*term)
-        return average.result()
+        return average_terms(chain.from_iterable(p.terms(*inputs, batch_size=batch_size) for p in self.posteriors))
 
     def to_arviz(
         self,

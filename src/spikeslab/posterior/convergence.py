@@ -11,7 +11,7 @@ chain counts as two halves, which shows drift but cannot show that another chain
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from statistics import NormalDist
 from typing import TYPE_CHECKING, Any
@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
+from spikeslab.errors import StateError
 from spikeslab.functional.convergence import NEEDED_DRAWS, ess_bulk, ess_tail, rhat
 from spikeslab.posterior.samples import Tensors
 
@@ -178,7 +179,7 @@ def common_length(posteriors: Sequence[Posterior]) -> int:
     """Return the number of samples of the shortest chain; of the others the last ones are used."""
     length = min(len(posterior) for posterior in posteriors)
     if not length:
-        raise RuntimeError("Every chain must hold a sample, but one has none.")
+        raise StateError("Every chain must hold a sample, but one has none.")
     return length
 
 
@@ -202,15 +203,6 @@ def assess_convergence(
     draws: dict[str, Draws] = {}
     if inputs:
         draws[PREDICTIONS] = prediction_draws(posteriors, inputs, batch_size, length)
-    weights = weight_draws([_last(posterior, length) for posterior in posteriors], seed=seed)
+    weights = weight_draws([map(p.tensors, range(len(p) - length, len(p))) for p in posteriors], seed=seed)
     draws |= {NORMS: weights[NORMS], **latent_draws(posteriors, length), SOME_WEIGHTS: weights[SOME_WEIGHTS]}
-    return assess_all(draws, seed=seed)
-
-
-def assess_all(draws: Mapping[str, Draws], *, seed: int = 0) -> list[Convergence]:
-    """Assess each kind of quantity."""
     return [assess(name, values, seed=seed) for name, values in draws.items()]
-
-
-def _last(posterior: Posterior, length: int) -> Iterable[Tensors]:
-    return (posterior.tensors(index) for index in range(len(posterior) - length, len(posterior)))

@@ -13,29 +13,35 @@ from typing import Any, cast
 import torch
 from torch import Tensor, nn
 
-from spikeslab.errors import check_choice, check_count, quote
+from spikeslab.errors import (
+    ArgumentTypeError,
+    ArgumentValueError,
+    Phrase,
+    StateError,
+    check_choice,
+    check_count,
+    quote,
+)
 from spikeslab.likelihoods import GaussianLikelihood
 from spikeslab.posterior._arviz import to_inference_data
 from spikeslab.posterior._forward import SampleForward
 from spikeslab.posterior.batch_norm import recalibrate
 from spikeslab.posterior.convergence import Convergence, assess_convergence
-from spikeslab.posterior.prediction import Average, Prediction, identity, probabilities, to_float, weighted_mean
+from spikeslab.posterior.prediction import Prediction, average_terms, identity, probabilities, to_float, weighted_mean
 from spikeslab.posterior.samples import (
     WEIGHTINGS,
     DiskSamples,
-    MemorySamples,
     Samples,
     Tensors,
     mean_tensors,
     named_tensors,
-    sample_shapes,
+    read_shapes,
+    read_tensors,
     snapshot,
 )
 from spikeslab.priors.spike_slab import SpikeSlab
 from spikeslab.samplers.base import Sampler
 from spikeslab.weights import unwrap_compiled
-
-NEEDS_SAMPLER = "sampler must be given where weighting='epsilon', but got None."
 
 LINKS = {"probabilities": probabilities, "identity": identity}
 OWN_LINK = "own"
@@ -100,8 +106,6 @@ class Posterior:
         self.burn_in = check_count("burn_in", burn_in, minimum=0)
         self.thin = check_count("thin", thin)
         self.weighting = check_choice("weighting", weighting, WEIGHTINGS)
-        if weighting == "epsilon" and sampler is None:
-            raise ValueError(NEEDS_SAMPLER)
         self.max_samples = None if max_samples is None else check_count("max_samples", max_samples)
         self.steps = 0
         self.records: list[Record] = []
@@ -109,8 +113,9 @@ class Posterior:
         self._regression = likelihood is not None
         link = link or (probabilities if likelihood is None else identity)
         self._sampler = sampler
+        self._get_weight()  # raises without the sampler that it needs
         self._forward = SampleForward(model, link)
-        self._samples: Samples = MemorySamples()
+        self._samples = Samples()
         if directory is not None:
             samples = DiskSamples.create(Path(directory), exist_ok)
             if samples.exists():
@@ -139,31 +144,29 @@ class Posterior:
         self.steps = step
         if step <= self.burn_in or (step - self.burn_in) % self.thin:
             return False
-        weight = self._weight()
+        weight = self._get_weight()
         if weight == 0.0:
             return False
         sigma = None if self._likelihood is None else self._likelihood.sigma
+        prior = None if self._sampler is None else self._sampler.prior
+        delta = prior.delta if isinstance(prior, SpikeSlab) else None
         self._forward.forget()
         self._samples.write(step, snapshot(self.model))
         # After a crash the sampler may repeat steps that have a sample already: keep one per step.
         self.records = [record for record in self.records if record.step != step]
-        self.records.append(Record(step, weight, sigma, self._delta()))
+        self.records.append(Record(step, weight, sigma, delta))
         dropped = self.records.pop(0) if self.max_samples and len(self) > self.max_samples else None
         self._samples.write_index(self.index)
         if dropped is not None:
             self._samples.remove(dropped.step)
         return True
 
-    def _weight(self) -> float:
+    def _get_weight(self) -> float:
         if self.weighting == "uniform":
             return 1.0
         if self._sampler is None:
-            raise ValueError(NEEDS_SAMPLER)
+            raise ArgumentValueError("sampler", "must be given where {weighting='epsilon'}", None)
         return float(self._sampler.param_groups[0]["lr"])
-
-    def _delta(self) -> dict[str, float] | None:
-        prior = None if self._sampler is None else self._sampler.prior
-        return prior.delta if isinstance(prior, SpikeSlab) else None
 
     def tensors(self, index: int) -> Tensors:
         """Return parameters and buffers of sample ``index`` by name; do not write to them."""
@@ -217,10 +220,7 @@ class Posterior:
         For classification the variance is that of each class's indicator, and the two parts sum to
         ``mean * (1 - mean)``. If the link gives no probabilities and there is no likelihood, the aleatoric part is NaN.
         """
-        average = Average()
-        for term in self.terms(*inputs, batch_size=batch_size):
-            average.add(*term)
-        return average.result()
+        return average_terms(self.terms(*inputs, batch_size=batch_size))
 
     def terms(self, *inputs: Any, batch_size: int | None = None) -> Iterator[tuple[Tensor, Tensor, list[float]]]:
         """Yield predictions, variances of the data around them and weights, some samples at a time."""
@@ -286,7 +286,8 @@ class Posterior:
         """
         self._check_not_empty()
         if iter(batches) is batches:
-            raise TypeError("batches must be a list or a loader that can be read again, but got an iterator.")
+            expectation = "must be a list or a loader that can be read again"
+            raise ArgumentTypeError("batches", expectation, Phrase("got an iterator"))
         self._forward.forget()
         for index, record in enumerate(self.records):
             model = self.sample(index)
@@ -326,34 +327,22 @@ class Posterior:
         samples = DiskSamples(Path(directory))
         index = samples.read_index()
         link = link or _saved_link(index)
-        posterior = cls(
-            model,
-            index["burn_in"],
-            index["thin"],
-            likelihood=likelihood,
-            link=link,
-            sampler=sampler,
-            max_samples=index["max_samples"],
-        )
-        posterior._take_over(index, samples)
-        posterior._regression, posterior.weighting = index["regression"], index["weights"]
-        return posterior
+        return cls._restore(model, index, samples, likelihood=likelihood, link=link, sampler=sampler)
 
     def sibling(self, index: Mapping[str, Any], samples: Samples) -> Posterior:
         """Return the posterior of another chain of the same model, given its :meth:`index` and its samples."""
-        posterior = Posterior(
-            self.model, index["burn_in"], index["thin"], link=self._forward.link, max_samples=index["max_samples"]
-        )
+        return self._restore(self.model, index, samples, link=self._forward.link)
+
+    @classmethod
+    def _restore(cls, model: nn.Module, index: Mapping[str, Any], samples: Samples, **options: Any) -> Posterior:
+        posterior = cls(model, index["burn_in"], index["thin"], max_samples=index["max_samples"], **options)
         posterior._take_over(index, samples)
         posterior._regression, posterior.weighting = index["regression"], index["weights"]
         return posterior
 
     def _take_over(self, index: Mapping[str, Any], samples: Samples) -> None:
         """Continue with samples of this model, as described by their index."""
-        own = {name: list(tensor.shape) for name, tensor in named_tensors(self.model)}
-        if index["shapes"] != own:
-            odd = [name for name in {**index["shapes"], **own} if index["shapes"].get(name) != own.get(name)]
-            raise ValueError(f"model must have the tensors of the saved samples, but it differs in {quote(odd)}.")
+        self._check_shapes(index["shapes"])
         self.steps = index["steps"]
         self.records = [Record(**record) for record in index["samples"]]
         self._samples = samples
@@ -374,17 +363,11 @@ class Posterior:
             ValueError: If the samples are of another model; nothing has changed then.
         """
         records = [Record(**record) for record in state["records"]]
-        own = {name: tensor.shape for name, tensor in named_tensors(self.model)}
-        for record, sample in zip(records, state["samples"], strict=True):
-            found = sample_shapes(sample)
-            odd = [name for name in {**found, **own} if found.get(name) != own.get(name)]
-            if odd:
-                raise ValueError(
-                    f"The sample of step {record.step} in the state is of another model: it differs in {quote(odd)}."
-                )
+        for sample in state["samples"]:
+            self._check_shapes(read_shapes(sample))
         self._forward.forget()
         for record, sample in zip(records, state["samples"], strict=True):
-            self._samples.adopt(record.step, sample)
+            self._samples.write(record.step, read_tensors(sample))
         kept = {record.step for record in records}
         dropped = [record.step for record in self.records if record.step not in kept]
         self.steps, self.records = int(state["steps"]), records
@@ -402,13 +385,20 @@ class Posterior:
             "steps": self.steps,
             "regression": self._regression,
             "link": next((name for name, link in LINKS.items() if link is self._forward.link), OWN_LINK),
-            "shapes": {name: list(tensor.shape) for name, tensor in named_tensors(self.model)},
+            "shapes": read_shapes(dict(named_tensors(self.model))),
             "samples": [vars(record) for record in self.records],
         }
 
+    def _check_shapes(self, saved: Mapping[str, list[int]]) -> None:
+        own = read_shapes(dict(named_tensors(self.model)))
+        odd = [name for name in {**saved, **own} if saved.get(name) != own.get(name)]
+        if odd:
+            got = Phrase(f"it differs in {quote(odd)}")
+            raise ArgumentValueError("model", "must have the tensors of the saved samples", got)
+
     def _check_not_empty(self) -> None:
         if not self.records:
-            raise RuntimeError(
+            raise StateError(
                 f"The posterior has no samples after {self.steps} steps: the first is taken at step "
                 f"burn_in + thin = {self.burn_in + self.thin}."
             )
@@ -418,7 +408,8 @@ def _saved_link(index: Mapping[str, Any]) -> Callable[[Tensor], Tensor]:
     """Return the link of an index; an index of an early version has the default link."""
     name = index.get("link", "identity" if index["regression"] else "probabilities")
     if name not in LINKS:
-        raise ValueError("link must be given: the samples were saved with a link of your own.")
+        expectation = "must be given for samples that were saved with a link of your own"
+        raise ArgumentValueError("link", expectation, None)
     return LINKS[name]
 
 

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import cast
 
 import torch
 from torch import Tensor
+
+from spikeslab.errors import ArgumentValueError, Phrase
 
 
 @dataclass(frozen=True)
@@ -61,11 +64,17 @@ class Average:
         self._total += total
 
     def result(self) -> Prediction:
-        """Return the prediction of all samples added so far."""
-        if self._moments is None:
-            raise RuntimeError("An average needs at least one sample.")
-        mean, squares, aleatoric = self._moments
+        """Return the prediction of all samples added so far, at least one."""
+        mean, squares, aleatoric = cast(tuple[Tensor, Tensor, Tensor], self._moments)
         return Prediction(mean, aleatoric / self._total, squares / self._total)
+
+
+def average_terms(terms: Iterable[tuple[Tensor, Tensor, Sequence[float]]]) -> Prediction:
+    """Return the prediction of all samples, given arguments of :meth:`Average.add`."""
+    average = Average()
+    for term in terms:
+        average.add(*term)
+    return average.result()
 
 
 def weighted_mean(shares: Tensor, values: Tensor) -> Tensor:
@@ -96,7 +105,9 @@ def probabilities(outputs: Tensor) -> Tensor:
 def check_classes(shape: torch.Size) -> None:
     """Raise unless outputs of this shape have classes in dimension 1."""
     if len(shape) < 2 or shape[1] < 2:
-        raise ValueError(
-            "The model has one output for each row: give link=torch.sigmoid for a logit, or likelihood=... for a "
-            f"regression. The outputs have shape {tuple(shape)}."
+        raise ArgumentValueError(
+            "model",
+            "must return one output per class",
+            Phrase(f"its outputs have the shape {tuple(shape)}"),
+            "give {link=torch.sigmoid} for a logit, or {likelihood=...} for a regression",
         )

@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import json
 import sys
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -16,7 +15,7 @@ from safetensors.torch import load_file, save
 from torch import Tensor, nn
 
 from spikeslab.errors import SpikeSlabError, first_line, warn
-from spikeslab.files import digest, write_atomically
+from spikeslab.files import FolderExistsError, digest, write_atomically
 
 Tensors: TypeAlias = dict[str, Tensor]
 
@@ -25,10 +24,10 @@ VERSION = 2
 WEIGHTINGS = ("uniform", "epsilon")
 
 
-def named_tensors(model: nn.Module) -> Iterator[tuple[str, Tensor]]:
-    """Yield parameters and buffers by name, a shared one once."""
-    yield from model.named_parameters()
-    yield from model.named_buffers()
+def named_tensors(model: nn.Module, all_names: bool = False) -> Iterator[tuple[str, Tensor]]:
+    """Yield parameters and buffers by name; a shared one once, or with ``all_names`` under each of its names."""
+    yield from model.named_parameters(remove_duplicate=not all_names)
+    yield from model.named_buffers(remove_duplicate=not all_names)
 
 
 def snapshot(model: nn.Module) -> Tensors:
@@ -36,47 +35,25 @@ def snapshot(model: nn.Module) -> Tensors:
     return {name: tensor.detach().to("cpu", copy=True).contiguous() for name, tensor in named_tensors(model)}
 
 
-def sample_shapes(sample: Tensors | Path) -> dict[str, torch.Size]:
+def read_tensors(sample: Tensors | Path) -> Tensors:
+    """Return the tensors of a sample in a state, which holds them or the path of their file."""
+    return load_file(sample) if isinstance(sample, Path) else sample
+
+
+def read_shapes(sample: Tensors | Path) -> dict[str, list[int]]:
     """Return the shapes of a sample's tensors by name; of a file its header alone is read."""
     if not isinstance(sample, Path):
-        return {name: tensor.shape for name, tensor in sample.items()}
+        return {name: list(tensor.shape) for name, tensor in sample.items()}
     with safe_open(sample, framework="pt") as file:
-        return {name: torch.Size(file.get_slice(name).get_shape()) for name in file.keys()}  # noqa: SIM118 - not a dict
+        return {name: list(file.get_slice(name).get_shape()) for name in file.keys()}  # noqa: SIM118 - not a dict
 
 
 class SamplesError(SpikeSlabError, ValueError):
     """A stored sample or the index of a posterior is missing, damaged or of another version."""
 
 
-class Samples(ABC):
-    """Tensors of samples, by the step at which they were taken."""
-
-    @abstractmethod
-    def write(self, key: int, tensors: Tensors) -> None:
-        """Keep a sample, or replace it."""
-
-    @abstractmethod
-    def read(self, key: int) -> Tensors:
-        """Return a sample."""
-
-    @abstractmethod
-    def remove(self, key: int) -> None:
-        """Delete a sample."""
-
-    @abstractmethod
-    def export(self, key: int) -> Tensors | Path:
-        """Return a sample for a state: its tensors, or the file that holds them."""
-
-    def adopt(self, key: int, source: Tensors | Path) -> None:
-        """Keep a sample from :meth:`export` of any kind of storage."""
-        self.write(key, load_file(source) if isinstance(source, Path) else source)
-
-    def write_index(self, index: Callable[[], dict[str, Any]]) -> None:  # noqa: B027 - memory needs no index
-        """Keep the description of the samples, given as a function because it grows with their number."""
-
-
-class MemorySamples(Samples):
-    """Samples in memory."""
+class Samples:
+    """Tensors of samples in memory, by the step at which they were taken."""
 
     def __init__(self) -> None:
         self._tensors: dict[int, Tensors] = {}
@@ -93,9 +70,12 @@ class MemorySamples(Samples):
         """Delete a sample."""
         del self._tensors[key]
 
-    def export(self, key: int) -> Tensors:
-        """Return the tensors."""
+    def export(self, key: int) -> Tensors | Path:
+        """Return a sample for a state: its tensors, or the file that holds them."""
         return self._tensors[key]
+
+    def write_index(self, index: Callable[[], dict[str, Any]]) -> None:
+        """Keep the description of the samples, given as a function because it grows with their number."""
 
 
 class DiskSamples(Samples):
@@ -116,8 +96,8 @@ class DiskSamples(Samples):
         """Use a folder without a posterior, or with ``exist_ok`` also one that has samples already."""
         samples = cls(directory)
         if samples.exists() and not exist_ok:
-            raise FileExistsError(
-                f"{directory} holds a posterior already: load it with Posterior.load, or choose another directory."
+            raise FolderExistsError(
+                f"{directory} holds a posterior already: load it with Posterior.load, or choose another {{directory}}."
             )
         directory.mkdir(parents=True, exist_ok=True)
         return samples
