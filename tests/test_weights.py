@@ -1,9 +1,14 @@
-"""Globs over parameter names."""
+"""Globs over parameter names, and the weights of compiled models."""
 
 from __future__ import annotations
 
+import copy
+import shutil
+
 import pytest
 import torch
+from compiled import CompiledChain, X, in_place, wrapped
+from compiled import network as compiled_network
 from torch import nn
 
 import spikeslab as ss
@@ -82,3 +87,38 @@ def test_a_bad_list_of_weights_is_refused(weights, error, message: str) -> None:
         with pytest.raises(error) as caught:
             make(weights)
         assert str(caught.value) == message
+
+
+@pytest.mark.parametrize("compiled", [wrapped, in_place])
+def test_the_chain_is_that_of_the_model_itself(compiled, tmp_path):
+    one, other = CompiledChain().run(6), CompiledChain(compiled).run(6)
+    for a, b in zip(one.model.parameters(), other.model.parameters(), strict=True):
+        torch.testing.assert_close(a, b)
+    assert list(other.sampler.prior.weights) == ["0.weight", "3.weight"]
+    assert list(other.posterior.tensors(0)) == list(one.posterior.tensors(0))
+    torch.testing.assert_close(other.posterior.predict(X), one.posterior.predict(X))
+    torch.testing.assert_close(other.posterior.sample(1)(X), one.posterior.sample(1)(X))
+    # Samples of a compiled model are those of any.
+    other.posterior.save(tmp_path / "posterior")
+    loaded = ss.Posterior.load(tmp_path / "posterior", compiled_network())
+    torch.testing.assert_close(loaded.predict(X), other.posterior.predict(X))
+
+
+def test_a_state_goes_from_a_compiled_chain_to_one_that_is_not():
+    first = CompiledChain(in_place).run(3)
+    second = CompiledChain()
+    second.model.load_state_dict(first.model.state_dict())
+    second.sampler.load_state_dict(copy.deepcopy(first.sampler.state_dict()))
+    whole = CompiledChain().run(6)
+    for a, b in zip(second.run(3).model.parameters(), whole.model.parameters(), strict=True):
+        torch.testing.assert_close(a, b)
+
+
+@pytest.mark.slow
+def test_the_default_compiler_where_there_is_one():
+    if not (shutil.which("g++") or shutil.which("clang++")):
+        pytest.skip("torch's default compiler needs a C++ compiler, and there is none")
+    torch._dynamo.reset()
+    one, other = CompiledChain().run(3), CompiledChain(torch.compile).run(3)
+    for a, b in zip(one.model.parameters(), other.model.parameters(), strict=True):
+        torch.testing.assert_close(a, b, rtol=1e-4, atol=1e-5)

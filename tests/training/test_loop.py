@@ -4,6 +4,7 @@ import copy
 import json
 from pathlib import Path
 
+import compiled
 import pytest
 import torch
 from runs import BATCH, EPOCHS, ROWS, STEPS, data, network, same, training
@@ -14,8 +15,10 @@ import spikeslab as ss
 from spikeslab.training import (
     Checkpoints,
     ClassifierEvaluation,
+    Collect,
     Evaluate,
     Every,
+    Prune,
     RunFolder,
     TensorBatches,
     Training,
@@ -284,3 +287,17 @@ def test_a_run_in_bfloat16_continues_bit_for_bit(tmp_path: Path) -> None:
 def test_another_precision_is_refused() -> None:
     with pytest.raises(ValueError, match=r"^precision must be one of 'float32', 'bfloat16', but got 'float16'\.$"):
         classifier("float16")
+
+
+def test_the_loop_runs_a_compiled_model():
+    def trained(change) -> compiled.CompiledChain:
+        chain = compiled.CompiledChain(change)
+        batches = TensorBatches(compiled.X, compiled.Y, batch_size=8, seed=0)
+        callbacks = [Prune(chain.pruner), Collect(chain.posterior)]
+        Training(chain.model, chain.sampler, batches, callbacks=callbacks).run(steps=6)
+        return chain
+
+    one, other = trained(compiled.plain), trained(compiled.in_place)
+    for a, b in zip(one.model.parameters(), other.model.parameters(), strict=True):
+        torch.testing.assert_close(a, b)
+    torch.testing.assert_close(other.posterior.predict(compiled.X), one.posterior.predict(compiled.X))

@@ -3,7 +3,6 @@
 import json
 import multiprocessing
 import os
-import signal
 import time
 from pathlib import Path
 
@@ -17,20 +16,11 @@ from spikeslab.training import (
     CheckpointError,
     Checkpoints,
     Collect,
-    Interrupted,
     RunFolder,
     TensorBatches,
     Training,
 )
 from spikeslab.training.run_folder import lock_folder
-
-
-@pytest.fixture(scope="module")
-def finished(tmp_path_factory: pytest.TempPathFactory) -> dict:
-    """The state at the end of a run that nothing disturbed."""
-    folder = tmp_path_factory.mktemp("undisturbed")
-    run_in(folder)
-    return Checkpoints(folder / "checkpoints").latest().state
 
 
 def kill_and_resume(folder: Path, finished: dict, moments: list[float]) -> list[int]:
@@ -74,29 +64,6 @@ def test_fifty_killed_runs_end_as_if_nothing_had_happened(tmp_path: Path, finish
     moments = [0.0, 0.0, *(1.8 * torch.rand(48, generator=generator)).tolist()]
     steps = kill_and_resume(tmp_path, finished, moments)
     assert sum(0 < step < STEPS for step in steps) > 25
-
-
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_a_signal_ends_the_step_saves_and_says_so(number: int, tmp_path: Path, finished: dict) -> None:
-    run, before = training(tmp_path), signal.getsignal(number)
-    inner = run.loss
-
-    def loss(model: nn.Module, batch: object) -> torch.Tensor:
-        if run.steps == 41:
-            os.kill(os.getpid(), number)
-        return inner(model, batch)
-
-    run.loss = loss
-    message = f"Stopped after step 42 of {STEPS}. The state is saved in {tmp_path}: continue with resume=True."
-    with pytest.raises(Interrupted) as caught:
-        run.run(epochs=EPOCHS, folder=tmp_path)
-    assert str(caught.value) == message
-    assert caught.value.exit_code == 128 + number
-    record = json.loads((tmp_path / "run.json").read_text())
-    assert (record["status"], record["steps"], record["message"]) == ("interrupted", 42, message)
-    assert signal.getsignal(number) is before
-    run_in(tmp_path)
-    assert same(Checkpoints(tmp_path / "checkpoints").latest().state, finished)
 
 
 def test_a_folder_with_a_run_is_refused_unless_it_is_continued(tmp_path: Path) -> None:
