@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+import math
 import warnings
 
 import pytest
 import torch
 from small import ROWS, batches, data, network
-from torch import nn
+from torch import Tensor, nn
 from torch.nn import functional as F
 
 import spikeslab as ss
 from spikeslab.compression import METHODS, Settings, compress, paper_settings
-from spikeslab.compression.methods import Problem
+from spikeslab.compression.methods import AnnealedPrior, FeedbackPruner
+from spikeslab.compression.problem import Problem
 from spikeslab.compression.settings import Timeline
 from spikeslab.functional import mixture
+from spikeslab.priors import SpikeSlabGaussian
+from spikeslab.pruning import Pruner
+from spikeslab.schedules import cubic_sparsity
 from spikeslab.training import Callback, Training
 
 
@@ -180,3 +185,128 @@ def test_settings_of_the_prior_replace_those_of_the_method() -> None:
 def test_fixed_penalties_have_the_strength_of_the_recipe(method: str, strength: float) -> None:
     assert METHODS[method](problem(network())).sampler.prior.strength == strength
     assert METHODS[method](problem(network(), Settings(strength=0.2))).sampler.prior.strength == 0.2
+
+
+V1, DELTA, DECAY, N = 0.5, 0.01, 0.03, 40
+
+
+def spike(step: int) -> float:
+    return 0.01 / step
+
+
+def weight(step: int) -> float:
+    return min(1.0, 0.25 * (step - 1))
+
+
+def annealed_prior(weights: Tensor) -> AnnealedPrior:
+    return AnnealedPrior([weights], v0=spike, v1=V1, delta=DELTA, eta=weight, weight_decay=DECAY)
+
+
+def penalty(beta: Tensor, step: int) -> Tensor:
+    def density(v: float) -> Tensor:
+        return (-beta.square() / (2 * v)).exp() / math.sqrt(2 * math.pi * v)
+
+    log = ((1 - DELTA) * density(spike(step)) + DELTA * density(V1)).log().sum()
+    eta = weight(step)
+    return (1 - eta) * DECAY / 2 * beta.square().sum() - eta / N * log
+
+
+@pytest.mark.parametrize("step", [1, 2, 4, 5, 9])
+def test_the_gradient_is_that_of_the_penalty_of_this_step(step: int) -> None:
+    beta = torch.linspace(-0.6, 0.6, 25, dtype=torch.float64, requires_grad=True)
+    (expected,) = torch.autograd.grad(penalty(beta, step), beta)
+    weights = beta.detach().clone()
+    annealed = annealed_prior(weights)
+    for done in range(1, step):
+        annealed.update(done, N)
+    out = torch.zeros_like(weights)
+    annealed.add_gradient_([weights], [out], N)
+    torch.testing.assert_close(out, expected, rtol=1e-9, atol=1e-12)
+    # The library leaves constants out of the density; differences of penalties have none.
+    found = annealed.penalty(N)
+    weights.mul_(0.5)
+    difference = penalty(0.5 * beta, step) - penalty(beta, step)
+    assert annealed.penalty(N) - found == pytest.approx(difference.item(), rel=1e-6, abs=1e-9)
+
+
+def test_a_state_of_the_annealed_prior_knows_the_step() -> None:
+    first, second = (annealed_prior(torch.ones(3)) for _ in range(2))
+    for step in range(1, 4):
+        first.update(step, N)
+    second.load_state_dict(first.state_dict())
+    assert (second.v0, second.eta) == (first.v0, first.eta) == (spike(4), weight(4))
+
+
+def test_diagnostics_are_of_what_the_sampler_sees() -> None:
+    annealed = annealed_prior(torch.tensor([0.3, -0.2, 0.1]))
+    assert annealed.eta == 0.0
+    found = annealed.diagnostics(N)
+    assert set(found.effective_l2.values()) == {annealed.weight_decay}
+    for step in range(1, 1000):
+        annealed.update(step, N)
+    assert annealed.eta == 1.0
+    whole = SpikeSlabGaussian.diagnostics(annealed, N)
+    assert annealed.diagnostics(N) == whole
+
+
+@pytest.mark.parametrize("every", [1, 3])
+def test_the_gradient_at_the_pruned_network_moves_the_dense_weights(every: int) -> None:
+    target = torch.randn(6, 5)
+    layer = nn.Linear(5, 6, bias=False)
+    dense = layer.weight.detach().clone()
+    schedule = cubic_sparsity(0.6, total=8)
+    pruner = FeedbackPruner([layer.weight], schedule, every=every)
+    optimizer = torch.optim.SGD(layer.parameters(), lr=0.1)
+    mask = torch.ones(6, 5)
+    returned = 0
+    for step in range(1, 13):
+        optimizer.zero_grad()
+        (0.5 * (layer.weight - target).square().sum()).backward()
+        optimizer.step()
+        pruner.step()
+        dense = dense - 0.1 * (dense * mask - target)  # the definition, on a copy of our own
+        if step == 1 or step % every == 0:
+            smallest = dense.abs().flatten().argsort()[: round(schedule(step) * 30)]
+            before, mask = mask, torch.ones(30).index_fill(0, smallest, 0.0).view(6, 5)
+            returned += int(((before == 0) & (mask == 1)).sum())
+        torch.testing.assert_close(layer.weight.detach(), dense * mask)
+    assert returned, "a pruned weight has come back"
+    pruner.freeze()
+    smallest = dense.abs().flatten().argsort()[:18]
+    assert (layer.weight.flatten() == 0).nonzero().flatten().tolist() == smallest.sort().values.tolist()
+    with torch.no_grad():
+        layer.weight.add_(5.0)
+    pruner.step()
+    assert int((layer.weight == 0).sum()) == 18, "frozen"
+
+
+def test_a_state_of_feedback_goes_on_where_it_was() -> None:
+    def move(layer: nn.Linear, pruner: FeedbackPruner, steps: int, seed: int) -> None:
+        generator = torch.Generator().manual_seed(seed)
+        for _ in range(steps):
+            with torch.no_grad():
+                layer.weight.add_(0.3 * torch.randn(6, 5, generator=generator))
+            pruner.step()
+
+    first, second = nn.Linear(5, 6), nn.Linear(5, 6)
+    pruner = FeedbackPruner([first.weight], 0.5, every=4)
+    move(first, pruner, 5, seed=1)
+    again = FeedbackPruner([second.weight], 0.5, every=4)
+    again.load_state_dict(pruner.state_dict())
+    second.load_state_dict(first.state_dict())
+    move(first, pruner, 6, seed=2)
+    move(second, again, 6, seed=2)
+    assert torch.equal(first.weight, second.weight)
+
+
+@pytest.mark.parametrize("scope", ["layer", "global", "erk"])
+def test_zeros_are_shared_out_and_floors_held_as_by_any_pruner(scope: str) -> None:
+    def layers() -> list[nn.Parameter]:
+        generator = torch.Generator().manual_seed(0)
+        return [nn.Parameter(s * torch.randn(4, n, generator=generator)) for s, n in ((0.01, 5), (1.0, 20), (1.0, 3))]
+
+    ours, plain = layers(), layers()
+    FeedbackPruner(ours, 0.7, scope=scope, floor=0.25).step()
+    Pruner(plain, 0.7, scope=scope, floor=0.25).step()
+    assert all(torch.equal(a, b) for a, b in zip(ours, plain, strict=True))
+    assert int(ours[0].count_nonzero()) >= 5

@@ -14,18 +14,22 @@ zeros are chosen.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
-from typing import TypeAlias
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any, TypeAlias
 
-from spikeslab.compression.annealed_prior import AnnealedPrior
-from spikeslab.compression.feedback import FeedbackPruner
+import torch
+from torch import Tensor
+
 from spikeslab.compression.problem import Problem
 from spikeslab.compression.settings import PAPER_STEPS
-from spikeslab.priors import EM, L1, L2, SA, Adaptation, Fixed, Marginal
+from spikeslab.errors import check_count
+from spikeslab.priors import EM, L1, L2, SA, Adaptation, Diagnostics, Fixed, Marginal, SpikeSlabGaussian
+from spikeslab.pruning import Pruner
 from spikeslab.samplers import SGHMC
-from spikeslab.schedules import Schedule, polynomial
+from spikeslab.schedules import Schedule, ScheduleLike, polynomial
 from spikeslab.training import Prune
+from spikeslab.weights import Weights
 
 PAPER_OFFSET, PAPER_POWER = 1000, 0.75
 """Constants of omega = A (k + 1000)^-0.75 in the paper's run on CIFAR-10."""
@@ -51,7 +55,7 @@ Method: TypeAlias = Callable[[Problem], MethodParts]
 
 
 def a_sghmc_sa(problem: Problem) -> MethodParts:
-    r"""A-SGHMC-SA, the paper's method: an adaptive elastic net whose latents follow by stochastic approximation.
+    r"""Build A-SGHMC-SA, the paper's method: an adaptive elastic net whose latents follow by stochastic approximation.
 
     .. math:: p(w) = \sum \kappa_0|w|/\sigma + \kappa_1 w^2/(2\sigma^2), \qquad
         \kappa \leftarrow (1-\omega_k)\,\kappa + \omega_k\,\bigl((1-\rho)/v_0,\; \rho/v_1\bigr), \quad T_k \downarrow
@@ -62,17 +66,17 @@ def a_sghmc_sa(problem: Problem) -> MethodParts:
 
 
 def sghmc_sa(problem: Problem) -> MethodParts:
-    """SGHMC-SA: the same at a constant temperature (Deng et al., 2019)."""
+    """Build SGHMC-SA: A-SGHMC-SA at a constant temperature (Deng et al., 2019)."""
     return _spike_and_slab(problem, SA(_omega(problem)), annealed=False)
 
 
 def a_sghmc_em(problem: Problem) -> MethodParts:
-    r"""A-SGHMC-EM: the same with :math:`\omega = 1`, so that the latents jump with the weights (Deng et al., 2019)."""
+    r"""Build A-SGHMC-EM: A-SGHMC-SA with :math:`\omega = 1`, latents of the present weights (Deng et al., 2019)."""
     return _spike_and_slab(problem, EM(), annealed=True)
 
 
 def a_sghmc(problem: Problem) -> MethodParts:
-    r"""A-SGHMC: the same with :math:`\omega = 0`, an elastic net at the initial kappa (Deng et al., 2019).
+    r"""Build A-SGHMC: A-SGHMC-SA with :math:`\omega = 0`, an elastic net at the initial kappa (Deng et al., 2019).
 
     With ``rho=1``, the default, that is a weight decay.
     """
@@ -80,7 +84,7 @@ def a_sghmc(problem: Problem) -> MethodParts:
 
 
 def marginal(problem: Problem) -> MethodParts:
-    r"""The posterior itself: the indicators of spike and slab are summed out in every step, and nothing lags.
+    r"""Build annealed SGHMC on the posterior of the weights alone: each step sums over spike and slab.
 
     .. math:: p(w) = -\sum\log\bigl[(1-\delta)\,\mathrm{Laplace}(w; 0, v_0) + \delta\,N(w; 0, v_1)\bigr]
     """
@@ -88,13 +92,15 @@ def marginal(problem: Problem) -> MethodParts:
 
 
 def prior_annealing(problem: Problem) -> MethodParts:
-    r"""Prior annealing: dense, then the prior fades in, its spike shrinks tenfold, the chain cools, all is pruned.
+    r"""Build prior annealing: a dense network, a prior that fades in, a shrinking spike, cooling, then pruning at once.
 
-    With :math:`p` the end of pruning: dense until p/2, the weight of the prior from 0 to 1 until 2p/3, the spike's
-    variance to a tenth until 3p/4, the temperature as 1/t until p, then the weights with the smallest rho become zero
-    at once and the rest is refitted (Sun, Xiong and Liang, NeurIPS 2021, whose epochs 0, 150, 200, 225 and 300 these
-    are). rho is one increasing function of \|w\| for all layers, so the smallest rho are the smallest weights of all;
-    the threshold is where the sparsity is met, not at 1/2.
+    A network is found first, without the many modes of the mixture, and is then drawn into one of them. With :math:`p`
+    the end of pruning: dense until p/2, the weight of the prior from 0 to 1 until 2p/3, the spike's variance to a tenth
+    until 3p/4, the temperature as 1/t until p. Then the weights with the smallest rho become zero, and the rest is
+    refitted. rho increases with \|w\|, by the same function in all layers, so these are the smallest weights of all.
+
+    Reference: Sun, Xiong and Liang, "Sparse Deep Learning: A New Framework Immune to Local Traps and Miscalibration",
+    NeurIPS 2021. Its epochs are 0, 150, 200, 225 and 300, and it prunes where rho is below 1/2.
     """
     end, settings = problem.timeline.prune_end, problem.settings
     # sd 0.0039 and 0.0012 for the paper's ResNet20, and not so narrow that a step of the lr overshoots.
@@ -116,37 +122,35 @@ def prior_annealing(problem: Problem) -> MethodParts:
 
     at_once = Schedule("at once", (("target", problem.sparsity),), lambda k: problem.sparsity if k >= end else 0.0)
     cooled = Schedule("cooled", (("initial", settings.temperature),), temperature)
-    return MethodParts(problem.sampler(cooled, prior), problem.gradual("global", at_once))
+    return MethodParts(problem.sampler(cooled, prior), problem.gradual_pruning("global", at_once))
 
 
 def gmp(problem: Problem) -> MethodParts:
-    r"""Gradual magnitude pruning: SGD with momentum and weight decay, :math:`p(w)/N = \mathrm{wd}\,w^2/2`, T = 0.
+    r"""Build gradual magnitude pruning: SGD with weight decay, :math:`p(w)/N = \mathrm{wd}\,w^2/2`, T = 0.
 
     Zhu and Gupta, "To Prune, or Not to Prune", 2017; Gale, Elsen and Hooker, "The State of Sparsity", 2019.
     """
-    return MethodParts(problem.sampler(0.0), problem.gradual())
+    return MethodParts(problem.sampler(0.0), problem.gradual_pruning())
 
 
 def l1(problem: Problem) -> MethodParts:
-    r"""A fixed L1 penalty on the sparse weights, :math:`p(w)/N = s\,|w|`: the paper's commented-out baseline.
+    r"""Build a fixed L1 penalty on the sparse weights, :math:`p(w)/N = s\,|w|`.
 
-    On the scales of normalisations, where channels go, it is network slimming (Liu et al., ICCV 2017).
+    Where channels are pruned, it is on the scales of batch normalisation: network slimming (Liu et al., ICCV 2017).
     """
-    prior = L1(dict(problem.penalised), problem.settings.strength or L1_STRENGTH)
-    return MethodParts(problem.sampler(problem.timeline.temperature(annealed=True), prior), problem.gradual())
+    return _fixed_penalty(problem, L1(dict(problem.penalised), problem.settings.strength or L1_STRENGTH))
 
 
 def l2(problem: Problem) -> MethodParts:
-    r"""A fixed L2 penalty on the sparse weights, :math:`p(w)/N = s\,w^2/2`: weight decay of another strength."""
-    prior = L2(dict(problem.penalised), problem.settings.strength or L2_STRENGTH)
-    return MethodParts(problem.sampler(problem.timeline.temperature(annealed=True), prior), problem.gradual())
+    r"""Build a fixed L2 penalty on the sparse weights, :math:`p(w)/N = s\,w^2/2`: a weight decay of strength s."""
+    return _fixed_penalty(problem, L2(dict(problem.penalised), problem.settings.strength or L2_STRENGTH))
 
 
 def dpf(problem: Problem) -> MethodParts:
-    r"""Dynamic pruning with feedback: :math:`w \leftarrow w - \mathrm{lr}\,\nabla f(m \odot w)` on a dense copy w.
+    r"""Build dynamic pruning with feedback, :math:`w \leftarrow w - \mathrm{lr}\,\nabla f(m \odot w)` on a dense w.
 
     SGD with momentum and weight decay; the mask m of the largest weights is computed anew every p steps until samples
-    are collected (Lin, Stich, Barba, Dmitriev and Jaggi, ICLR 2020).
+    are collected (Lin, Stich, Barba, Dmitriev and Jaggi, "Dynamic Model Pruning with Feedback", ICLR 2020).
     """
     pruner = FeedbackPruner(
         problem.weights,
@@ -160,7 +164,7 @@ def dpf(problem: Problem) -> MethodParts:
 
 
 def one_shot(problem: Problem) -> MethodParts:
-    """One-shot pruning: all zeros are chosen at the start, for good, and the rest is fine-tuned by SGD.
+    """Build one-shot pruning: all zeros are chosen at the start, for good, and the rest is fine-tuned by SGD.
 
     Han, Pool, Tran and Dally, "Learning both Weights and Connections", NeurIPS 2015, with one iteration.
     """
@@ -199,10 +203,15 @@ def _spike_and_slab(problem: Problem, adapt: Adaptation, *, annealed: bool) -> M
         sigma_coupling="fixed",
         adapt=adapt,
     )
-    prune = problem.gradual()
+    prune = problem.gradual_pruning()
     if settings.condition:
         prune = Prune(prune.pruner, prune.freeze_at, on_freeze=prior.condition_on_zeros)
     return MethodParts(problem.sampler(problem.timeline.temperature(annealed), prior), prune)
+
+
+def _fixed_penalty(problem: Problem, prior: L1 | L2) -> MethodParts:
+    temperature = problem.timeline.temperature(annealed=True)
+    return MethodParts(problem.sampler(temperature, prior), problem.gradual_pruning())
 
 
 def _omega(problem: Problem) -> Schedule:
@@ -219,3 +228,141 @@ def _omega(problem: Problem) -> Schedule:
 def _progress(step: int, begin: float, end: float) -> float:
     """Return 0 until ``begin``, 1 from ``end`` on, and a straight line between."""
     return min(1.0, max(0.0, (step - begin) / max(end - begin, 1e-9)))
+
+
+class AnnealedPrior(SpikeSlabGaussian):
+    r"""Prior that is faded in, a mixture of two Gaussians whose spike shrinks.
+
+    With the weight :math:`\eta_k` rising from 0 to 1 and the spike's variance :math:`v_0(k)` falling, the sampler sees
+
+    .. math::
+        \frac{U}{N} = \mathrm{loss} + (1 - \eta_k)\,\frac{\mathrm{wd}}{2}\sum\beta^2
+        - \frac{\eta_k}{N} \sum \log\bigl[(1-\delta)\,N(\beta; 0, v_0(k)) + \delta\,N(\beta; 0, v_1)\bigr].
+
+    Args:
+        weights: Sparse weights.
+        v0: Variance of the spike as a function of the step.
+        v1: Variance of the slab.
+        delta: Probability of the slab.
+        eta: Weight of the prior as a function of the step, in [0, 1].
+        weight_decay: L2 penalty in units of the mean loss, of weight 1 - eta.
+    """
+
+    def __init__(
+        self, weights: Weights, *, v0: ScheduleLike, v1: float, delta: float, eta: ScheduleLike, weight_decay: float
+    ) -> None:
+        super().__init__(weights, v0=v0(1), v1=v1, delta=delta, adapt=Marginal(), sigma_coupling="fixed")
+        self.weight_decay = weight_decay
+        self.eta = eta(1)
+        self._v0_schedule, self._eta_schedule = v0, eta
+        self._step = 1
+
+    def _add_gradient_(self, indices: list[int], betas: list[Tensor], outs: list[Tensor], num_data: int) -> None:
+        if self.eta < 1.0:
+            torch._foreach_add_(outs, betas, alpha=(1.0 - self.eta) * self.weight_decay)
+        if self.eta > 0.0:
+            gradients = [torch.zeros_like(beta) for beta in betas]
+            super()._add_gradient_(indices, betas, gradients, num_data)
+            torch._foreach_add_(outs, gradients, alpha=self.eta)
+
+    def penalty(self, num_data: int = 1) -> float:
+        """Return the penalty that is added to the mean loss."""
+        squares = sum(float(beta.double().square().sum()) for beta in self._betas())
+        return 0.5 * (1.0 - self.eta) * self.weight_decay * squares + self.eta * super().penalty(num_data)
+
+    def diagnostics(self, num_data: int) -> Diagnostics:
+        """Return the diagnostics of the mixture, weighted by eta, with the weight decay weighted by 1 - eta."""
+        found = super().diagnostics(num_data)
+        decay = (1.0 - self.eta) * self.weight_decay
+        return replace(
+            found,
+            effective_l1={name: self.eta * value for name, value in found.effective_l1.items()},
+            effective_l2={name: self.eta * value + decay for name, value in found.effective_l2.items()},
+        )
+
+    def update(self, step: int, num_data: int) -> None:
+        """Move the weight and the spike to the next step."""
+        super().update(step, num_data)
+        self._move_to(step + 1)
+
+    def _move_to(self, step: int) -> None:
+        self._step, self.v0, self.eta = step, self._v0_schedule(step), self._eta_schedule(step)
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return the state, with the step."""
+        return super().state_dict() | {"step": self._step}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Load a state and move to its step."""
+        super().load_state_dict(state)
+        self._move_to(int(state["step"]))
+
+
+class FeedbackPruner(Pruner):
+    """Magnitude pruner that keeps the values of pruned weights, which return when they have grown.
+
+    The dense weights are the network plus the values under the mask, so these alone are kept.
+
+    >>> from torch import nn
+    >>> layer = nn.Linear(2, 1)
+    >>> with torch.no_grad():
+    ...     _ = layer.weight.copy_(torch.tensor([[0.3, 1.0]]))
+    >>> pruner = FeedbackPruner([layer.weight], 0.5, every=1)
+    >>> pruner.step()
+    >>> with torch.no_grad():
+    ...     _ = layer.weight.add_(torch.tensor([[0.5, -0.4]]))  # a step of the optimizer, from (0, 1)
+    >>> pruner.step()  # dense: (0.8, 0.6)
+    >>> [round(w, 6) for w in layer.weight.flatten().tolist()]
+    [0.8, 0.0]
+
+    Args:
+        weights: Weights that may become zero.
+        sparsity: Share of zeros: a number or a schedule of the step.
+        every: Steps between two masks, p.
+        **pruner: Arguments of :class:`~spikeslab.Pruner`.
+    """
+
+    def __init__(self, weights: Weights, sparsity: float | ScheduleLike, *, every: int = 16, **pruner: Any) -> None:
+        super().__init__(weights, sparsity, **pruner)
+        self.every = check_count("every", every)
+        self._hidden: list[Tensor] = []
+        self._masks: list[Tensor] = []
+
+    @torch.no_grad()
+    def step(self) -> None:
+        """Move the dense copy as the network was moved, and prune it; every ``every`` steps by a new mask."""
+        if self.mode == "masked":
+            super().step()
+        else:
+            step = max(self._count_step(), 1)
+            self._prune(anew=not self._masks or step % self.every == 0)
+
+    @torch.no_grad()
+    def freeze(self) -> None:
+        """Update the mask, and drop the values under it."""
+        if self.mode != "masked":
+            self._prune(anew=True)
+        super().freeze()
+        self._hidden, self._masks = [], []
+
+    def _prune(self, anew: bool) -> None:
+        dense = [weight.detach().clone() for weight in self.weights.values()]
+        if self._hidden:
+            torch._foreach_add_(dense, self._hidden)
+        if anew:
+            zeros = self.zeros(max(self.steps, 1))
+            self._masks = self._choose([weight.abs() for weight in dense], zeros, [0] * len(dense))
+        self._hidden = [weight.masked_fill(~mask, 0.0) for weight, mask in zip(dense, self._masks, strict=True)]
+        for weight, value, mask in zip(self.weights.values(), dense, self._masks, strict=True):
+            weight.copy_(value.masked_fill_(mask, 0.0))
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return the state of the pruner, and the values under the mask."""
+        return super().state_dict() | {"hidden": list(self._hidden), "masks": list(self._masks)}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Load a state; one of other weights is refused and changes nothing."""
+        super().load_state_dict(state)
+        weights = list(self.weights.values())
+        self._hidden = [t.to(w, copy=True) for t, w in zip(state["hidden"], weights, strict=False)]
+        self._masks = [t.to(w.device, torch.bool, copy=True) for t, w in zip(state["masks"], weights, strict=False)]

@@ -74,7 +74,7 @@ class Problem:
             seed=self.seed,
         )
 
-    def gradual(self, scope: str | None = None, sparsity: float | Schedule | None = None) -> Prune:
+    def gradual_pruning(self, scope: str | None = None, sparsity: float | Schedule | None = None) -> Prune:
         """Return magnitude pruning along the ramp of the sparsity; zeros may come back until the mask is frozen."""
         ramp = self.timeline.sparsity(self.sparsity) if sparsity is None else sparsity
         return Prune(self.pruner(ramp, scope), freeze_at=self.timeline.freeze)

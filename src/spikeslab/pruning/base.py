@@ -183,22 +183,22 @@ class ScheduledPruner(BasePruner):
         if self._pruned and sum(pruned) >= zeros:
             self._zero(self._pruned)
             return
-        scores = self._rank(self._importances())
-        if self.scope == "global":
-            self._zero(smallest_overall(scores, zeros, self._keep))
-        else:
-            self._zero(smallest_per_tensor(scores, self._allocate(zeros, pruned)))
+        self._zero(self._choose(self._rank(self._importances()), zeros, pruned))
 
     def _importances(self) -> list[Tensor]:
         """Return one importance score per unit; the lowest are pruned first."""
         return self._magnitudes()
 
-    def _allocate(self, zeros: int, pruned: Sequence[int]) -> list[int]:
-        """Return the number of zeros of each layer, never fewer than it has."""
+    def _choose(self, scores: list[Tensor], zeros: int, pruned: Sequence[int]) -> list[Tensor]:
+        """Return masks of the units with the smallest scores, in each layer no fewer than it has pruned."""
+        if self.scope == "global":
+            return smallest_overall(scores, zeros, self._keep)
         if self.scope == "layer":
-            return allocation.per_layer(zeros, self._sizes, self._keep, pruned)
-        shapes = [tuple(weight.shape) for weight in self.weights.values()]
-        return allocation.erk(zeros, shapes, self._keep, pruned, self._sizes)
+            counts = allocation.per_layer(zeros, self._sizes, self._keep, pruned)
+        else:
+            shapes = [tuple(weight.shape) for weight in self.weights.values()]
+            counts = allocation.erk(zeros, shapes, self._keep, pruned, self._sizes)
+        return smallest_per_tensor(scores, counts)
 
 
 def zero_units_(tensor: Tensor, mask: Tensor) -> None:

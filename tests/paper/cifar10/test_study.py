@@ -16,7 +16,7 @@ from torch import Tensor
 
 from spikeslab.cli.app import run as run_cli
 from spikeslab.compression import METHODS, Settings
-from spikeslab.compression.methods import Problem
+from spikeslab.compression.problem import Problem
 from spikeslab.compression.settings import Timeline
 from spikeslab.compression.sparse_file import state_tensors
 from spikeslab.errors import NonFiniteError
