@@ -11,9 +11,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from spikeslab.cli.errors import InputError, explain_os_errors, spells
-from spikeslab.cli.images import WIDE, check_counts, check_new
-from spikeslab.cli.options import check_results, check_seed, read_settings, use_threads
-from spikeslab.cli.output import plain_console, print_result
+from spikeslab.cli.options import check_counts, check_new, check_results, check_seed, read_settings, use_threads
+from spikeslab.cli.output import WIDE, plain_console, print_result
 from spikeslab.errors import check_count, quote
 
 if TYPE_CHECKING:

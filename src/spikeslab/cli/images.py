@@ -2,22 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from spikeslab.cli.errors import InputError, explain_os_errors, spells
-from spikeslab.cli.options import CORES, check_choices, check_folder, check_results, check_seed
-from spikeslab.cli.output import plain_console, print_result
+from spikeslab.cli.errors import explain_os_errors, spells
+from spikeslab.cli.options import (
+    CORES,
+    check_choices,
+    check_counts,
+    check_folder,
+    check_new,
+    check_results,
+    check_seed,
+)
+from spikeslab.cli.output import WIDE, plain_console, print_result
 from spikeslab.errors import check_count
 from spikeslab.report.progress import Progress
 
 ALL_METHODS = "vanilla,dropout,sghmc,sghmc-sa"
-WIDE = 200
-"""Letters in a line of a table that is written to a file."""
 
 Methods = Annotated[str, typer.Option(help="Methods, separated by commas: vanilla, dropout, sghmc, sghmc-sa.")]
 Seed = Annotated[int, typer.Option(help="Seed of the first run of each method; the others follow it.")]
@@ -59,21 +65,6 @@ FASHION_HELP = """Repeat the paper's Fashion-MNIST experiment (table 2); the opt
 
     Example: `spikeslab reproduce fashion --data-dir data --out out/fashion --resume`
     """
-
-
-def check_counts(**counts: int | None) -> None:
-    """Raise if an option that is given is not an integer of at least 1."""
-    for name, value in counts.items():
-        if value is not None:
-            check_count(name, value)
-
-
-def check_new(out: Path, resume: bool, paths: Iterable[Path]) -> None:
-    """Raise if one of the paths in ``out`` exists, unless ``--resume`` is given."""
-    if not resume and any(path.exists() for path in paths):
-        raise InputError(
-            f"--out must not hold these results yet, but {out} does: continue with --resume, or choose another folder."
-        )
 
 
 def _make_command(dataset: str, text: str) -> Callable[..., None]:

@@ -63,6 +63,21 @@ def check_results(out: Path, tables: Iterable[str], figures: Iterable[str]) -> N
         check_file("--out", out / f"{name}.png", PNG_MARK, "a figure")
 
 
+def check_counts(**counts: int | None) -> None:
+    """Raise if an option that is given is not an integer of at least 1."""
+    for name, value in counts.items():
+        if value is not None:
+            check_count(name, value)
+
+
+def check_new(out: Path, resume: bool, paths: Iterable[Path]) -> None:
+    """Raise if one of the paths in ``out`` exists, unless ``--resume`` is given."""
+    if not resume and any(path.exists() for path in paths):
+        raise InputError(
+            f"--out must not hold these results yet, but {out} does: continue with --resume, or choose another folder."
+        )
+
+
 def check_writable(option: str, folder: Path) -> None:
     """Raise if nothing can be written to the folder, or to its nearest parent."""
     parent = next(path for path in (folder.absolute(), *folder.absolute().parents) if path.exists())

@@ -11,6 +11,9 @@ from spikeslab.cli.errors import InputError
 from spikeslab.files import write_atomically
 from spikeslab.report.tables import Table
 
+WIDE = 200
+"""Letters in a line of a table that is written to a file."""
+
 
 def plain_console(width: int = 120) -> Console:
     """Return a console without markup, with lines of ``width`` letters where there is no terminal."""

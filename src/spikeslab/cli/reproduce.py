@@ -2,26 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, TypeVar
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from spikeslab.cli.cifar10 import cifar10
 from spikeslab.cli.errors import Command, Group, explain_os_errors
-from spikeslab.cli.images import WIDE, adversarial, fashion, image_search, mnist
-from spikeslab.cli.options import CORES, check_choices, check_results, check_seed
-from spikeslab.cli.output import plain_console, print_result
+from spikeslab.cli.images import adversarial, fashion, image_search, mnist
+from spikeslab.cli.options import CORES, check_choices, check_counts, check_results, check_seed
+from spikeslab.cli.output import WIDE, plain_console, print_result
 from spikeslab.errors import check_choice, check_count
 from spikeslab.report.progress import Progress
 
 if TYPE_CHECKING:
-    from spikeslab.paper._selection import SelectionPlan, SelectionStudy
-    from spikeslab.report.tables import Table
-
-T = TypeVar("T")
+    from spikeslab.paper._selection import SelectionStudy
 
 THEORY_FILES = ("theorem1", "corollary1")
 UCI_DATASETS = ("boston", "yacht", "energy", "energy-heating", "wine", "concrete")
@@ -71,15 +67,7 @@ def theory(
     - all of it: `spikeslab reproduce theory`
     - a quick look: `spikeslab reproduce theory --chains 4000 --steps 5000`
     """
-    from spikeslab.paper.theory.study import (
-        OneWeight,
-        corollary1,
-        corollary1_figure,
-        corollary1_steps,
-        theorem1,
-        theorem1_figure,
-        theory_tables,
-    )
+    from spikeslab.paper.theory import study
     from spikeslab.report.figures import save
     from spikeslab.report.tables import Provenance, command_line
 
@@ -89,27 +77,23 @@ def theory(
     check_count("steps", steps, minimum=100)
     chains -= chains % 10  # the error of a slope comes from ten batches of chains
     alphas = (0.6, 0.75, 0.9)
-    stages = {f"Theorem 1, α = {alpha:g}": steps for alpha in alphas} | {"Corollary 1": corollary1_steps()}
+    stages = {f"Theorem 1, α = {alpha:g}": steps for alpha in alphas} | {"Corollary 1": study.corollary1_steps()}
+    weight = study.OneWeight()
     with Progress(stages) as progress:
-        *theorem_stages, corollary_stage = stages
+        *theorem_ticks, corollary_tick = (partial(progress.advance, stage) for stage in stages)
         runs = [
-            theorem1(
-                OneWeight(),
-                alpha=alpha,
-                chains=chains,
-                steps=steps,
-                seed=seed,
-                on_step=partial(progress.advance, stage),
-            )
-            for alpha, stage in zip(alphas, theorem_stages, strict=True)
+            study.theorem1(weight, alpha=alpha, chains=chains, steps=steps, seed=seed, on_step=tick)
+            for alpha, tick in zip(alphas, theorem_ticks, strict=True)
         ]
-        results = corollary1(OneWeight(), chains=chains, seed=seed, on_step=partial(progress.advance, corollary_stage))
-    out.mkdir(parents=True, exist_ok=True)
-    tables = theory_tables(runs, results)
+        results = study.corollary1(weight, chains=chains, seed=seed, on_step=corollary_tick)
+    tables = study.theory_tables(runs, results)
+    figures = study.theorem1_figure(runs), study.corollary1_figure(results)
     run = Provenance(command_line("reproduce", "theory", seed=seed, chains=chains, steps=steps), seed)
-    files = [file for table, name in zip(tables, THEORY_FILES, strict=True) for file in table.write(out / name, run)]
-    figures = theorem1_figure(runs), corollary1_figure(results)
-    files += [save(figure, out / f"{name}.png") for figure, name in zip(figures, THEORY_FILES, strict=True)]
+    files: list[Path] = []
+    with explain_os_errors(out):
+        out.mkdir(parents=True, exist_ok=True)
+        for table, figure, name in zip(tables, figures, THEORY_FILES, strict=True):
+            files += [*table.write(out / name, run), save(figure, out / f"{name}.png")]
     print_result(plain_console(), tables, files)
 
 
@@ -124,19 +108,18 @@ def linear(
 ) -> None:
     """Repeat the paper's linear regression (table 1, figure 1) on many data sets, with other methods.
 
-    100 rows, 1000 variables of which three are real; SGLD-SA, SGLD-EM and SGLD at the paper's four settings, the
-    default SpikeSlabRegressor, the lasso, best-subset selection (with `pip install abess`) and an oracle. Takes under
-    ten minutes on two cores. A run that is interrupted, or repeated with more data sets, continues where it stopped.
+    100 rows, 1000 variables of which three are real. The methods are SGLD-SA, SGLD-EM and SGLD at the paper's four
+    settings, the default SpikeSlabRegressor, the lasso, best-subset selection (with `pip install abess`) and an oracle.
+    Takes under ten minutes on two cores. A run that is interrupted, or repeated with more data sets, continues.
 
     For example:
 
     - the run of the paper: `spikeslab reproduce linear --seeds 1 --steps 500000`
     - a quick look: `spikeslab reproduce linear --seeds 3 --steps 2000`
     """
-    from spikeslab.paper._selection import SelectionPlan
     from spikeslab.paper.linear.study import LINEAR
 
-    _run_study(LINEAR, out, SelectionPlan(seed, seeds, min(seeds, sgld_seeds), steps, workers))
+    _run_study(LINEAR, out, seed, seeds, sgld_seeds, steps, workers)
 
 
 @app.command(cls=Command)
@@ -150,20 +133,17 @@ def logistic(
 ) -> None:
     """Repeat the paper's logistic regression (appendix C) on many data sets, with other methods.
 
-    500 rows, 1000 variables of which three are real; SGLD-SA, SGLD-EM and SGLD at the paper's four settings, the
-    default SpikeSlabClassifier, L1 logistic regression, best-subset selection (with `pip install abess`) and the true
-    probabilities. Takes under ten minutes on two cores. A run that is interrupted, or repeated with more data sets,
-    continues where it stopped.
+    500 rows, 1000 variables of which three are real. The methods are those of `reproduce linear`, with the default
+    SpikeSlabClassifier, L1 logistic regression and the true probabilities. Takes under ten minutes on two cores.
 
     For example:
 
     - the run of the paper: `spikeslab reproduce logistic --seeds 1 --steps 500000`
     - a quick look: `spikeslab reproduce logistic --seeds 3 --steps 2000`
     """
-    from spikeslab.paper._selection import SelectionPlan
     from spikeslab.paper.logistic.study import LOGISTIC
 
-    _run_study(LOGISTIC, out, SelectionPlan(seed, seeds, min(seeds, sgld_seeds), steps, workers))
+    _run_study(LOGISTIC, out, seed, seeds, sgld_seeds, steps, workers)
 
 
 @app.command(cls=Command)
@@ -213,41 +193,22 @@ def uci(
     for dataset in study.datasets:
         study.load(dataset)  # a missing or bad file is an error before any work
     stage = f"{len(study.datasets)} data sets, {len(study.methods)} methods"
-    _run(
-        out,
-        {stage: len(study.cells)},
-        lambda progress: study.run(out, partial(progress.advance, stage)),
-        lambda results: results.write(out),
-    )
+    with explain_os_errors(out), Progress({stage: len(study.cells)}, unit="cells") as progress:
+        tables, files = study.run(out, partial(progress.advance, stage)).write(out)
+    print_result(plain_console(WIDE), tables, files)
 
 
-def _run_study(study: SelectionStudy, out: Path, plan: SelectionPlan) -> None:
-    from spikeslab.paper._selection import run_study
+def _run_study(
+    study: SelectionStudy, out: Path, seed: int, seeds: int, sgld_seeds: int, steps: int, workers: int
+) -> None:
+    from spikeslab.paper._selection import SelectionPlan, run_study
     from spikeslab.paper._selection_figures import write_study
 
     check_results(out, study.tables, study.figures)
-    check_seed(plan.seed)
-    check_count("seeds", plan.seeds)
-    check_count("sgld_seeds", plan.sgld_seeds)
-    check_count("steps", plan.steps, minimum=1000)
-    check_count("workers", plan.workers)
-    _run(
-        out,
-        plan.stages(study),
-        lambda progress: run_study(study, out, plan, progress.advance),
-        lambda results: write_study(results, out),
-    )
-
-
-def _run(
-    out: Path,
-    stages: dict[str, int],
-    run: Callable[[Progress], T],
-    write: Callable[[T], tuple[list[Table], list[Path]]],
-) -> None:
-    """Run the cells of a study with progress bars, write its files and print its tables."""
-    with explain_os_errors(out):
-        with Progress(stages, unit="cells") as progress:
-            results = run(progress)
-        tables, files = write(results)
+    check_seed(seed)
+    check_counts(seeds=seeds, sgld_seeds=sgld_seeds, workers=workers)
+    check_count("steps", steps, minimum=1000)
+    plan = SelectionPlan(seed, seeds, min(seeds, sgld_seeds), steps, workers)
+    with explain_os_errors(out), Progress(plan.stages(study), unit="cells") as progress:
+        tables, files = write_study(run_study(study, out, plan, progress.advance), out)
     print_result(plain_console(WIDE), tables, files)
