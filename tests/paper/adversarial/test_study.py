@@ -28,6 +28,7 @@ from spikeslab.paper.adversarial.study import (
     measure,
     run_adversarial,
 )
+from spikeslab.paper.images import runs as image_runs
 from spikeslab.paper.images.data import LOADERS, Images
 from spikeslab.paper.images.presets import PRESETS, ImagePreset
 from spikeslab.paper.images.runs import METHODS, ImageRun, read_network, read_predictions, run_images
@@ -54,12 +55,13 @@ def study(tmp_path_factory: pytest.TempPathFactory) -> Iterator[AdversarialStudy
     runs = tmp_path_factory.mktemp("runs")
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(adversarial, "PIECE", 10)
+        patch.setattr(image_runs, "write_report", None)
         patch.setitem(PRESETS, "default", lambda dataset: TINY)
         for dataset in adversarial.DATASETS:
             patch.setitem(LOADERS, dataset, lambda data_dir: data)
         for method in METHODS:
             run = ImageRun("mnist", method, TINY, 2, held_out=40)
-            run_images(run, runs / "mnist", data, data.x_test, progress=False, report=False)
+            run_images(run, runs / "mnist", data, data.x_test)
         shutil.copytree(runs / "mnist", runs / "fashion")
         for path in (runs / "fashion").glob("*/result.json"):
             path.write_text(path.read_text().replace('"dataset": "mnist"', '"dataset": "fashion"'))
@@ -162,12 +164,6 @@ def test_memory_is_bounded_by_smaller_batches(study, x, y):
     assert parts["right"] == whole["right"]
 
 
-def test_samples_are_spread_indices_and_end_with_the_last():
-    assert adversarial.spread_indices(20, 20) == list(range(20))
-    assert adversarial.spread_indices(7, 3) == [1, 3, 6]
-    assert adversarial.spread_indices(5, 1) == [4]
-
-
 def test_the_attack_on_one_sample_follows_the_last_and_the_average_predicts(study, x):
     samples = read_predictions(study.folder("mnist", "sghmc"))["test.samples"]
     target = adversarial.read_target(replace(study, samples=2), Attack("mnist", "sghmc", "single"))
@@ -231,8 +227,8 @@ def test_tables_have_the_papers_numbers_beside_ours(study, curves):
     ]
     assert table.rows[1]["zeta 0.3"] == 28.1
     assert table.rows[1]["zeta 0"] == 99.31
-    assert paper_curve("fashion", "sghmc-sa")[0.01] == 91.7
-    assert paper_curve("fashion", "sghmc-sa")[0.5] == 15.2
+    assert paper_curve(Attack("fashion", "sghmc-sa", "single"))[0.01] == 91.7
+    assert paper_curve(Attack("fashion", "sghmc-sa", "single"))[0.5] == 15.2
     long = curves_table(curves, study)
     assert len(long.rows) == 6 * 11 + 6 * 12
     assert long.rows[0]["accuracy"] == curves[0].accuracy(0.0)

@@ -24,7 +24,7 @@ from spikeslab.paper.cifar10 import data as cifar10_data
 from spikeslab.paper.cifar10 import resnet20
 from spikeslab.paper.cifar10 import runs as cifar10_runs
 from spikeslab.paper.cifar10 import study as cifar10_study
-from spikeslab.paper.cifar10.data import Dense, OrderedBatches, new_network, pretrain, train_batches
+from spikeslab.paper.cifar10.data import Dense, OrderedBatches, new_network, pretrain
 from spikeslab.paper.cifar10.figures import Course, course_figure, sparsity_figure
 from spikeslab.paper.cifar10.presets import PRESETS, check_method
 from spikeslab.paper.cifar10.runs import (
@@ -34,8 +34,17 @@ from spikeslab.paper.cifar10.runs import (
     read_results,
     run_cifar10,
 )
-from spikeslab.paper.cifar10.table3 import TABLE3, paper_accuracy, paper_table, select_table3, table3
-from spikeslab.paper.cifar10.tables import accuracy_table, detail_table, file_table, group_rows
+from spikeslab.paper.cifar10.tables import (
+    TABLE3,
+    accuracy_table,
+    detail_table,
+    file_table,
+    group_rows,
+    paper_accuracy,
+    paper_table,
+    select_table3,
+    table3,
+)
 from spikeslab.paper.images import data as images
 from spikeslab.paper.images.augmentation import Augment
 from spikeslab.paper.images.data import THINGS, Images
@@ -73,7 +82,7 @@ def small_run(method: str = "a-sghmc-sa", **changes: Any) -> CifarRun:
 
 
 def run_small(run: CifarRun, out: Path, dense: Dense, **more: Any) -> dict[str, Any]:
-    return run_cifar10(run, out, DATA, dense, progress=False, report=False, **more)
+    return run_cifar10(run, out, DATA, dense, report=False, **more)
 
 
 def problem(settings: Settings, sparsity: float, steps: int) -> Problem:
@@ -226,8 +235,7 @@ def test_strengths_follow_l1_and_l2_only() -> None:
 
 def test_training_images_are_erased_only_where_wanted() -> None:
     x = torch.full((200, 3, 8, 8), 255, dtype=torch.uint8)
-    transforms = (train_batches(x, x, batch_size=8, seed=0, erasing=erasing).transform for erasing in (False, True))
-    plain, erased = (transform(x, torch.Generator().manual_seed(0)) for transform in transforms)
+    plain, erased = (Augment("cifar10", erasing)(x, torch.Generator().manual_seed(0)) for erasing in (False, True))
     assert plain.is_contiguous(memory_format=torch.channels_last)
     assert erased.is_contiguous(memory_format=torch.channels_last)
     filled = (erased != plain).flatten(1).any(dim=1).double().mean()
@@ -283,7 +291,7 @@ def test_held_out_images_are_judged_in_place_of_the_test_images(
 ) -> None:
     run = small_run("gmp", held_out=8, epochs=1)
     data = replace(DATA, x_test=None, y_test=None)  # type: ignore[arg-type]
-    result = run_cifar10(run, tmp_path, data, dense, progress=False, report=False)
+    result = run_cifar10(run, tmp_path, data, dense, report=False)
     assert (result["part"], result["rows"]) == ("held_out", 8)
     assert run.name.endswith("held8-seed0")
     note = accuracy_table(group_rows(read_results(tmp_path), "held_out"), "held_out").notes[0]
@@ -328,7 +336,7 @@ def test_a_run_that_was_stopped_ends_in_the_same_bits(
                 raise KeyboardInterrupt
             return super().__call__(x, generator)
 
-    monkeypatch.setattr(cifar10_data, "Augment", Stopping)
+    monkeypatch.setattr(cifar10_runs, "Augment", Stopping)
     with pytest.raises(KeyboardInterrupt):
         run_small(run, tmp_path / "halves", dense, checkpoint_every=Every(steps=1))
     monkeypatch.undo()
@@ -625,10 +633,10 @@ def test_pretraining_is_the_papers_and_goes_on(tmp_path: Path, monkeypatch: pyte
     group = sampler.param_groups[0]
     assert group["weight_decay"] == 5e-4
     assert group["temperature"] == pytest.approx(5e-5)
-    made = pretrain(DATA, tmp_path, epochs=1, batch_size=8, held_out=8, progress=False)
+    made = pretrain(DATA, tmp_path, epochs=1, batch_size=8, held_out=8)
     assert not made.seen_all
     monkeypatch.setattr(cifar10_data, "Training", lambda *_, **__: pytest.fail("trained again"))
-    again = pretrain(DATA, tmp_path, epochs=1, batch_size=8, held_out=8, progress=False)
+    again = pretrain(DATA, tmp_path, epochs=1, batch_size=8, held_out=8)
     assert again.digest == made.digest
     assert torch.equal(again.model.fc.weight, made.model.fc.weight)
 

@@ -52,13 +52,19 @@ def small_images(rows: int = 60, seed: int = 0) -> Images:
 DATA, FOREIGN = small_images(), small_images(seed=1).x_test.flip(2, 3)
 
 
+@pytest.fixture(autouse=True)
+def no_report(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Reports take longer than the runs."""
+    monkeypatch.setattr(image_runs, "write_report", None)
+
+
 def small_run(method: str = "sghmc-sa", **changes: object) -> ImageRun:
     settings = {"dataset": "mnist", "method": method, "preset": SMALL, "epochs": 2, "held_out": 20, **changes}
     return ImageRun(**settings)  # type: ignore[arg-type]
 
 
 def run_small(run: ImageRun, out: Path, **more: Any) -> dict[str, Any]:
-    return run_images(run, out, DATA, FOREIGN, progress=False, report=False, **more)
+    return run_images(run, out, DATA, FOREIGN, **more)
 
 
 @pytest.mark.parametrize("method", image_runs.METHODS)
@@ -103,9 +109,7 @@ def test_a_run_that_was_stopped_ends_in_the_same_bits(tmp_path: Path, monkeypatc
     original = image_runs.cross_entropy
     monkeypatch.setattr(image_runs, "cross_entropy", stop_at_third)
     with pytest.raises(KeyboardInterrupt):
-        run_images(
-            run, tmp_path / "halves", DATA, FOREIGN, progress=False, report=False, checkpoint_every=Every(steps=1)
-        )
+        run_images(run, tmp_path / "halves", DATA, FOREIGN, checkpoint_every=Every(steps=1))
     monkeypatch.setattr(image_runs, "cross_entropy", original)
     run_small(run, tmp_path / "halves")
     whole, halves = (read_predictions(tmp_path / name / run.name) for name in ("whole", "halves"))
@@ -133,7 +137,7 @@ def test_chains_share_the_epochs_start_apart_and_are_averaged_together(tmp_path:
     torch.testing.assert_close(model(images).softmax(1), predictions["test.point"], rtol=1e-4, atol=1e-6)
     # One of the chains is the same alone.
     alone, _ = chains[1]
-    network = train(alone, tmp_path / "alone", DATA, progress=False, report=False)
+    network = train(alone, tmp_path / "alone", DATA)
     torch.testing.assert_close(network.model.state_dict(), posterior.posteriors[1].sample(-1).state_dict())
 
 
@@ -204,14 +208,14 @@ def test_predictions_that_are_gone_are_named(tmp_path: Path) -> None:
 
 def test_training_sees_neither_the_test_nor_the_held_out_images(tmp_path: Path) -> None:
     blind = Images(DATA.x_train, DATA.y_train, torch.empty(0), torch.empty(0), DIGITS)
-    network = train(small_run(), tmp_path / "blind", blind, progress=False, report=False)
+    network = train(small_run(), tmp_path / "blind", blind)
     _, _, x_held, _ = DATA.hold_out(20)
     swapped = DATA.x_train.clone()
     held = (DATA.x_train.flatten(1)[:, None] == x_held.flatten(1)[None]).all(-1).any(1)
     assert int(held.sum()) == 20
     swapped[held] = 255 - swapped[held]
     changed = Images(swapped, DATA.y_train, DATA.x_test, DATA.y_test, DIGITS)
-    again = train(small_run(), tmp_path / "changed", changed, progress=False, report=False)
+    again = train(small_run(), tmp_path / "changed", changed)
     torch.testing.assert_close(network.model.state_dict(), again.model.state_dict(), rtol=0, atol=0)
 
 

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
@@ -44,20 +45,22 @@ READ_OFF: dict[str, dict[str, tuple[float, ...]]] = {
 }
 
 
-def paper_curve(dataset: str, method: str) -> dict[float, float]:
+def paper_curve(attack: Attack) -> dict[float, float]:
     """Return the paper's accuracy in per cent by zeta; that of zeta 0 is from table 2."""
+    dataset, method, _ = attack
     return dict(zip(ZETAS[dataset], (PAPER[dataset, False][method], *READ_OFF[dataset][method]), strict=True))
 
 
 def accuracy_table(curves: Sequence[Curve], study: AdversarialStudy) -> Table:
     """Return the accuracy of every network under every attack at six zetas."""
+    keys = {zeta: f"zeta {zeta:g}" for zeta in SHOWN}
     rows: list[dict[str, Cell]] = []
     for curve in curves:
-        rows.append(_names(curve.attack) | {_key(zeta): curve.accuracy(zeta) for zeta in SHOWN})
+        rows.append(_names(curve.attack) | {key: curve.accuracy(zeta) for zeta, key in keys.items()})
         if study.attack == "fgsm" and curve.attack.kind != "averaged":
-            paper = paper_curve(curve.attack.dataset, curve.attack.method)
-            rows.append(_names(curve.attack) | {"attack": "paper"} | {_key(zeta): paper[zeta] for zeta in SHOWN})
-    columns = [*HEAD, *(Column(_key(zeta), f"ζ = {zeta:g}", ".2f") for zeta in SHOWN)]
+            paper = paper_curve(curve.attack)
+            rows.append(_names(curve.attack) | {"attack": "paper"} | {key: paper[zeta] for zeta, key in keys.items()})
+    columns = [*HEAD, *(Column(key, f"ζ = {zeta:g}", ".2f") for zeta, key in keys.items())]
     return Table(f"Accuracy under attack, %: {_title(study)}", columns, rows, _notes(curves, study))
 
 
@@ -65,11 +68,12 @@ def curves_table(curves: Sequence[Curve], study: AdversarialStudy) -> Table:
     """Return all measurements: a row for each network, attack and zeta."""
     rows: list[dict[str, Cell]] = []
     for curve in curves:
-        paper = paper_curve(curve.attack.dataset, curve.attack.method) if study.attack == "fgsm" else {}
-        for zeta, confidence, entropy in zip(curve.zetas, curve.confidence, curve.entropy, strict=True):
-            measured: dict[str, Cell] = {"zeta": zeta, "accuracy": curve.accuracy(zeta), "entropy": entropy}
-            measured |= {"confidence": 100.0 * confidence, "paper": paper.get(zeta)}
-            rows.append(_names(curve.attack) | measured)
+        paper = paper_curve(curve.attack) if study.attack == "fgsm" else {}
+        for zeta, sure, entropy in zip(curve.zetas, curve.confidence, curve.entropy, strict=True):
+            accuracy = {"accuracy": curve.accuracy(zeta), "paper": paper.get(zeta)}
+            rows.append(
+                {**_names(curve.attack), **accuracy, "zeta": zeta, "confidence": 100.0 * sure, "entropy": entropy}
+            )
     columns = [
         *HEAD,
         Column("zeta", "ζ", ".2f"),
@@ -88,10 +92,6 @@ def curves_table(curves: Sequence[Curve], study: AdversarialStudy) -> Table:
 
 def _names(attack: Attack) -> dict[str, Cell]:
     return {"data": TITLES[attack.dataset], "method": NAMES[attack.method], "attack": KIND_NAMES[attack.kind]}
-
-
-def _key(zeta: float) -> str:
-    return f"zeta {zeta:g}"
 
 
 def _title(study: AdversarialStudy) -> str:
@@ -177,14 +177,12 @@ def confidence_figure(curves: Sequence[Curve]) -> Figure:
 def _draw_images(figure: Figure, example: Examples, title: str) -> None:
     zetas, rows = example.images.shape[:2]
     panels = figure.subplots(rows, zetas, squeeze=False)
-    for row in range(rows):
-        for column in range(zetas):
-            panel = panels[row, column]
-            panel.imshow(example.images[column, row].numpy(), cmap="gray_r", vmin=0.0, vmax=1.0)
-            panel.set(xticks=[], yticks=[])
-            panel.spines[:].set_visible(False)
-            colour = INK if example.right[column][row] else VERMILION
-            panel.set_xlabel(example.predictions[column][row], fontsize=8.0, color=colour, labelpad=2.0)
+    for (row, column), panel in np.ndenumerate(panels):
+        panel.imshow(example.images[column, row].numpy(), cmap="gray_r", vmin=0.0, vmax=1.0)
+        panel.set(xticks=[], yticks=[])
+        panel.spines[:].set_visible(False)
+        colour = INK if example.right[column][row] else VERMILION
+        panel.set_xlabel(example.predictions[column][row], fontsize=8.0, color=colour, labelpad=2.0)
     for panel, zeta in zip(panels[0], SHOWN, strict=True):
         panel.set_title(f"ζ = {zeta:g}", fontsize=9.0, fontweight="normal", loc="center")
     figure.suptitle(title, x=0.01, ha="left", fontsize=10.5, fontweight="bold")
@@ -194,8 +192,7 @@ def _draw_curves(panel: Axes, curves: Sequence[Curve], paper: bool) -> None:
     for curve in curves:
         _draw_line(panel, curve, [curve.accuracy(zeta).mean for zeta in curve.zetas])
         if paper and curve.attack.kind != "averaged":
-            points = paper_curve(curve.attack.dataset, curve.attack.method)
-            colour = COLOURS[curve.attack.method]
+            points, colour = paper_curve(curve.attack), COLOURS[curve.attack.method]
             panel.plot(list(points), list(points.values()), "o", mfc="none", mec=colour, ms=4, mew=0.9, alpha=0.55)
     panel.set(xlim=(-0.01, 0.51), ylim=(0.0, 101.0), xlabel="ζ, largest change of a pixel", ylabel="accuracy, %")
     panel.grid(axis="y", lw=0.4, alpha=0.5)

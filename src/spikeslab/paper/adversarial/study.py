@@ -15,7 +15,6 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from hashlib import sha256
 from pathlib import Path
 from typing import NamedTuple
 
@@ -24,6 +23,7 @@ from torch import Tensor
 
 from spikeslab.attacks import LogProbabilities, fgsm_direction, move, of_model, of_posterior, pgd
 from spikeslab.errors import ArgumentValueError, Phrase, check_choice
+from spikeslab.files import digest
 from spikeslab.metrics import entropy
 from spikeslab.paper._grid import CELLS, Cell, CellFile, Record, run_cells
 from spikeslab.paper.images.data import LOADERS
@@ -91,9 +91,8 @@ class AdversarialStudy:
 
     def pieces(self, attack: Attack) -> list[Cell]:
         """Return the pieces of a curve, each named by its first image and the digest of the network."""
-        network = self.folder(attack.dataset, attack.method) / NETWORK
-        digest = sha256(network.read_bytes()).hexdigest()[:12]
-        return [Cell(" ".join((*attack, str(start), digest)), self.seed) for start in range(0, self.images, PIECE)]
+        own = digest(self.folder(attack.dataset, attack.method) / NETWORK)[:12]
+        return [Cell(f"{' '.join(attack)} {start} {own}", self.seed) for start in range(0, self.images, PIECE)]
 
     @property
     def cells(self) -> list[Cell]:
@@ -113,11 +112,25 @@ class Curve:
     """Number of correct predictions, mean confidence and mean entropy in nats under one attack, for each zeta."""
 
     attack: Attack
-    zetas: tuple[float, ...]
     images: int
-    right: tuple[int, ...]
-    confidence: tuple[float, ...]
-    entropy: tuple[float, ...]
+    right: Sequence[int]
+    confidence: Sequence[float]
+    entropy: Sequence[float]
+
+    @classmethod
+    def of(cls, attack: Attack, pieces: Sequence[Record]) -> Curve:
+        """Return the curve over all its pieces."""
+        images = sum(piece["images"] for piece in pieces)
+        right, confidence, entropies = (
+            [sum(values) for values in zip(*(piece[name] for piece in pieces), strict=True)]
+            for name in ("right", "confidence", "entropy")
+        )
+        return cls(attack, images, right, [each / images for each in confidence], [each / images for each in entropies])
+
+    @property
+    def zetas(self) -> tuple[float, ...]:
+        """Largest changes of a pixel."""
+        return ZETAS[self.attack.dataset]
 
     def accuracy(self, zeta: float) -> Estimate:
         """Return the accuracy in per cent, with its binomial standard error over the images."""
@@ -144,29 +157,20 @@ def check_runs(study: AdversarialStudy) -> None:
                 f"make {'it' if len(missing) == 1 else 'them'} with `{needed} --out {study.runs / dataset} --resume`",
             )
         for method in study.methods:
-            samples = _samples(study, dataset, method)
+            run, folder = study.image_run(dataset, method), study.folder(dataset, method)
+            held_out = (read_result(folder) or {})["settings"]["held_out"]  # any number will do
+            samples = (read_run(replace(run, held_out=held_out), folder) or {})["samples"]
             if samples and (study.samples or 1) > samples:
-                folder = study.folder(dataset, method)
                 raise ArgumentValueError("samples", f"must be at most the {samples} of {folder}", study.samples)
         found = len(LOADERS[dataset](study.data_dir).y_test)
         if study.images > found:
             raise ArgumentValueError("images", f"must be at most {found:,}", study.images)
 
 
-def _samples(study: AdversarialStudy, dataset: str, method: str) -> int:
-    """Return the number of samples of a finished run, however many images it held out."""
-    run, folder = study.image_run(dataset, method), study.folder(dataset, method)
-    result = read_result(folder) or {}
-    read_run(replace(run, held_out=result["settings"]["held_out"]), folder)
-    return int(result["samples"])
-
-
 def run_adversarial(
     study: AdversarialStudy, out: Path, on_done: Callable[[int], None] = lambda cells: None
 ) -> list[Curve]:
-    """Measure the pieces that ``out`` does not have yet, and return all curves.
-
-    ``on_done`` is called with the number of pieces done since the last call.
+    """Measure the pieces that ``out`` does not have yet, and return all curves; ``on_done`` is that of ``run_cells``.
 
     Raises:
         SettingsError: If ``out`` holds results of other settings.
@@ -176,7 +180,7 @@ def run_adversarial(
     renamed = {"--recipe": "--preset", **OLD_PRESETS}
     file = CellFile.of_command(out / CELLS, "adversarial", renamed, **options, samples=samples)
     run_cells(file, study.cells, partial(measure_piece, study), workers=study.workers, on_done=on_done)
-    return [_curve(attack, [file[cell] for cell in study.pieces(attack)]) for attack in study.attacks]
+    return [Curve.of(attack, [file[cell] for cell in study.pieces(attack)]) for attack in study.attacks]
 
 
 def measure_piece(study: AdversarialStudy, cell: Cell) -> Record:
@@ -209,19 +213,11 @@ def read_target(study: AdversarialStudy, attack: Attack) -> AttackedNetwork:
     model, posterior = read_network(run, study.folder(attack.dataset, attack.method))
     if posterior is None:
         return AttackedNetwork(of_model(model), of_model(model), 1)
-    chosen = spread_indices(len(posterior), study.samples or len(posterior))
+    total, wanted = len(posterior), study.samples or len(posterior)
+    chosen = [(index + 1) * total // wanted - 1 for index in range(wanted)]  # evenly spaced up to the last
     average = of_posterior(posterior, chosen)
     attacked = of_model(posterior.sample(chosen[-1])) if attack.kind == "single" else average
     return AttackedNetwork(attacked, average, len(chosen))
-
-
-def spread_indices(total: int, wanted: int) -> list[int]:
-    """Return evenly spaced indices of ``wanted`` of ``total`` samples, the last among them.
-
-    >>> spread_indices(20, 4)
-    [4, 9, 14, 19]
-    """
-    return [(index + 1) * total // wanted - 1 for index in range(wanted)]
 
 
 def measure(target: AttackedNetwork, attack: str, x: Tensor, y: Tensor, zetas: Sequence[float]) -> Record:
@@ -246,13 +242,3 @@ def attack_images(target: LogProbabilities, attack: str, x: Tensor, zetas: Seque
         direction = fgsm_direction(target, x)
         return torch.stack([move(x, direction, zeta) for zeta in zetas])
     return torch.stack([pgd(target, x, zeta) if zeta else x for zeta in zetas])
-
-
-def _curve(attack: Attack, pieces: Sequence[Record]) -> Curve:
-    images = sum(piece["images"] for piece in pieces)
-    sums = {
-        name: tuple(sum(values) for values in zip(*(piece[name] for piece in pieces), strict=True))
-        for name in ("right", "confidence", "entropy")
-    }
-    confidence, entropies = (tuple(total / images for total in sums[name]) for name in ("confidence", "entropy"))
-    return Curve(attack, ZETAS[attack.dataset], images, sums["right"], confidence, entropies)

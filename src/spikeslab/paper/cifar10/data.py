@@ -21,7 +21,7 @@ from spikeslab.paper.images.augmentation import NORMALIZE, Augment
 from spikeslab.paper.images.data import Images
 from spikeslab.samplers import SGHMC
 from spikeslab.schedules import multistep
-from spikeslab.training import Every, RunFolder, ShowProgress, TensorBatches, Training
+from spikeslab.training import RunFolder, ShowProgress, TensorBatches, Training
 
 PRETRAIN_LR, PRETRAIN_TAU, WEIGHT_DECAY, DROP, DROPS = 0.1, 20_000.0, 25.0, 0.1, (0.7, 0.9)
 """Dense run of the paper: lr of 2e-6 times 50,000, inverse temperature, weight decay of the summed loss, lr drops."""
@@ -42,11 +42,6 @@ class OrderedBatches:
         normalize = NORMALIZE["cifar10"]
         for x, y in zip(self.images.split(self.batch_size), self.labels.split(self.batch_size), strict=True):
             yield normalize(x), y
-
-
-def train_batches(images: Tensor, labels: Tensor, *, batch_size: int, seed: int, erasing: bool) -> TensorBatches:
-    """Return batches of augmented training images, in a new order in every epoch."""
-    return TensorBatches(images, labels, batch_size=batch_size, seed=seed, transform=Augment("cifar10", erasing))
 
 
 def new_network() -> nn.Module:
@@ -75,8 +70,6 @@ def pretrain(
     seed: int = 0,
     held_out: int = 0,
     command: str = "",
-    progress: bool = True,
-    checkpoint_every: Every | None = None,
 ) -> Dense:
     """Train a dense network as the paper did, in a folder below ``out``, or continue it; a finished one is read.
 
@@ -90,20 +83,11 @@ def pretrain(
         torch.manual_seed(seed)
         model = new_network()
         x, y = data.hold_out(held_out)[:2]
-        batches = train_batches(x, y, batch_size=batch_size, seed=seed, erasing=True)
+        batches = TensorBatches(x, y, batch_size=batch_size, seed=seed, transform=Augment("cifar10"))
         sampler = make_pretraining_sampler(model, len(y), epochs * len(batches), seed)
-        callbacks = [ShowProgress("Dense")] if progress else []
         settings = {"epochs": epochs, "batch_size": batch_size, "seed": seed, "held_out": held_out}
-        place = RunFolder(
-            folder,
-            resume=True,
-            settings=settings,
-            seed=seed,
-            command=command,
-            checkpoint_every=checkpoint_every,
-            write_report=write_report,
-        )
-        Training(model, sampler, batches, callbacks=callbacks).run(epochs=epochs, folder=place)
+        place = RunFolder(folder, resume=True, settings=settings, seed=seed, command=command, write_report=write_report)
+        Training(model, sampler, batches, callbacks=[ShowProgress("Dense")]).run(epochs=epochs, folder=place)
         write_atomically(folder / NETWORK, save(state_tensors(model)))
     model.load_state_dict(load_file(folder / NETWORK))
     return Dense(model.eval(), digest(folder / NETWORK)[:16], seen_all=not held_out)

@@ -11,8 +11,7 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import MaxNLocator
 
 from spikeslab.paper.cifar10.runs import AVERAGE, SINGLE
-from spikeslab.paper.cifar10.table3 import method_title
-from spikeslab.paper.cifar10.tables import CifarRow
+from spikeslab.paper.cifar10.tables import CifarRow, method_title
 from spikeslab.report.figures import BLUE, GREEN, GREY, INK, ORANGE, SKY, VERMILION, new_figure
 
 COLOURS = {
@@ -70,7 +69,7 @@ def sparsity_figure(rows: Sequence[CifarRow]) -> Figure:
             axes.plot(x, [each.mean for each in averages], marker, color=colour, markersize=8, markerfacecolor="none")
             errors = [each.error or 0.0 for each in singles]
             axes.errorbar(x, [each.mean for each in singles], errors, fmt="none", ecolor=colour, capsize=2)
-            paper = _given([(place, _paper(row, rows)) for place, row in zip(x, members, strict=True)])
+            paper = _drop_missing([(place, _paper(row, rows)) for place, row in zip(x, members, strict=True)])
             axes.plot(*paper, "x", color=colour, markersize=7, markeredgewidth=1.8)
             epochs = " or ".join(f"{count}" for count in sorted({row.epochs for row in members}))
             name = f"{method_title(method)}, {label}, {epochs} epochs"
@@ -117,7 +116,7 @@ def course_figure(courses: Sequence[Course]) -> Figure:
     with new_figure(4.6) as figure:
         for axes, (name, key, logarithmic) in zip(figure.subplots(2, 3, sharex=True).flat, panels, strict=True):
             for course in courses:
-                x, y = _given([(record["epoch"], _entry(record, key)) for record in course.records])
+                x, y = _drop_missing([(record["epoch"], _entry(record, key)) for record in course.records])
                 axes.plot(x, y, **lines[course.method, course.label])
             axes.set_title(name, fontsize=9.5)
             if logarithmic and axes.lines and any(value > 0.0 for line in axes.lines for value in line.get_ydata()):
@@ -151,7 +150,7 @@ def _entry(record: Mapping[str, Any], key: str) -> float | None:
     return None if value is None or (key.startswith("effective") and value <= 0.0) else float(value)
 
 
-def _given(points: Sequence[tuple[float, float | None]]) -> tuple[list[float], list[float]]:
+def _drop_missing(points: Sequence[tuple[float, float | None]]) -> tuple[list[float], list[float]]:
     """Return x and y of the points that have a value."""
     found = [(x, y) for x, y in points if y is not None]
     return [x for x, _ in found], [y for _, y in found]

@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from torch import Tensor, nn
 
+from spikeslab.errors import ArgumentValueError
+
 
 class BasicBlock(nn.Module):
     """Block of two 3x3 convolutions with batch normalisation and a shortcut around them."""
@@ -38,16 +40,13 @@ class ResNet(nn.Module):
     Args:
         depth: 6n + 2, such as 20, 32 or 56.
         classes: Number of logits.
-
-    Raises:
-        ValueError: If the depth is not of that form.
     """
 
     def __init__(self, depth: int = 20, classes: int = 10) -> None:
         super().__init__()
         blocks, rest = divmod(depth - 2, 6)
         if rest or blocks < 1:
-            raise ValueError(f"depth must be 6n + 2 with n >= 1, such as 20, 32 or 56, but got {depth!r}.")
+            raise ArgumentValueError("depth", "must be 6n + 2 with n >= 1, such as 20, 32 or 56", depth)
         self.conv1 = nn.Conv2d(3, 16, 3, padding=1, bias=False)
         self.bn1 = nn.BatchNorm2d(16)
         self.layer1 = _stage(16, 16, blocks, stride=1)

@@ -21,12 +21,13 @@ from spikeslab.compression import Compressed, Compression, Settings
 from spikeslab.compression.compress import WEIGHTS, CompressionRun
 from spikeslab.compression.tasks import Evaluation, numbers
 from spikeslab.errors import ArgumentError, ArgumentValueError, SpikeSlabWarning, first_line, quote
-from spikeslab.paper.cifar10.data import Dense, OrderedBatches, new_network, train_batches
+from spikeslab.paper.cifar10.data import Dense, OrderedBatches, new_network
 from spikeslab.paper.cifar10.presets import FIXED, PRESETS, split_method
+from spikeslab.paper.images.augmentation import Augment
 from spikeslab.paper.images.data import Images
 from spikeslab.paper.runs import RESULT, check_settings, read_result, run_folder, write_result
 from spikeslab.priors import Prior
-from spikeslab.training import Callback, Every, MetricsLog, ShowProgress, Training
+from spikeslab.training import Callback, Every, MetricsLog, ShowProgress, TensorBatches, Training
 from spikeslab.training.run_folder import METRICS_FILE, RECORD_FILE, to_json
 from spikeslab.weights import select_weights
 
@@ -147,7 +148,6 @@ def run_cifar10(
     dense: Dense,
     *,
     command: str = "",
-    progress: bool = True,
     report: bool = True,
     checkpoint_every: Every | None = None,
 ) -> dict[str, Any]:
@@ -167,18 +167,17 @@ def run_cifar10(
         check_settings(folder, result_settings(found), asdict(settings) | facts)
         return found
     judged = OrderedBatches(x_held, y_held) if run.held_out else OrderedBatches(data.x_test, data.y_test)
-    callbacks: list[Callback] = [LogPenalty()]
-    callbacks += [ShowProgress(f"{run.method} at {run.sparsity:g}, seed {run.seed}")] if progress else []
+    augment = Augment("cifar10", run.erasing)
     compression = _prepare(
         run,
         dense.model,
-        train_batches(x, y, batch_size=run.batch_size, seed=run.seed, erasing=run.erasing),
+        TensorBatches(x, y, batch_size=run.batch_size, seed=run.seed, transform=augment),
         settings,
         val_loader=judged if run.held_out or run.best_epoch else None,
         folder=folder,
         resume=True,
         report=report,
-        callbacks=callbacks,
+        callbacks=[LogPenalty(), ShowProgress(f"{run.method} at {run.sparsity:g}, seed {run.seed}")],
         checkpoint_every=checkpoint_every,
         command=command,
         facts=facts,

@@ -23,8 +23,16 @@ from spikeslab.paper.cifar10.runs import (
     read_results,
     run_cifar10,
 )
-from spikeslab.paper.cifar10.table3 import paper_table, select_table3, table3
-from spikeslab.paper.cifar10.tables import CifarRow, accuracy_table, detail_table, file_table, group_rows
+from spikeslab.paper.cifar10.tables import (
+    CifarRow,
+    accuracy_table,
+    detail_table,
+    file_table,
+    group_rows,
+    paper_table,
+    select_table3,
+    table3,
+)
 from spikeslab.paper.images.data import Images
 from spikeslab.report.figures import save
 from spikeslab.report.tables import Provenance, Table, command_line
@@ -66,11 +74,10 @@ class CifarStudy:
     def command(self, start: Mapping[str, object], threads: int | None = None) -> str:
         """Return the command that gives the same numbers; ``start`` has the options of the dense network."""
         run, preset = self.run, PRESETS[self.run.preset]
-        values: dict[str, list[str]] = {}
+        values: dict[str, dict[str, None]] = {}
         for name, value in (change for changes in self.variants for change in changes):
             text = format_value(value) if isinstance(value, (tuple, bool)) else f"{value}"
-            values.setdefault(name, [])
-            values[name] += [] if text in values[name] else [text]
+            values.setdefault(name, {})[text] = None
         scope = values.pop("scope", None)
         return command_line(
             "reproduce",
@@ -88,7 +95,7 @@ class CifarStudy:
             held_out=run.held_out or None,
             best_epoch=run.best_epoch,
             structure=None if run.structure == WEIGHTS else run.structure,
-            scope=scope,
+            scope=None if scope is None else list(scope),
             set=[f"{name}={','.join(texts)}" for name, texts in values.items()],
             threads=threads,
         )
@@ -142,8 +149,7 @@ def run_study(
 ) -> list[str]:
     """Do all runs, or continue them, write the tables after each, and return the names of runs that failed.
 
-    A run whose numbers become infinite does not stop the others: ``warn`` is called with a sentence about it. With
-    ``report=False`` no run writes an HTML report.
+    A run whose numbers become infinite does not stop the others: ``warn`` is called with a sentence about it.
     """
     failed = []
     for run in study.runs():
@@ -175,15 +181,9 @@ def write_tables(out: Path) -> tuple[list[Table], list[Path]]:
     tables: list[Table] = []
     files: list[Path] = []
     for part, stem, rows in _parts(out):
-        made = {
-            ACCURACY: accuracy_table(rows, part),
-            DETAILS: detail_table(rows, part),
-            FILES: file_table(rows, part),
-        }
-        tables += made.values()
-        files += [
-            path for name, table in made.items() for path in table.write(out / f"{stem}{name}", _provenance(rows))
-        ]
+        for name, make in ((ACCURACY, accuracy_table), (DETAILS, detail_table), (FILES, file_table)):
+            tables.append(make(rows, part))
+            files += tables[-1].write(out / f"{stem}{name}", _provenance(rows))
         files += paper_table().write(out / PAPER, _provenance(rows))
         repeated = select_table3(rows) if part == TEST else []
         if repeated:
@@ -198,10 +198,9 @@ def write_figures(out: Path) -> list[Path]:
     for _, stem, rows in _parts(out):
         of_weights = [row for row in rows if row.of_weights]  # a share of channels is no share of the network
         files += [save(sparsity_figure(of_weights), out / f"{stem}{ACCURACY}.png")] if of_weights else []
-        files += [
-            save(course_figure(courses), out / f"{stem}{COURSE}-{sparsity:g}.png")
-            for sparsity, courses in _courses(rows).items()
-        ]
+        for sparsity in dict.fromkeys(row.sparsity for row in rows):
+            courses = [_read_course(row) for row in rows if row.sparsity == sparsity]
+            files.append(save(course_figure(courses), out / f"{stem}{COURSE}-{sparsity:g}.png"))
     return files
 
 
@@ -221,10 +220,6 @@ def _provenance(rows: Sequence[CifarRow]) -> Provenance:
     return Provenance("\n".join(commands), min(result["seed"] for result in results))
 
 
-def _courses(rows: Sequence[CifarRow]) -> dict[float, list[Course]]:
-    """Return the logs of the first seed of every row, by sparsity."""
-    found: dict[float, list[Course]] = {}
-    for row in rows:
-        records = MetricsLog(row.folders[0] / METRICS_FILE).read()
-        found.setdefault(row.sparsity, []).append(Course(row.method, row.label, records))
-    return found
+def _read_course(row: CifarRow) -> Course:
+    """Return the log of the first seed of a row."""
+    return Course(row.method, row.label, MetricsLog(row.folders[0] / METRICS_FILE).read())

@@ -17,7 +17,7 @@ import torch
 from torch import Generator, Tensor
 from torch.nn import functional as F
 
-from spikeslab.errors import check_choice, check_count
+from spikeslab.errors import ArgumentTypeError, ArgumentValueError, check_choice, check_count
 
 TRIES = 100  # rectangles that random erasing draws before it gives up on an image
 
@@ -72,7 +72,7 @@ def random_erasing(
     """
     _check(images)
     if not images.is_floating_point():  # in which the colour, a part of 1, would be black
-        raise TypeError(f"images must be floating-point numbers, but got {images.dtype}.")
+        raise ArgumentTypeError("images", "must be floating-point numbers", images.dtype)
     rows, channels, height, width = images.shape
     shape = (rows, TRIES)
 
@@ -152,4 +152,4 @@ class Augment:
 
 def _check(images: Tensor) -> None:
     if images.ndim != 4:
-        raise ValueError(f"images must have the shape (rows, channels, height, width), but got {tuple(images.shape)}.")
+        raise ArgumentValueError("images", "must have the shape (rows, channels, height, width)", tuple(images.shape))

@@ -183,14 +183,7 @@ def _flat(record: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def train(
-    run: ImageRun,
-    folder: Path,
-    data: Images,
-    *,
-    command: str = "",
-    progress: bool = True,
-    checkpoint_every: Every | None = None,
-    report: bool = True,
+    run: ImageRun, folder: Path, data: Images, *, command: str = "", checkpoint_every: Every | None = None
 ) -> ImageNetwork:
     """Train one chain in its folder to the last step, or continue it; the test images are not used."""
     x, y, x_held, y_held = data.hold_out(run.held_out)
@@ -204,8 +197,7 @@ def train(
     callbacks: list[Callback] = [Evaluate(evaluate)] if run.held_out else []
     if network.posterior is not None:
         callbacks.append(Collect(network.posterior))
-    if progress:
-        callbacks.append(ShowProgress(f"{run.dataset} {run.method}"))
+    callbacks.append(ShowProgress(f"{run.dataset} {run.method}"))
     training = Training(
         network.model, network.optimizer, batches, cross_entropy, callbacks=callbacks, precision=run.precision
     )
@@ -217,7 +209,7 @@ def train(
         seed=run.seed,
         command=command,
         checkpoint_every=checkpoint_every or Every(seconds=60),
-        write_report=write_report if report else None,
+        write_report=write_report,
     )
     training.run(epochs=run.epochs, folder=place)
     return network
