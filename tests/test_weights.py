@@ -74,7 +74,7 @@ def test_empty_tensors_are_left_out_of_the_sparse_weights() -> None:
         ({}, ValueError, "weights must hold at least one parameter that is not empty, but got none."),
         ([torch.ones(0)], ValueError, "weights must hold at least one parameter that is not empty, but got none."),
         (torch.ones(2), TypeError, "weights must be a dict or a list of parameters, but got a single tensor."),
-        (["conv.weight"], TypeError, "weights must hold parameters, but weights[0] is of type str."),
+        (["conv.weight"], TypeError, "weights must hold parameters, but weights[0] is a str."),
         (
             [("a", torch.ones(2)), ("a", torch.ones(3))],
             ValueError,

@@ -24,7 +24,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import logsigmoid
 
-from spikeslab.errors import check_count, check_number, pluralize
+from spikeslab.errors import ArgumentTypeError, ArgumentValueError, Phrase, check_count, check_number, pluralize
 from spikeslab.posterior import Chains, Posterior
 from spikeslab.posterior.eval_mode import eval_mode
 
@@ -61,8 +61,8 @@ def of_posterior(
     """
     indices = range(len(posterior)) if indices is None else indices
     if not len(indices):
-        what = "indices must be those of" if len(posterior) else "posterior must hold"
-        raise ValueError(f"{what} at least one sample, but got none.")
+        name, expectation = ("indices", "must be those of") if len(posterior) else ("posterior", "must hold")
+        raise ArgumentValueError(name, f"{expectation} at least one sample", Phrase("got none"))
     samples = [of_model(posterior.sample(index), transform) for index in indices]
     weights = posterior.sample_weights[list(indices)]
     log_weights = (weights / weights.sum()).log()
@@ -149,25 +149,21 @@ def _gradient(target: LogProbabilities, x: Tensor, labels: Tensor | None) -> Ten
 
 def _check_inputs(x: Tensor) -> None:
     if not x.is_floating_point():
-        raise TypeError(f"x must be floating-point numbers in [0, 1], but got {x.dtype}: divide bytes by 255.")
+        raise ArgumentTypeError("x", "must be floating-point numbers in [0, 1]", x.dtype, "divide bytes by 255")
     if not bool(((x >= 0.0) & (x <= 1.0)).all()):
-        raise ValueError(
-            f"x must be in [0, 1], but got numbers from {float(x.min()):.3g} to {float(x.max()):.3g}: normalise in the "
-            "transform of the target."
-        )
+        got = Phrase(f"got numbers from {float(x.min()):.3g} to {float(x.max()):.3g}")
+        raise ArgumentValueError("x", "must be in [0, 1]", got, "normalise in the transform of the target")
 
 
 def _of_labels(scores: Tensor, labels: Tensor) -> Tensor:
     """Return the score of each row's label."""
     rows, classes = scores.shape
     if labels.shape != (rows,) or labels.is_floating_point():
-        raise ValueError(
-            f"labels must be integers, one for each of {pluralize(rows, 'row')}, but got {labels.dtype} of the shape "
-            f"{tuple(labels.shape)}."
-        )
+        got = Phrase(f"got {labels.dtype} of the shape {tuple(labels.shape)}")
+        raise ArgumentValueError("labels", f"must be integers, one for each of {pluralize(rows, 'row')}", got)
     if not bool(((labels >= 0) & (labels < classes)).all()):
         odd = labels[(labels < 0) | (labels >= classes)]
-        raise ValueError(f"labels must be classes from 0 to {classes - 1}, but got {int(odd[0])}.")
+        raise ArgumentValueError("labels", f"must be classes from 0 to {classes - 1}", int(odd[0]))
     return scores.gather(1, labels[:, None].long()).squeeze(1)
 
 

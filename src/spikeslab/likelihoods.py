@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from spikeslab.errors import check_number
+from spikeslab.errors import ArgumentValueError, Phrase, check_number
 from spikeslab.priors.spike_slab import SpikeSlab
 from spikeslab.priors.stacked import StackedSpikeSlab
 
@@ -49,18 +49,14 @@ class GaussianLikelihood:
         """Return the mean over the examples of the squared error, summed over outputs, divided by 2 sigma^2.
 
         Raises:
-            ValueError: If the shapes differ; broadcasting (n, 1) against (n,) would give n^2 residuals.
+            ArgumentValueError: If the shapes differ; broadcasting (n, 1) against (n,) would give n^2 residuals.
         """
         if prediction.shape != target.shape:
-            raise ValueError(
-                f"target must have the shape of the prediction, {tuple(prediction.shape)}, "
-                f"but got {tuple(target.shape)}."
-            )
+            expectation = f"must have the shape of the prediction, {tuple(prediction.shape)}"
+            raise ArgumentValueError("target", expectation, tuple(target.shape))
         if not prediction.ndim or not len(prediction):
-            raise ValueError(
-                f"prediction must hold at least one example along its first dimension, "
-                f"but got the shape {tuple(prediction.shape)}."
-            )
+            got = Phrase(f"got the shape {tuple(prediction.shape)}")
+            raise ArgumentValueError("prediction", "must hold at least one example along its first dimension", got)
         squares = (prediction - target).square().sum()
         rows = len(prediction)
         if self._prior is not None and torch.is_grad_enabled() and prediction.requires_grad:
@@ -90,14 +86,13 @@ class StackedGaussianLikelihood:
         """Return the sum over the chains of the mean loss of each; both tensors are (chains, examples, ...).
 
         Raises:
-            ValueError: If the shapes differ or there is not one row of examples for each chain.
+            ArgumentValueError: If the shapes differ or there is not one row of examples for each chain.
         """
         chains = self._prior.chains
         if prediction.shape != target.shape or prediction.ndim < 2 or len(prediction) != chains:
-            raise ValueError(
-                f"prediction and target must both have the shape ({chains}, examples, ...), one row for each chain, "
-                f"but got {tuple(prediction.shape)} and {tuple(target.shape)}."
-            )
+            expectation = f"and {{target}} must both have the shape ({chains}, examples, ...), one row for each chain"
+            got = Phrase(f"got {tuple(prediction.shape)} and {tuple(target.shape)}")
+            raise ArgumentValueError("prediction", expectation, got)
         squares = (prediction - target).square().reshape(chains, -1).sum(1)
         rows = prediction.shape[1]
         if torch.is_grad_enabled() and prediction.requires_grad:

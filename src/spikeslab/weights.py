@@ -118,7 +118,7 @@ def name_weights(weights: Weights) -> dict[str, Tensor]:
     for index, item in enumerate(items):
         name, tensor = item if isinstance(item, tuple) else (f"weights[{index}]", item)
         if not isinstance(tensor, Tensor):
-            raise TypeError(f"weights must hold parameters, but {name} is of type {type(tensor).__name__}.")
+            raise ArgumentTypeError("weights", "must hold parameters", Phrase(f"{name} is a {type(tensor).__name__}"))
         if tensor.numel() and id(tensor) not in seen:
             if name in named:
                 raise ArgumentValueError("weights", "must have different names", Phrase(f"two are called {name!r}"))

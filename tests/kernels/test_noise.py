@@ -127,7 +127,7 @@ def test_split_of_parameters_into_tensors_does_not_matter_to_the_stream(sizes: l
 
 def test_a_state_of_another_kind_is_refused_and_changes_nothing() -> None:
     noise = TorchNoise(3)
-    message = r"noise of the kind 'philox', but this sampler has 'torch': create the sampler with fused=True\.$"
+    message = r"noise of the kind 'torch', but got 'philox': create the sampler with fused=True\.$"
     with pytest.raises(ValueError, match=message):
         noise.load_state_dict({"kind": "philox", "seed": 9})
     assert noise.seed == 3

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from spikeslab.metrics import detection, detection_curves, entropy, mutual_information, selective_accuracy
-from spikeslab.metrics.uncertainty import _ranked
+from spikeslab.metrics.uncertainty import _rank
 
 
 def test_entropy_and_mutual_information_of_known_predictions() -> None:
@@ -86,7 +86,7 @@ def test_selective_accuracy_wants_a_label_for_each_row() -> None:
 def test_labels_are_made_where_the_scores_are() -> None:
     own, foreign = torch.rand(5), torch.rand(4)
     with torch.device("meta"):  # where tensors go that are made without a thought
-        assert [tensor.device.type for tensor in _ranked(own, foreign)] == ["cpu", "cpu"]
+        assert [tensor.device.type for tensor in _rank(own, foreign)] == ["cpu", "cpu"]
 
 
 def test_the_curves_of_a_score_enclose_its_areas() -> None:

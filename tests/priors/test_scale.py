@@ -84,5 +84,5 @@ def test_a_fixed_sigma_needs_no_residuals() -> None:
 
 
 def test_independent_is_refused_for_classification() -> None:
-    with pytest.raises(ValueError, match=r"^sigma_coupling='independent' learns the noise of a regression"):
+    with pytest.raises(ValueError, match=r"^sigma_coupling must be 'conjugate' or 'fixed' for classification"):
         make("independent").check_ready()

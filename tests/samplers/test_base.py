@@ -671,7 +671,7 @@ def test_state_holds_kind_seed_and_step_of_the_noise() -> None:
 
 def refused(run: Run, state: dict[str, Any], message: str) -> None:
     before, weights = copy.deepcopy(run.state()), clone(run.model.parameters())
-    with pytest.raises(ValueError, match=r"state|saved") as error:
+    with pytest.raises(ValueError, match="state_dict") as error:
         run.sampler.load_state_dict(state)
     assert str(error.value) == message
     assert same_state(before, run.state())
@@ -700,7 +700,7 @@ class TestForeignStatesAreRefusedAndChangeNothing:
         state["sampler"]["noise"]["kind"] = "other"
         state["sampler"]["steps"] = 77
         own = run.sampler.noise.kind
-        message = f"The saved chain has noise of the kind 'other', but this sampler has {own!r}."
+        message = f"state_dict must have noise of the kind {own!r}, but got 'other'."
         refused(run, state, message)
 
     def test_without_a_prior(self) -> None:
@@ -708,7 +708,7 @@ class TestForeignStatesAreRefusedAndChangeNothing:
         bare = ss.SGHMC(
             [{"params": run.model[0].parameters()}, {"params": run.model[2].parameters()}], lr=0.1, num_data=50
         )
-        message = "The saved state has no prior, but this sampler was created with one."
+        message = "state_dict must be of a sampler with a prior, but it has none."
         refused(run, bare.state_dict(), message)
 
     def test_with_a_prior_for_a_sampler_without(self) -> None:
@@ -716,7 +716,7 @@ class TestForeignStatesAreRefusedAndChangeNothing:
         bare = ss.SGHMC(
             [{"params": run.model[0].parameters()}, {"params": run.model[2].parameters()}], lr=0.1, num_data=50
         )
-        with pytest.raises(ValueError, match=r"^The saved state has a prior, but this sampler was created without"):
+        with pytest.raises(ValueError, match=r"^state_dict must be of a sampler without a prior, but it has one"):
             bare.load_state_dict(run.sampler.state_dict())
         assert bare.steps == 0
 
@@ -777,7 +777,7 @@ def test_distributed_tensors_are_refused(tmp_path) -> None:
     try:
         mesh = init_device_mesh("cpu", (1,))
         sharded = nn.Parameter(distribute_tensor(torch.ones(4), mesh, [Replicate()]))
-        with pytest.raises(TypeError, match=r"^layer\.weight is a DTensor \(FSDP\), which is not supported"):
+        with pytest.raises(TypeError, match=r"^params must be plain tensors, but layer\.weight is a DTensor"):
             ss.SGHMC([("layer.weight", sharded)], lr=0.1, num_data=10)
     finally:
         distributed.destroy_process_group()

@@ -7,6 +7,8 @@ from typing import TypeAlias
 import torch
 from torch import Tensor
 
+from spikeslab.errors import ArgumentValueError
+
 FULL_PRECISION = (torch.float32, torch.float64)
 
 # A compiler takes a Python number for a constant and compiles anew for each value, so compiled updates get 0-d tensors.
@@ -38,9 +40,8 @@ def align(tensor: Tensor, like: Tensor) -> Tensor:
         ValueError: If the shapes differ; a kernel would go past the end of the smaller one.
     """
     if tensor.shape != like.shape:
-        raise ValueError(
-            f"a parameter must keep its shape {tuple(tensor.shape)}, but got {tuple(like.shape)}: make a new sampler."
-        )
+        expectation = f"must keep its shape {tuple(tensor.shape)}"
+        raise ArgumentValueError("a parameter", expectation, tuple(like.shape), "make a new sampler")
     if tensor.dtype is like.dtype and tensor.is_cpu == like.is_cpu and not tensor.is_neg():
         strides, wanted = tensor.stride(), like.stride()
         # The stride of a dimension of size 1 does not matter.

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from spikeslab.errors import pluralize
+from spikeslab.errors import ArgumentValueError, pluralize
 
 
 def smallest(scores: Tensor, count: int) -> Tensor:
@@ -61,7 +61,7 @@ def apportion(
     [5, 3, 1]
     >>> apportion(4, [4, 1, 1])
     Traceback (most recent call last):
-    ValueError: zeros must be at most 3 of 6 weights, since 3 layers keep 3 weights, but got 4.
+    spikeslab.errors.ArgumentValueError: zeros must be at most 3 of 6 weights, since 3 layers keep 3 weights, but got 4.
 
     Args:
         total: Zeros in all.
@@ -73,10 +73,8 @@ def apportion(
     kept = [1] * len(sizes) if keep is None else keep
     weights, room = sum(sizes), sum(sizes) - sum(kept)
     if total > room:
-        raise ValueError(
-            f"zeros must be at most {room} of {weights} weights, since {len(sizes)} layers keep "
-            f"{pluralize(sum(kept), 'weight')}, but got {total}."
-        )
+        layers = f"{len(sizes)} layers keep {pluralize(sum(kept), 'weight')}"
+        raise ArgumentValueError("zeros", f"must be at most {room} of {weights} weights, since {layers}", total)
     wanted = [total * size / weights for size in sizes] if shares is None else shares
     least = [0] * len(sizes) if at_least is None else at_least
     most = [max(size - k, low) for size, k, low in zip(sizes, kept, least, strict=True)]

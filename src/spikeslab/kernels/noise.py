@@ -61,10 +61,8 @@ class Noise(ABC):
         """Raise if ``state`` is of another kind of noise."""
         kind = state["kind"]
         if kind != self.kind:
-            remedy = f": create the sampler with fused={FUSED_OF_KIND[kind]}" if kind in FUSED_OF_KIND else ""
-            raise ValueError(
-                f"The saved chain has noise of the kind {kind!r}, but this sampler has {self.kind!r}{remedy}."
-            )
+            hint = f"create the sampler with {{fused={FUSED_OF_KIND[kind]}}}" if kind in FUSED_OF_KIND else ""
+            raise ArgumentValueError("state_dict", f"must have noise of the kind {self.kind!r}", kind, hint)
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Load the seed."""

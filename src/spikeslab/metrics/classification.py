@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import nll_loss, one_hot
 
-from spikeslab.errors import NonFiniteError, check_count
+from spikeslab.errors import ArgumentTypeError, ArgumentValueError, NonFiniteError, Phrase, check_count
 
 BINS = 15
 
@@ -79,15 +79,14 @@ def expected_calibration_error(probabilities: Tensor, labels: Tensor, bins: int 
 def check_predictions(probabilities: Tensor, labels: Tensor) -> None:
     """Raise unless there is a label among the classes for each row of finite probabilities."""
     if probabilities.ndim != 2 or labels.shape != probabilities.shape[:1] or not len(labels):
-        raise ValueError(
-            f"probabilities must have shape (rows, classes) and labels (rows,) with at least one row, but got "
-            f"{tuple(probabilities.shape)} and {tuple(labels.shape)}."
-        )
+        expectation = "must have shape (rows, classes) and {labels} (rows,) with at least one row"
+        got = Phrase(f"got {tuple(probabilities.shape)} and {tuple(labels.shape)}")
+        raise ArgumentValueError("probabilities", expectation, got)
     broken = int((~probabilities.isfinite()).any(dim=1).sum())
     if broken:
         raise NonFiniteError(f"probabilities must be finite, but got NaN or Inf in {broken:,} of {len(labels):,} rows.")
     if labels.is_floating_point() or labels.is_complex():
-        raise TypeError(f"labels must be integers, but got {labels.dtype}.")
+        raise ArgumentTypeError("labels", "must be integers", labels.dtype)
     low, high, last = int(labels.min()), int(labels.max()), probabilities.shape[1] - 1
     if low < 0 or high > last:
-        raise ValueError(f"labels must be classes from 0 to {last}, but got {low if low < 0 else high}.")
+        raise ArgumentValueError("labels", f"must be classes from 0 to {last}", low if low < 0 else high)

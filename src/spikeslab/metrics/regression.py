@@ -7,7 +7,7 @@ from statistics import NormalDist
 
 from torch import Tensor
 
-from spikeslab.errors import check_number
+from spikeslab.errors import ArgumentValueError, check_number
 
 
 def mean_absolute_error(prediction: Tensor, target: Tensor) -> float:
@@ -40,8 +40,6 @@ def interval_coverage(mean: Tensor, variance: Tensor, target: Tensor, level: flo
 
 def _errors(prediction: Tensor, target: Tensor) -> Tensor:
     if prediction.shape != target.shape or not target.numel():
-        raise ValueError(
-            f"prediction must have the shape of a target with at least one number, {tuple(target.shape)}, but got "
-            f"{tuple(prediction.shape)}."
-        )
+        expectation = f"must have the shape of a target with at least one number, {tuple(target.shape)}"
+        raise ArgumentValueError("prediction", expectation, tuple(prediction.shape))
     return prediction.double() - target.double()

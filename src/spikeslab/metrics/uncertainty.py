@@ -17,7 +17,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from spikeslab.errors import pluralize
+from spikeslab.errors import ArgumentValueError, Phrase, pluralize
 from spikeslab.metrics.classification import check_predictions
 
 
@@ -39,17 +39,14 @@ def mutual_information(probabilities: Tensor, weights: Tensor | None = None) -> 
         weights: Weight of each sample, in any unit; equal by default.
     """
     if probabilities.ndim != 3 or not len(probabilities):
-        raise ValueError(
-            f"probabilities must have the shape (samples, rows, classes) with at least one sample, but got "
-            f"{tuple(probabilities.shape)}."
-        )
+        expectation = "must have the shape (samples, rows, classes) with at least one sample"
+        raise ArgumentValueError("probabilities", expectation, tuple(probabilities.shape))
     if weights is None:
         weights = torch.ones(len(probabilities))
     if weights.shape != probabilities.shape[:1] or not bool((weights >= 0).all() and 0 < weights.sum() < torch.inf):
-        raise ValueError(
-            f"weights must be finite numbers >= 0, not all 0, one for each of the "
-            f"{pluralize(len(probabilities), 'sample')}, but got {weights.tolist()}."
-        )
+        samples = pluralize(len(probabilities), "sample")
+        expectation = f"must be finite numbers >= 0, not all 0, one for each of the {samples}"
+        raise ArgumentValueError("weights", expectation, weights.tolist())
     share = (weights / weights.sum()).to(probabilities).view(-1, 1, 1)
     mean = (share * probabilities).sum(dim=0)
     return (entropy(mean) - (share[..., 0] * entropy(probabilities)).sum(dim=0)).clamp_min(0.0)
@@ -99,7 +96,7 @@ def detection(own: Tensor, foreign: Tensor) -> Detection:
     """
     from torchmetrics.functional.classification import binary_auroc, binary_average_precision, binary_roc
 
-    ranks, labels = _ranked(own, foreign)
+    ranks, labels = _rank(own, foreign)
     false_positive, true_positive, _ = binary_roc(ranks, labels)
     return Detection(
         auroc=float(binary_auroc(ranks, labels)),
@@ -112,17 +109,18 @@ def detection_curves(own: Tensor, foreign: Tensor) -> DetectionCurves:
     """Compute the ROC and the precision-recall curve of a score; arguments as in :func:`detection`."""
     from torchmetrics.functional.classification import binary_precision_recall_curve, binary_roc
 
-    ranks, labels = _ranked(own, foreign)
+    ranks, labels = _rank(own, foreign)
     false_positive, true_positive, _ = binary_roc(ranks, labels)
     precision, recall, _ = binary_precision_recall_curve(ranks, labels)
     return DetectionCurves(false_positive, true_positive, recall.flip(0), precision.flip(0))
 
 
-def _ranked(own: Tensor, foreign: Tensor) -> tuple[Tensor, Tensor]:
+def _rank(own: Tensor, foreign: Tensor) -> tuple[Tensor, Tensor]:
     """Return ranks in [0, 1] (torchmetrics takes other scores for logits) and labels, 1 for foreign."""
     for name, scores in (("own", own), ("foreign", foreign)):
         if scores.ndim != 1 or not len(scores) or not bool(scores.isfinite().all()):
-            raise ValueError(f"{name} must be a vector of finite scores, but got the shape {tuple(scores.shape)}.")
+            got = Phrase(f"got the shape {tuple(scores.shape)}")
+            raise ArgumentValueError(name, "must be a vector of finite scores", got)
     ranks = torch.cat([own, foreign]).double().unique(return_inverse=True)[1].double()
     labels = torch.cat([torch.zeros_like(own), torch.ones_like(foreign)]).long()
     return ranks / ranks.max().clamp_min(1.0), labels
@@ -137,7 +135,7 @@ def selective_accuracy(probabilities: Tensor, labels: Tensor, coverages: Tensor)
         coverages: Shares of rows kept, in (0, 1].
     """
     if not bool(((coverages > 0) & (coverages <= 1)).all()):
-        raise ValueError(f"coverages must be in (0, 1], but got {coverages.tolist()}.")
+        raise ArgumentValueError("coverages", "must be in (0, 1]", coverages.tolist())
     check_predictions(probabilities, labels)
     confidence, predicted = probabilities.max(dim=1)
     right = (predicted == labels)[confidence.argsort(descending=True)].double()

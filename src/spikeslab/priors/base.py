@@ -9,7 +9,7 @@ from typing import Any, Self
 
 from torch import Tensor
 
-from spikeslab.errors import quote
+from spikeslab.errors import ArgumentValueError, Phrase, quote
 from spikeslab.functional.tensors import FULL_PRECISION
 from spikeslab.weights import WeightHolder, Weights, name_weights
 
@@ -89,13 +89,11 @@ class Prior(WeightHolder, ABC):
     def check_state(self, state: Mapping[str, Any]) -> None:
         """Raise if ``state`` is of another prior or of other weights."""
         if state.get("kind") != type(self).__name__:
-            raise ValueError(
-                f"state_dict must hold the state of a {type(self).__name__} prior, but got {state.get('kind')!r}."
-            )
+            expectation = f"must hold the state of a {type(self).__name__} prior"
+            raise ArgumentValueError("state_dict", expectation, state.get("kind"))
         if list(state["names"]) != list(self.weights):
-            raise ValueError(
-                f"state_dict must be for the weights {quote(self.weights)}, but got {quote(state['names'])}."
-            )
+            got = Phrase(f"got {quote(state['names'])}")
+            raise ArgumentValueError("state_dict", f"must be for the weights {quote(self.weights)}", got)
 
     def _betas(self) -> list[Tensor]:
         """Return the weights, detached, in full precision."""

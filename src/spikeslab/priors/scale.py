@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Generic
 import torch
 from torch import Tensor
 
-from spikeslab.errors import check_choice, check_number
+from spikeslab.errors import ArgumentValueError, check_choice, check_number
 from spikeslab.functional import mixture
 from spikeslab.functional.mixture import Scalar
 
@@ -169,10 +169,9 @@ class Scale(Generic[Scalar]):
                     "and backward() before every step."
                 )
         if self.coupling == "independent" and self.residuals is None:
-            raise ValueError(
-                "sigma_coupling='independent' learns the noise of a regression: use GaussianLikelihood(prior), or "
-                "'conjugate' or 'fixed' for classification."
-            )
+            expectation = "must be 'conjugate' or 'fixed' for classification"
+            hint = "it learns the noise of a regression through GaussianLikelihood(prior)"
+            raise ArgumentValueError("sigma_coupling", expectation, "independent", hint)
 
     def update(self, omega: float, b: Scalar, j: Scalar, num_weights: int, num_data: int) -> None:
         """Move sigma towards the maximum of Q1 by ``omega``, given B and J of the penalty."""

@@ -431,7 +431,7 @@ class SpikeSlab(Prior):
         for kind in ("rho", "rho_bar"):
             got = [tuple(tensor.shape) for tensor in state[kind]]
             if got and got != shapes:
-                raise ValueError(f"state_dict must hold {kind} of the shapes {shapes}, but got {got}.")
+                raise ArgumentValueError("state_dict", f"must hold {kind} of the shapes {shapes}", got)
 
 
 def _check_deltas(delta: float | Sequence[float], layers: int) -> list[float]:

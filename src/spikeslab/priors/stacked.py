@@ -18,6 +18,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from spikeslab.errors import ArgumentValueError
 from spikeslab.functional import mixture
 from spikeslab.priors.adaptation import Marginal
 from spikeslab.priors.base import Prior
@@ -45,9 +46,8 @@ class StackedSpikeSlab(Prior):
         super().__init__(weights)
         counts = {len(weight) if weight.ndim else 0 for weight in self.weights.values()}
         if len(counts) > 1 or counts == {0}:
-            raise ValueError(
-                f"weights must have the same number of chains along their first dimension, but got {sorted(counts)}."
-            )
+            expectation = "must have the same number of chains along their first dimension"
+            raise ArgumentValueError("weights", expectation, sorted(counts))
         self.chains = counts.pop()
         # The prior of one chain keeps what all chains share: the settings and the progress of kappa.
         self._each = SpikeSlab({name: weight.detach()[0] for name, weight in self.weights.items()}, **settings)
@@ -213,10 +213,9 @@ class StackedSpikeSlab(Prior):
         """Raise if the state is not for these weights and chains."""
         super().check_state(state)
         if len(state["sigma"]) != self.chains:
-            raise ValueError(f"state_dict must be of {self.chains} chains, but got {len(state['sigma'])}.")
+            raise ArgumentValueError("state_dict", f"must be of {self.chains} chains", len(state["sigma"]))
         own = self.chains, sum(self._each._sizes)
         for kind in ("rho", "rho_bar"):
             if state[kind] is not None and tuple(state[kind].shape) != own:
-                raise ValueError(
-                    f"state_dict must hold a {kind} of the shape {own} or none, but got {tuple(state[kind].shape)}."
-                )
+                expectation = f"must hold a {kind} of the shape {own} or none"
+                raise ArgumentValueError("state_dict", expectation, tuple(state[kind].shape))

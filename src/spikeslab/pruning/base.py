@@ -74,10 +74,9 @@ class BasePruner(WeightHolder):
         """
         shapes, own = [tuple(mask.shape) for mask in state["pruned"]], self._shapes()
         if list(state["names"]) != list(self.weights) or (shapes and shapes != own):
-            raise ValueError(
-                f"state_dict must be for the weights {list(self.weights)} of shapes {own}, "
-                f"but got {list(state['names'])} of shapes {shapes}."
-            )
+            expectation = f"must be for the weights {list(self.weights)} of shapes {own}"
+            got = Phrase(f"got {list(state['names'])} of shapes {shapes}")
+            raise ArgumentValueError("state_dict", expectation, got)
         self.mode = check_choice("mode", state["mode"], MODES)
         self.steps = int(state["steps"])
         self._pruned = [

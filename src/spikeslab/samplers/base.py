@@ -227,13 +227,15 @@ class Sampler(WeightHolder, Optimizer):
     def _active(self, index: int) -> list[Tensor]:
         params = [param for param in self.param_groups[index]["params"] if param.grad is not None]
         if any(param.grad.is_sparse for param in params):
-            raise TypeError("Sparse gradients are not supported: set sparse=False in the embedding.")
+            got = Phrase("got a sparse gradient")
+            raise ArgumentTypeError("params", "must have dense gradients", got, "set sparse=False in the embedding")
         return params
 
     def _apply_schedules(self, step: int) -> None:
         for index, (group, schedules) in enumerate(zip(self.param_groups, self._schedules, strict=True)):
             if "lr" in schedules and "initial_lr" in group:
-                raise ValueError("lr has both a schedule and a torch LR scheduler: use one of them.")
+                got = Phrase("it has both")
+                raise ArgumentValueError("lr", "must have a schedule or a torch LR scheduler", got, "use one of them")
             for name, schedule in schedules.items():
                 group[name] = check_number(name, float(schedule(step)), ">= 0")
             if schedules:
@@ -376,25 +378,24 @@ class Sampler(WeightHolder, Optimizer):
     def _check_state(self, state: Mapping[str, Any]) -> None:
         kind = state.get("sampler", {}).get("kind")
         if kind != type(self).__name__:
-            raise ValueError(f"state_dict must hold the state of {type(self).__name__}, but got {kind!r}.")
+            raise ArgumentValueError("state_dict", f"must hold the state of {type(self).__name__}", kind)
         if (state["prior"] is None) != (self.prior is None):
-            got, own = ("no prior", "with") if state["prior"] is None else ("a prior", "without")
-            raise ValueError(f"The saved state has {got}, but this sampler was created {own} one.")
+            own, got = ("with", "none") if state["prior"] is None else ("without", "one")
+            raise ArgumentValueError("state_dict", f"must be of a sampler {own} a prior", Phrase(f"it has {got}"))
         if self.prior is not None:
             self.prior.check_state(state["prior"])
         self.noise.check_state(state["sampler"]["noise"])
         sizes = [len(group["params"]) for group in self.param_groups]
         saved = [len(group["params"]) for group in state["param_groups"]]
         if saved != sizes:
-            raise ValueError(f"state_dict must have groups of {sizes} parameters, but got {saved}.")
+            raise ArgumentValueError("state_dict", f"must have groups of {sizes} parameters", saved)
         for index, group in enumerate(self.param_groups):
             for position, param in enumerate(group["params"]):
                 shape = state["sampler"]["shapes"][index][position]
                 if list(shape) != list(param.shape):
-                    raise ValueError(
-                        f"state_dict must be of a model whose {self._name(index, position)} has the shape "
-                        f"{tuple(param.shape)}, but got {tuple(shape)}."
-                    )
+                    name = self._name(index, position)
+                    expectation = f"must be of a model whose {name} has the shape {tuple(param.shape)}"
+                    raise ArgumentValueError("state_dict", expectation, tuple(shape))
 
 
 def _default_seed() -> int:
@@ -413,7 +414,8 @@ def _clone(value: Any) -> Any:
 
 def _check_parameter(name: str, param: Tensor) -> None:
     if hasattr(param, "placements"):
-        raise TypeError(f"{name} is a DTensor (FSDP), which is not supported: use DistributedDataParallel.")
+        got = Phrase(f"{name} is a DTensor (FSDP)")
+        raise ArgumentTypeError("params", "must be plain tensors", got, "use DistributedDataParallel")
     if not param.is_floating_point():
         got = Phrase(f"{name} has dtype {param.dtype}")
         raise ArgumentTypeError("params", "must be real floating-point tensors", got)
