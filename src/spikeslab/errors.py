@@ -17,6 +17,8 @@ from typing import Self, TypeAlias
 Spelling: TypeAlias = Callable[[str, str | None], str]
 """Function from the name of an argument and its value, if the message has one, to the text that a user would write."""
 
+SKIPPED = ("spikeslab", "torch", "contextlib", "sklearn", "joblib")
+"""Packages whose frames are not the user's code."""
 MARKED = re.compile(r"\{([a-z_]\w*)(?:=([^{}]*))?\}")
 
 
@@ -133,15 +135,15 @@ class SpikeSlabWarning(UserWarning):
         return self.describe()
 
 
-def warn(message: str | SpikeSlabWarning) -> None:
+def warn(message: str | Warning) -> None:
     """Show a warning at the line of the user's code that called the package.
 
-    Frames of the package and of the decorators of torch and the standard library are skipped.
+    Frames of the package, and of the packages that call it or decorate its functions, are skipped.
     """
     level, frame = 2, sys._getframe(1)
-    while frame.f_back and frame.f_globals.get("__name__", "").split(".")[0] in ("spikeslab", "torch", "contextlib"):
+    while frame.f_back and frame.f_globals.get("__name__", "").split(".")[0] in SKIPPED:
         level, frame = level + 1, frame.f_back
-    warning = message if isinstance(message, SpikeSlabWarning) else SpikeSlabWarning(message)
+    warning = message if isinstance(message, Warning) else SpikeSlabWarning(message)
     warnings.warn(warning, stacklevel=level)
 
 

@@ -10,6 +10,7 @@ from sklearn.feature_selection import SelectFromModel
 from sklearn.linear_model import LinearRegression
 from sklearn.model_selection import GridSearchCV
 from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
 from sklearn.utils.estimator_checks import check_estimator
 
 from spikeslab.sklearn import SGLDOptions, SpikeSlabRegressor, _chains, regressor, select_variables
@@ -206,13 +207,22 @@ def test_chains_run_one_after_the_other_unless_asked(monkeypatch):
     assert [SpikeSlabRegressor(n_jobs=n)._threads() for n in (-1, -2, -9)] == [4, 3, 1]
 
 
-@pytest.mark.parametrize("fit", ["fit", "partial_fit"])
+@pytest.mark.parametrize(
+    "fit",
+    [
+        lambda model, X, y: model.fit(X, y),
+        lambda model, X, y: model.partial_fit(X, y),
+        lambda model, X, y: model.fit_transform(X, y),
+        lambda model, X, y: make_pipeline(StandardScaler(), model).fit(X, y).predict(X),
+    ],
+    ids=["fit", "partial_fit", "fit_transform", "pipeline"],
+)
 def test_a_warning_of_chains_that_disagree_points_at_the_users_line(fit, rng, monkeypatch):
     X, y, _ = _data(rng)
     monkeypatch.setattr("spikeslab.sklearn._base.RHAT_LIMIT", 0.5)
     with pytest.warns(ConvergenceWarning, match=r"R-hat of \w+ is 1\.\d\d\): raise n_iter or burn_in") as caught:
-        getattr(_quick(), fit)(X, y)
-    assert caught[0].filename == __file__
+        fit(_quick(), X, y)
+    assert [(warning.filename, warning.lineno) for warning in caught] == [(__file__, fit.__code__.co_firstlineno)]
 
 
 def test_an_interrupted_fit_leaves_nothing(rng, monkeypatch):
