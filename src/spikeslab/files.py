@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import errno
+import glob
 import hashlib
 import os
+from collections.abc import Mapping
 from pathlib import Path
 
 from spikeslab.errors import ArgumentValueError, Phrase, SpikeSlabError
@@ -31,11 +34,50 @@ def write_atomically(path: Path, content: bytes) -> None:
 
     The other name is this process's own: several may write the same table, and the last one wins.
     """
-    temporary = path.with_name(f"{path.name}.{os.getpid()}.tmp")
-    temporary.write_bytes(content)
-    flush(temporary)
-    temporary.replace(path)
-    flush(path.parent)
+    _replace(path.parent, {path.name: content})
+
+
+def write_together(folder: Path, contents: Mapping[str, bytes]) -> None:
+    """Write files to a folder, all or none: they are renamed once all of them are on the disk.
+
+    Temporary files of an earlier process that was stopped while writing are removed.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    for name in contents:
+        if (folder / name).is_dir():
+            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(folder / name))
+        for left in folder.glob(f"{glob.escape(name)}.*.tmp"):
+            process = left.name[len(name) + 1 : -len(".tmp")]
+            if process.isdigit() and not _is_running(int(process)):
+                left.unlink(missing_ok=True)
+    _replace(folder, contents)
+
+
+def _replace(folder: Path, contents: Mapping[str, bytes]) -> None:
+    temporaries = {folder / f"{name}.{os.getpid()}.tmp": name for name in contents}
+    try:
+        for temporary, name in temporaries.items():
+            temporary.write_bytes(contents[name])
+            flush(temporary)
+        for temporary, name in temporaries.items():
+            temporary.replace(folder / name)
+    except BaseException:
+        for temporary in temporaries:
+            temporary.unlink(missing_ok=True)
+        raise
+    flush(folder)
+
+
+def _is_running(process: int) -> bool:
+    if os.name != "posix":  # os.kill ends a process elsewhere
+        return True
+    try:
+        os.kill(process, 0)
+    except (ProcessLookupError, OverflowError):
+        return False
+    except PermissionError:
+        pass
+    return True
 
 
 def flush(path: Path) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import json
 import re
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -186,6 +187,55 @@ def test_files_of_others_are_not_replaced(data, tmp_path, capsys):
     mine = data.rename(out / "summary.csv")
     assert select(mine, "--target", "y", "--one-hot", "--out", out) == 2
     assert capsys.readouterr().err == f"Error: --out must be another folder, because {mine} would be replaced.\n"
+
+
+@pytest.mark.parametrize("calls", [0, 1, 3, 6, 8])
+def test_a_select_stopped_while_writing_does_not_block_the_next(data, tmp_path, monkeypatch, calls):
+    """After ``calls`` file operations, of six writes and six renames, the process is killed: no clean-up runs."""
+    out = tmp_path / "out"
+    words = [data, "--target", "y", "--one-hot", "--out", out, *QUICK]
+    count = iter(range(99))
+
+    def kill(real):
+        def operate(self, *arguments):
+            if next(count) == calls:
+                raise Killed
+            return real(self, *arguments)
+
+        return operate
+
+    class Killed(BaseException):
+        pass
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "write_bytes", kill(Path.write_bytes))
+        patch.setattr(Path, "replace", kill(Path.replace))
+        patch.setattr(Path, "unlink", lambda *_, **__: None)
+        patch.setattr("os.getpid", lambda: 2**22 + 1)
+        with pytest.raises(Killed):
+            select(*words)
+    assert len([*out.iterdir()]) == min(calls, 6)
+    assert select(*words) == 0
+    assert {path.name for path in out.iterdir()} == set(FILES)
+
+
+def test_a_full_disk_leaves_the_files_of_the_earlier_select(data, tmp_path, capsys, monkeypatch):
+    out = tmp_path / "out"
+    words = [data, "--target", "y", "--one-hot", "--out", out, *QUICK]
+    assert select(*words) == 0
+    before = {path.name: path.read_bytes() for path in out.iterdir()}
+    real, count = Path.write_bytes, iter(range(99))
+
+    def write(self, content):
+        if next(count) == 4:
+            real(self, content[:10])
+            raise OSError(28, "No space left on device")
+        return real(self, content)
+
+    monkeypatch.setattr(Path, "write_bytes", write)
+    assert select(*words, "--seed", 1) == 2
+    assert "No space left on device" in capsys.readouterr().err
+    assert {path.name: path.read_bytes() for path in out.iterdir()} == before
 
 
 def test_out_that_is_a_file(data, capsys):

@@ -34,7 +34,7 @@ def test_sparse_equals_dense(rng):
 
 def test_standardised_sums_are_those_of_standardised_columns(rng):
     X, y = rng.standard_normal((30, 5)) * [1, 10, 0, 2, 3] + 5, rng.standard_normal(30) * 7 + 2
-    data, scaling = Moments.of(X, y).standardised()
+    data, scaling = Moments.of(X, y).standardise()
     columns, other = standardise(X)
     assert scaling.kept.tolist() == other.kept.tolist() == [0, 1, 3, 4]
     z = (y - y.mean()) / y.std()
@@ -44,9 +44,9 @@ def test_standardised_sums_are_those_of_standardised_columns(rng):
     assert np.diag(data.gram) == pytest.approx(30.0)
 
 
-def test_rescaled_keeps_the_means_and_multiplies_the_sums(rng):
+def test_rescaling_keeps_the_means_and_multiplies_the_sums(rng):
     moments = Moments.of(rng.standard_normal((10, 2)), rng.standard_normal(10))
-    larger = moments.rescaled(40)
+    larger = moments.rescale(40)
     assert larger.n == 40
     assert larger.xx == pytest.approx(4 * moments.xx)
     assert larger.x_mean == pytest.approx(moments.x_mean)

@@ -1,5 +1,6 @@
 """Models as files: the same numbers to the bit, and one sentence for whatever is not a model."""
 
+import hashlib
 import json
 import pickle
 import re
@@ -103,8 +104,10 @@ def test_early_records_call_it_warmup_and_count_it_among_the_steps(X, tmp_path, 
     save_model(model, tmp_path)
     record = json.loads((tmp_path / "model.json").read_text())
     assert record.pop("kept") == 40
+    del record["checksum"]
     record["params"]["warmup"] = record["params"].pop("burn_in")
-    (tmp_path / "model.json").write_text(json.dumps(record | {"n_iter": 60}))
+    early = {"version": 1, "n_iter": 60, "rhat": {"sigma": None}, "ess": {"sigma": 3.0}}
+    (tmp_path / "model.json").write_text(json.dumps(record | early))
     again = load_model(tmp_path)
     assert (again.n_iter_, again.burn_in) == (40, 20)
 
@@ -145,14 +148,43 @@ def test_missing_files(tmp_path, saved):
         (b"[]", "is not a model of spikeslab."),
         (b'{"format": "other"}', "is not a model of spikeslab."),
         (
+            b'{"format": "spikeslab-model", "version": 3}',
+            "has version 3 of the format, but this spikeslab reads up to 2.",
+        ),
+        (b'{"format": "spikeslab-model", "version": NaN}', "is damaged: it is not JSON."),
+        (
             b'{"format": "spikeslab-model", "version": 2}',
-            "has version 2 of the format, but this spikeslab reads version 1.",
+            "is damaged: its checksum is not that of its content.",
         ),
     ],
 )
 def test_foreign_records(saved, content, message):
     (saved / "model.json").write_bytes(content)
     refused(saved, f"{saved / 'model.json'} {message}")
+
+
+def test_deeply_nested_records_are_one_sentence(saved):
+    text = (saved / "model.json").read_text().replace('"y"', "[" * 20_000 + "]" * 20_000)
+    (saved / "model.json").write_text(text)
+    refused(saved, f"{saved / 'model.json'} is damaged: it is not JSON.")
+    with pytest.raises(ModelError, match="is not JSON"):
+        read_metadata(saved)
+
+
+def test_no_changed_byte_of_a_record_passes_unseen(X, saved, rng):
+    path = saved / "model.json"
+    content = path.read_bytes()
+    loaded = pickle.dumps((load_model(saved), read_metadata(saved)))
+    seen = 0
+    for at in rng.integers(0, len(content), 400):
+        changed = bytearray(content)
+        changed[at] ^= 1 << int(rng.integers(0, 8))
+        path.write_bytes(changed)
+        try:
+            assert pickle.dumps((load_model(saved), read_metadata(saved))) == loaded, "white space alone may change"
+        except ModelError:
+            seen += 1
+    assert seen > 300
 
 
 def test_damaged_arrays(saved):
@@ -163,39 +195,86 @@ def test_damaged_arrays(saved):
     refused(saved, f"{path} is damaged, or does not belong to the model.json beside it.")
 
 
+def rewrite(folder, arrays, **changes):
+    """Write a model of version 1, which has no checksum of its record, with the right checksum of its arrays."""
+    record = json.loads((folder / "model.json").read_text())
+    save_file(arrays, folder / "model.safetensors")
+    changes |= {"version": 1, "sha256": hashlib.sha256((folder / "model.safetensors").read_bytes()).hexdigest()}
+    record.pop("checksum", None)
+    (folder / "model.json").write_text(json.dumps(record | changes))
+
+
+def damaged(folder):
+    return f"{folder} does not hold a model of spikeslab: model.json or model.safetensors is damaged."
+
+
 def test_a_model_without_arrays_of_its_own(saved):
     """The checksum is right, but the arrays are not those of a model."""
-    import hashlib
-
-    path = saved / "model.safetensors"
-    arrays = load_file(path)
-    record = json.loads((saved / "model.json").read_text())
-
-    def rewrite(arrays, **changes):
-        save_file(arrays, path)
-        changes["sha256"] = hashlib.sha256(path.read_bytes()).hexdigest()
-        (saved / "model.json").write_text(json.dumps(record | changes))
-
-    message = f"{saved} does not hold a model of spikeslab: model.json or model.safetensors is damaged."
+    arrays = load_file(saved / "model.safetensors")
     for name in arrays:
-        rewrite({other: array for other, array in arrays.items() if other != name})
+        rewrite(saved, {other: array for other, array in arrays.items() if other != name})
         if name.startswith("scalar.") and name != "scalar.sigma":
             continue  # a monitored scalar fewer is no damage that can be seen
-        refused(saved, message)
-    for changes in (
+        refused(saved, damaged(saved))
+    for name, array in arrays.items():
+        for other in (array.astype(np.float32), np.where(array == array.flat[0], np.nan, array), array[..., None]):
+            rewrite(saved, arrays | {name: np.ascontiguousarray(other)})
+            refused(saved, damaged(saved))
+    for name, change in (("coef.indices", 5), ("pip", 1), ("std", -9)):
+        rewrite(saved, arrays | {name: arrays[name] + change})
+        refused(saved, damaged(saved))
+    rewrite(saved, arrays)
+    load_model(saved)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
         {"n_features": 6},
+        {"n_features": 10**400},
         {"feature_names": ["a"]},
+        {"feature_names": [1, 2, 3, 4, 5]},
         {"estimator": "Other"},
         {"estimator": "SpikeSlabClassifier"},
+        {"method": "other"},
+        {"kept": None},
         {"params": {"method": "gibbs"}},
-        {"params": record["params"] | {"other": 1}},
-    ):
-        rewrite(arrays, **changes)
-        refused(saved, message)
-    rewrite(arrays | {"coef.indices": arrays["coef.indices"] + 5})
-    refused(saved, message)
-    rewrite(arrays)
-    load_model(saved)
+        {"params": {"other": 1}},
+        {"params": {"slab_df": 10**400}},
+        {"params": {"n_chains": "4"}},
+    ],
+    ids=str,
+)
+def test_records_that_are_refused(saved, changes):
+    if set(changes.get("params", ())) - {"method"}:
+        changes = {"params": json.loads((saved / "model.json").read_text())["params"] | changes["params"]}
+    rewrite(saved, load_file(saved / "model.safetensors"), **changes)
+    refused(saved, damaged(saved))
+
+
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+@pytest.mark.parametrize(
+    ("dtype", "values"),
+    [
+        ("<M8[s]", [0, 1]),
+        ("<V4", ["no", "yes"]),
+        ("<i8", [0.5, 1.5]),
+        ("<i1", [0, 300]),
+        ("<i8", [0, 10**400]),
+        ("<U3", ["no", "no"]),
+        ("<U3", ["no"]),
+        ("<U3", [["no"], ["yes"]]),
+        ("|O", [{}, {}]),
+        ("<U500000000", ["no", "yes"]),
+    ],
+)
+def test_classes_that_are_refused(X, tmp_path, dtype, values):
+    save_model(SpikeSlabClassifier(**QUICK).fit(X, X["a"] > 0), tmp_path)
+    arrays = load_file(tmp_path / "model.safetensors")
+    rewrite(tmp_path, arrays, classes={"dtype": dtype, "values": values})
+    refused(tmp_path, damaged(tmp_path))
+    rewrite(tmp_path, arrays, classes={"dtype": "<U500", "values": ["no", "yes"]})
+    assert load_model(tmp_path).classes_.dtype == "<U3"
 
 
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")

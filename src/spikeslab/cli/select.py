@@ -21,7 +21,6 @@ from spikeslab.errors import (
     quote,
     spell,
 )
-from spikeslab.files import write_atomically
 from spikeslab.report.tables import command_line
 
 if TYPE_CHECKING:
@@ -193,9 +192,6 @@ def _write_files(folder: Path, selection: Selection, table: DataTable, command: 
     inclusion, traces = draw_figures(selection)
     page = selection_page(selection, table, command, inclusion, traces, spelling).html()
     coefficients = selection.coefficients.to_csv(index=False)
-    folder.mkdir(parents=True, exist_ok=True)
-    for name, content in zip(FILES, (coefficients.encode(), inclusion, traces, page.encode()), strict=False):
-        write_atomically(folder / name, content)
     metadata = {
         "table": table.name,
         "target": selection.target.name,
@@ -204,7 +200,8 @@ def _write_files(folder: Path, selection: Selection, table: DataTable, command: 
         "level": selection.level,
         "command": command,
     }
-    save_model(selection.estimator, folder, metadata)
+    contents = (coefficients.encode(), inclusion, traces, page.encode())
+    save_model(selection.estimator, folder, metadata, dict(zip(FILES, contents, strict=False)))
 
 
 def _print_selection(console: Console, folder: Path, selection: Selection, spelling: Spelling) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import os
-import warnings
 from abc import abstractmethod
 from numbers import Integral
 from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeVar, cast
@@ -15,7 +14,15 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.feature_selection import SelectorMixin
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from spikeslab.errors import ArgumentTypeError, ArgumentValueError, Phrase, check_choice, check_count, check_number
+from spikeslab.errors import (
+    ArgumentTypeError,
+    ArgumentValueError,
+    Phrase,
+    check_choice,
+    check_count,
+    check_number,
+    warn,
+)
 from spikeslab.functional.convergence import ess_bulk, rhat
 from spikeslab.report.progress import Progress
 from spikeslab.sklearn._chains import run_chains
@@ -34,8 +41,7 @@ if TYPE_CHECKING:
     from spikeslab.sklearn._chains import Chain, ChainDraws
     from spikeslab.sklearn._moments import Scaling
     from spikeslab.sklearn._posterior import LinearPosterior
-
-    Floats = NDArray[np.float64]
+    from spikeslab.sklearn._sweep import Floats
 
 RHAT_LIMIT = 1.1
 
@@ -64,10 +70,7 @@ def select_variables(pip: NDArray[np.float64], threshold: float = 0.5, fdr: floa
 
 
 def guard_fit(fit: F) -> F:
-    """Make a method that fits an estimator restore all attributes if it fails, and warn of chains that disagree.
-
-    The warning points at the line that called the method.
-    """
+    """Make a method that fits an estimator restore all attributes if it fails, and warn of chains that disagree."""
 
     @functools.wraps(fit)
     def wrapped(estimator: SpikeSlabBase, *args: Any, **kwargs: Any) -> Any:
@@ -80,7 +83,7 @@ def guard_fit(fit: F) -> F:
         value, name = max((np.nan_to_num(value, posinf=np.inf), name) for name, value in estimator.rhat_.items())
         if value > RHAT_LIMIT:
             message = f"The chains have not converged (R-hat of {name} is {value:.2f}): raise n_iter or burn_in."
-            warnings.warn(message, ConvergenceWarning, stacklevel=2)
+            warn(ConvergenceWarning(message))
         return estimator
 
     return cast("F", wrapped)
@@ -97,6 +100,9 @@ class SpikeSlabBase(SelectorMixin, BaseEstimator):  # type: ignore[misc]
 
     method_: str
     pip_: Floats
+    coef_: Floats
+    coef_std_: Floats
+    intercept_: Any
     rhat_: dict[str, float]
     ess_: dict[str, float]
     n_iter_: int
@@ -196,7 +202,7 @@ class SpikeSlabBase(SelectorMixin, BaseEstimator):  # type: ignore[misc]
         cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
         return jobs if jobs > 0 else max(1, cores + 1 + jobs)
 
-    def _sgld_chains(
+    def _sample_sgld(
         self, X: Any, y: Floats, n_classes: int, method: str, rngs: Sequence[Generator]
     ) -> tuple[list[ChainDraws], Scaling, int]:
         """Run one of the paper's methods on standardised X and return (draws, scaling, kept steps)."""
@@ -221,29 +227,17 @@ class SpikeSlabBase(SelectorMixin, BaseEstimator):  # type: ignore[misc]
         with Progress({name: steps * len(chains)}) as progress:
             return run_chains(chains, steps, self._threads(), lambda done, total: progress.update(name, done))
 
-    def _store(self, posterior: LinearPosterior, method: str, n_iter: int) -> None:
-        """Set the fitted attributes, at the very end of a fit."""
-        self._posterior = posterior
-        self.pip_ = posterior.pip
-        self.method_ = method
-        self.n_iter_ = n_iter
+    def _store(self, posterior: LinearPosterior, method: str, n_iter: int, intercept: Any) -> None:
+        """Set the fitted attributes, at the very end of a fit and of loading a model."""
+        self._posterior, self.method_, self.n_iter_, self.intercept_ = posterior, method, n_iter, intercept
+        self.pip_, self.coef_, self.coef_std_ = posterior.pip, posterior.mean, posterior.std
         self.rhat_ = {name: rhat(draws) for name, draws in posterior.scalars.items()}
         self.ess_ = {name: ess_bulk(draws) for name, draws in posterior.scalars.items()}
 
     def get_support(
         self, indices: bool = False, *, threshold: float = 0.5, fdr: float | None = None
     ) -> NDArray[np.bool_] | NDArray[np.int64]:
-        """Select variables by their posterior inclusion probability.
-
-        Args:
-            indices: If True, return indices instead of a mask.
-            threshold: Select the variables with `pip_` above this value.
-            fdr: If given, ignore `threshold` and select the largest set, most probable variables first, whose expected
-                share of false discoveries (the mean of 1 - `pip_` over the set) is at most `fdr`.
-
-        Returns:
-            A mask of shape (n_features,), or the indices of the selected variables.
-        """
+        """Return a mask of the selected variables, or their indices if `indices`; see `select_variables`."""
         check_is_fitted(self)
         check_number("threshold", threshold, "[0, 1]")
         if fdr is not None:
@@ -351,9 +345,8 @@ class SpikeSlabBase(SelectorMixin, BaseEstimator):  # type: ignore[misc]
 
         check_is_fitted(self)
         post = self._posterior
-        chains = post.n_chains
+        chains, classes = post.n_chains, post.mean.shape[0]
         kept = np.flatnonzero(post.pip >= threshold)
-        classes = post.mean.shape[0]
         columns = (np.arange(classes)[:, None] * self.n_features_in_ + kept).ravel()
         coef = post.coef[:, columns].toarray().reshape(chains, -1, classes, kept.size)
         intercept = post.intercept.reshape(chains, -1, classes)

@@ -125,19 +125,10 @@ def move_pattern(
     patterns: Ints,
     rng: Generator,
 ) -> None:
-    """Redraw the coefficients `b` of the feature `x` in all classes; `psi` and `b` are updated in place.
+    """Redraw the coefficients `b`, not all zero, of the feature `x` in all classes; `psi` and `b` change in place.
 
-    Args:
-        x: Column of the feature.
-        labels: Classes of the rows.
-        psi: Linear predictors, shape (classes, n).
-        b: Coefficients of the feature, shape (classes,), not all zero.
-        slab: Variance of the slab.
-        prior: Prior of the coefficients.
-        elsewhere: Number of non-zero coefficients of the other features.
-        total: Number of coefficients.
-        patterns: Bit masks of the allowed patterns.
-        rng: Source of randomness.
+    `elsewhere` counts the non-zero coefficients of the other features, `total` all coefficients, and `patterns` holds
+    the bit masks of the allowed patterns.
     """
     classes = b.shape[0]
     present = 0

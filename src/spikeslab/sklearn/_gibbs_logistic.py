@@ -66,15 +66,8 @@ def log_likelihood(y: Floats, psi: Floats, factor: float) -> float:
 def log_scale_prior(factor: float, slab: float, intercepts: int, squares: float, prior: PointMassPrior) -> float:
     """Compute the log ratio of the prior, Jacobian included, when (b0, beta, sqrt(s2)) is multiplied by `factor`.
 
-    The density of the coefficients and its Jacobian cancel; the inverse gamma density of s2 with its Jacobian factor^2
-    and the normal density of the intercepts with its Jacobian are left.
-
-    Args:
-        factor: Factor of the move.
-        slab: S2 before the move.
-        intercepts: Number of free intercepts.
-        squares: Sum of squares of the intercepts before the move.
-        prior: Prior of the slab and the intercepts.
+    The density of the coefficients and its Jacobian cancel; the inverse gamma density of s2 = `slab` with its Jacobian
+    factor^2, and the normal density of the free intercepts, whose squares sum to `squares`, with its own are left.
     """
     rate = 0.5 * prior.slab_df * prior.slab_scale**2
     scale = (intercepts - prior.slab_df) * log(factor) - rate / slab * (1.0 / (factor * factor) - 1.0)

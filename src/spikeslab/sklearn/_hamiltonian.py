@@ -93,19 +93,9 @@ def hamiltonian_move(
     learning: float,
     rng: Generator,
 ) -> None:
-    """Move `beta`, `intercepts` and `psi` in place.
+    """Move `beta`, shape (classes, p) and contiguous, `intercepts` and `psi`, shape (classes, n), in place.
 
-    Args:
-        columns: X transposed, standardised, shape (p, n).
-        labels: Classes of the rows.
-        psi: Linear predictors, shape (classes, n).
-        beta: Coefficients, shape (classes, p), contiguous.
-        intercepts: Intercepts, shape (classes,).
-        slab: Variance of the slab.
-        intercept_precision: Prior precision of an intercept.
-        pace: Largest step size, one number, which is learned.
-        learning: Rate at which the step size is learned; 0 keeps it.
-        rng: Source of randomness.
+    `pace` holds the largest step size, which is learned at the rate `learning`; 0 keeps it.
     """
     flat = beta.ravel()
     active = np.flatnonzero(flat)

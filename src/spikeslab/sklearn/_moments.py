@@ -11,10 +11,7 @@ from scipy import sparse
 from spikeslab.sklearn._gibbs_linear import GramData
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    Floats = NDArray[np.float64]
-    Ints = NDArray[np.int64]
+    from spikeslab.sklearn._sweep import Floats, Ints
 
 BLOCK = 4_000_000  # entries of X centred at once
 
@@ -128,12 +125,12 @@ class Moments:
             self.yy + other.yy + weight * dy * dy,
         )
 
-    def rescaled(self, n: float) -> Moments:
+    def rescale(self, n: float) -> Moments:
         """Return the moments of n rows distributed like the rows seen so far."""
         f = n / self.n
         return Moments(n, self.x_mean, self.y_mean, f * self.xx, f * self.xy, f * self.yy)
 
-    def standardised(self) -> tuple[GramData, Scaling]:
+    def standardise(self) -> tuple[GramData, Scaling]:
         """Return the sums for the standardised kept columns and response, and their scaling."""
         scale = np.sqrt(np.maximum(np.diag(self.xx), 0.0) / self.n)
         scaling = Scaling.of_columns(self.x_mean, scale).with_response(self.y_mean, self.yy / self.n)

@@ -21,8 +21,8 @@ from safetensors.numpy import load, save
 from scipy import sparse
 from sklearn.utils.validation import check_is_fitted
 
-from spikeslab.errors import SpikeSlabError
-from spikeslab.files import write_atomically
+from spikeslab.errors import ArgumentTypeError, SpikeSlabError
+from spikeslab.files import write_together
 from spikeslab.sklearn._posterior import LinearPosterior
 from spikeslab.sklearn._sgld import SGLDOptions
 from spikeslab.sklearn.classifier import SpikeSlabClassifier
@@ -34,7 +34,8 @@ if TYPE_CHECKING:
 Estimator: TypeAlias = SpikeSlabRegressor | SpikeSlabClassifier
 
 ARRAYS, RECORD = "model.safetensors", "model.json"
-FORMAT, VERSION = "spikeslab-model", 1
+FORMAT, VERSION = "spikeslab-model", 2
+CHECKSUM = "checksum"  # of the rest of the record, since version 2
 ESTIMATORS: dict[str, type[Estimator]] = {cls.__name__: cls for cls in (SpikeSlabRegressor, SpikeSlabClassifier)}
 SCALAR = "scalar."  # in front of the names of monitored scalars
 
@@ -44,14 +45,18 @@ class ModelError(SpikeSlabError, ValueError):
 
 
 def save_model(
-    estimator: Estimator, folder: str | os.PathLike[str], metadata: Mapping[str, Any] | None = None
+    estimator: Estimator,
+    folder: str | os.PathLike[str],
+    metadata: Mapping[str, Any] | None = None,
+    files: Mapping[str, bytes] | None = None,
 ) -> list[Path]:
-    """Write a fitted estimator to ``model.safetensors`` and ``model.json``.
+    """Write a fitted estimator to ``model.safetensors`` and ``model.json``, both or none.
 
     Args:
         estimator: A fitted `SpikeSlabRegressor` or `SpikeSlabClassifier`.
         folder: Folder for the two files, which are replaced if they exist; it is made if there is none.
         metadata: Anything in JSON's types to keep with the model; `read_metadata` gives it back.
+        files: Contents of further files by name, to be written with the two.
 
     Returns:
         The two paths.
@@ -81,17 +86,13 @@ def save_model(
         "n_features": estimator.n_features_in_,
         "feature_names": list(map(str, estimator._names())) if hasattr(estimator, "feature_names_in_") else None,
         "classes": _encode_classes(estimator),
-        "rhat": _nan_to_null(estimator.rhat_),
-        "ess": _nan_to_null(estimator.ess_),
         "sha256": hashlib.sha256(content).hexdigest(),
         "metadata": dict(metadata or {}),
     }
-    text = json.dumps(record, indent=1, ensure_ascii=False, allow_nan=False)
+    text = json.dumps(record | {CHECKSUM: _digest(record)}, indent=1, ensure_ascii=False, allow_nan=False)
     folder = Path(folder)
-    folder.mkdir(parents=True, exist_ok=True)
-    # The record comes last, because its checksum tells whether both files belong together.
-    write_atomically(folder / ARRAYS, content)
-    write_atomically(folder / RECORD, f"{text}\n".encode())
+    # The record comes first: it says that the other files may be replaced, and its checksum that they belong to it.
+    write_together(folder, {RECORD: f"{text}\n".encode(), ARRAYS: content, **(files or {})})
     return [folder / ARRAYS, folder / RECORD]
 
 
@@ -116,8 +117,8 @@ def load_model(folder: str | os.PathLike[str]) -> Estimator:
     if hashlib.sha256(content).hexdigest() != record.get("sha256"):
         raise ModelError(f"{folder / ARRAYS} is damaged, or does not belong to the {RECORD} beside it.")
     try:
-        return _rebuild_estimator(record, load(content))
-    except (SafetensorError, KeyError, TypeError, ValueError, AttributeError, IndexError) as error:
+        return _rebuild_estimator(record, (folder / RECORD).stat().st_size, load(content))
+    except (SafetensorError, KeyError, TypeError, ValueError, AttributeError, IndexError, OverflowError) as error:
         raise ModelError(f"{folder} does not hold a model of spikeslab: {RECORD} or {ARRAYS} is damaged.") from error
 
 
@@ -134,7 +135,7 @@ def read_metadata(folder: str | os.PathLike[str]) -> dict[str, Any]:
 def _read_record(folder: Path) -> dict[str, Any]:
     path = folder / RECORD
     try:
-        record = json.loads(path.read_text(encoding="utf-8"))
+        record = json.loads(path.read_text(encoding="utf-8"), parse_constant=_refuse_constant)
     except FileNotFoundError as error:
         raise ModelError(
             f"{{folder}} must be a folder with {RECORD} and {ARRAYS}, but {folder} has no {RECORD}."
@@ -145,11 +146,22 @@ def _read_record(folder: Path) -> dict[str, Any]:
         raise ModelError(f"{path} is damaged: it is not JSON.") from error
     if not isinstance(record, dict) or record.get("format") != FORMAT:
         raise ModelError(f"{path} is not a model of spikeslab.")
-    if record.get("version") != VERSION:
+    if record.get("version") not in (1, VERSION):
         raise ModelError(
-            f"{path} has version {record.get('version')!r} of the format, but this spikeslab reads version {VERSION}."
+            f"{path} has version {record.get('version')!r} of the format, but this spikeslab reads up to {VERSION}."
         )
+    checksum = record.pop(CHECKSUM, None)
+    if checksum != _digest(record) and (checksum is not None or record["version"] != 1):
+        raise ModelError(f"{path} is damaged: its checksum is not that of its content.")
     return record
+
+
+def _refuse_constant(name: str) -> None:
+    raise ValueError(f"{name} is not JSON.")
+
+
+def _digest(record: Mapping[str, Any]) -> str:
+    return hashlib.sha256(json.dumps(record, sort_keys=True).encode()).hexdigest()
 
 
 def _collect_arrays(estimator: Estimator) -> dict[str, NDArray[Any]]:
@@ -165,8 +177,6 @@ def _collect_arrays(estimator: Estimator) -> dict[str, NDArray[Any]]:
         "intercept_": np.asarray(estimator.intercept_, dtype=np.float64),
         **{f"{SCALAR}{name}": draws for name, draws in posterior.scalars.items()},
     }
-    if isinstance(estimator, SpikeSlabRegressor):
-        arrays["sigma_"] = np.asarray(estimator.sigma_, dtype=np.float64)
     # A view would be saved with the memory of what it is a view of.
     return {name: np.array(array, order="C") for name, array in arrays.items()}
 
@@ -185,23 +195,21 @@ def _encode_classes(estimator: Estimator) -> dict[str, Any] | None:
         return None
     values = estimator.classes_.tolist()
     if not all(isinstance(value, str | int | float) for value in values):
-        raise TypeError(f"classes_ must be texts, numbers or booleans to be saved, but got {values!r}.")
-    return {"dtype": estimator.classes_.dtype.str, "values": values}
+        raise ArgumentTypeError("classes_", "must be texts, numbers or booleans to be saved", values)
+    kind = np.array(values).dtype if estimator.classes_.dtype.kind == "U" else estimator.classes_.dtype
+    return {"dtype": kind.str, "values": values}
 
 
-def _nan_to_null(numbers: Mapping[str, float]) -> dict[str, float | str | None]:
-    """Return numbers for JSON: null for NaN, and the text "inf" for the R-hat of chains that stand still apart."""
-    return {
-        name: None if np.isnan(value) else float(value) if np.isfinite(value) else str(float(value))
-        for name, value in numbers.items()
-    }
+def _decode_classes(encoded: Mapping[str, Any], size: int) -> NDArray[Any]:
+    """Return the classes; texts get the width that they need, and one beyond the file's size is refused."""
+    kind, values = np.dtype(encoded["dtype"]), encoded["values"]
+    _require(kind.kind in "OUbiuf" and kind.itemsize <= 4 * size)
+    classes = np.array(values, dtype=np.str_ if kind.kind == "U" else kind)
+    _require(classes.ndim == 1 and classes.tolist() == values and np.unique(classes).size == classes.size >= 2)
+    return classes
 
 
-def _null_to_nan(nulls: Mapping[str, float | str | None]) -> dict[str, float]:
-    return {name: float("nan") if value is None else float(value) for name, value in nulls.items()}
-
-
-def _rebuild_estimator(record: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]) -> Estimator:
+def _rebuild_estimator(record: Mapping[str, Any], size: int, arrays: Mapping[str, NDArray[Any]]) -> Estimator:
     params = dict(record["params"])
     if "warmup" in params:  # the name of burn_in in files of an early version
         params["burn_in"] = params.pop("warmup")
@@ -210,33 +218,27 @@ def _rebuild_estimator(record: Mapping[str, Any], arrays: Mapping[str, NDArray[A
         options: dict[str, Any] = {name: tuple(v) if isinstance(v, list) else v for name, v in params["sgld"].items()}
         params["sgld"] = SGLDOptions(**options)
     estimator = ESTIMATORS[record["estimator"]](**params)
+    estimator._check_params()
     posterior = _rebuild_posterior(arrays, record["n_features"])
-    estimator._posterior = posterior
-    estimator.pip_ = posterior.pip
-    estimator.method_ = str(record["method"])
-    estimator.n_iter_ = int(record["kept"] if "kept" in record else _kept_steps(record, posterior, params["burn_in"]))
+    vectors, intercept = posterior.mean.shape[0], arrays["intercept_"]
     estimator.n_features_in_ = int(record["n_features"])
-    estimator.rhat_, estimator.ess_ = _null_to_nan(record["rhat"]), _null_to_nan(record["ess"])
     if record["feature_names"] is not None:
         estimator.feature_names_in_ = np.array(record["feature_names"], dtype=object)
+        _require(all(isinstance(name, str) for name in record["feature_names"]))
         _require(estimator.feature_names_in_.shape == (estimator.n_features_in_,))
     if isinstance(estimator, SpikeSlabRegressor):
-        _require(posterior.mean.shape[0] == 1 and "sigma" in posterior.scalars)
-        estimator._moments = None
-        estimator.coef_, estimator.coef_std_ = posterior.mean[0], posterior.std[0]
-        estimator.intercept_ = float(arrays["intercept_"])
-        estimator.sigma_ = float(arrays["sigma_"])
-        return estimator
-    estimator._stream = None
-    estimator.classes_ = np.array(record["classes"]["values"], dtype=record["classes"]["dtype"])
-    _require(posterior.mean.shape[0] == (1 if estimator.classes_.size == 2 else estimator.classes_.size))
-    estimator.coef_, estimator.coef_std_ = posterior.mean, posterior.std
-    estimator.intercept_ = arrays["intercept_"]
-    _require(estimator.intercept_.shape == posterior.mean.shape[:1])
+        _require(vectors == 1 and "sigma" in posterior.scalars and intercept.shape == ())
+    else:
+        estimator._stream, estimator.classes_ = None, _decode_classes(record["classes"], size)
+        _require(vectors == (1 if estimator.classes_.size == 2 else estimator.classes_.size))
+        _require(intercept.shape == (vectors,))
+    _require(record["method"] in estimator._methods)
+    kept = record["kept"] if "kept" in record else _count_kept(record, posterior, params["burn_in"])
+    estimator._store(posterior, record["method"], int(kept), intercept)
     return estimator
 
 
-def _kept_steps(record: Mapping[str, Any], posterior: LinearPosterior, burn_in: int | None) -> int:
+def _count_kept(record: Mapping[str, Any], posterior: LinearPosterior, burn_in: int | None) -> int:
     """Return the steps kept per chain from the record of an early version, which has the number with the burn-in."""
     if record["method"].startswith("sgld"):
         return int(record["n_iter"]) - (12_000 if burn_in is None else burn_in)
@@ -244,16 +246,19 @@ def _kept_steps(record: Mapping[str, Any], posterior: LinearPosterior, burn_in: 
 
 
 def _rebuild_posterior(arrays: Mapping[str, NDArray[Any]], n_features: int) -> LinearPosterior:
-    intercept, mean = arrays["intercept"], arrays["mean"]
+    for name, array in arrays.items():
+        integers = name in ("coef.indices", "coef.indptr")
+        _require(array.dtype.kind == "i" if integers else array.dtype == np.float64 and np.isfinite(array).all())
+    intercept, mean, pip = arrays["intercept"], arrays["mean"], arrays["pip"]
     draws, classes = intercept.shape
-    _require(arrays["pip"].shape == (n_features,))
-    _require(mean.shape == arrays["std"].shape == (classes, n_features))
+    _require(draws > 0 and pip.shape == (n_features,) and bool(((pip >= 0.0) & (pip <= 1.0)).all()))
+    _require(mean.shape == arrays["std"].shape == (classes, n_features) and bool((arrays["std"] >= 0.0).all()))
     parts = arrays["coef.data"], arrays["coef.indices"], arrays["coef.indptr"]
     coef = sparse.csr_array(parts, shape=(draws, classes * n_features))
     coef.check_format(full_check=True)
     scalars = {name.removeprefix(SCALAR): array for name, array in arrays.items() if name.startswith(SCALAR)}
     _require(bool(scalars) and all(array.ndim == 2 and array.size == draws for array in scalars.values()))
-    return LinearPosterior(coef, intercept, scalars, arrays["pip"], mean, arrays["std"])
+    return LinearPosterior(coef, intercept, scalars, pip, mean, arrays["std"])
 
 
 def _require(holds: bool) -> None:

@@ -13,12 +13,9 @@ from spikeslab.sklearn._moments import is_sparse
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from numpy.typing import NDArray
-
     from spikeslab.sklearn._chains import ChainDraws
     from spikeslab.sklearn._moments import Scaling
-
-    Floats = NDArray[np.float64]
+    from spikeslab.sklearn._sweep import Floats
 
 BLOCK = 4_000_000  # numbers held at once while predicting
 

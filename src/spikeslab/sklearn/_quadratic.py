@@ -68,7 +68,7 @@ class Expansion:
             self.log_likelihood + other.log_likelihood,
         )
 
-    def rescaled(self, n: float) -> Expansion:
+    def rescale(self, n: float) -> Expansion:
         """Return the expansion of n rows distributed like these."""
         f = n / self.n
         return Expansion(f * self.curvature, f * self.slope, n, f * self.log_likelihood)

@@ -10,7 +10,7 @@ from scipy import sparse
 from scipy.special import log_expit, log_softmax
 from sklearn.base import BaseEstimator
 
-from spikeslab.errors import ArgumentValueError, check_choice, check_count, check_number
+from spikeslab.errors import ArgumentValueError, SpikeSlabError, check_choice, check_count, check_number
 from spikeslab.sklearn._chains import Chain, ChainDraws
 from spikeslab.sklearn._sgld_kernel import (
     BINARY,
@@ -27,10 +27,9 @@ from spikeslab.sklearn._sgld_kernel import (
 
 if TYPE_CHECKING:
     from numpy.random import Generator
-    from numpy.typing import NDArray
 
-    Array = NDArray[np.floating]
-    Floats = NDArray[np.float64]
+    from spikeslab.sklearn._sgld_kernel import Array
+    from spikeslab.sklearn._sweep import Floats, Ints
 
 ADAPTATIONS = {"sgld-sa": SA, "sgld-em": EM, "sgld": FIXED}
 CHECKED = 1000  # rows on which a kept draw is compared with no model
@@ -40,7 +39,7 @@ MAX_KEPT = 20_000_000  # numbers kept per chain; thinning grows beyond
 
 @dataclass(repr=False)
 class SGLDOptions(BaseEstimator):  # type: ignore[misc]
-    """Settings of SGLD-SA, SGLD-EM and SGLD in the paper's units.
+    """Options of SGLD-SA, SGLD-EM and SGLD in the paper's units.
 
     The defaults are those of the paper's simulations, which vary `v0` and `sigma`.
 
@@ -97,7 +96,7 @@ class SGLDOptions(BaseEstimator):  # type: ignore[misc]
         return self
 
     def check(self) -> None:
-        """Raise an error if a setting has a value that is not allowed."""
+        """Raise an error if an option has a value that is not allowed."""
         for name in ("v0", "v1", "sigma", "a", "nu", "lam"):
             check_number(name, getattr(self, name), "> 0")
         for name in ("temperature", "kappa", "init_scale"):
@@ -116,8 +115,12 @@ class SGLDOptions(BaseEstimator):  # type: ignore[misc]
                 check_number(f"{name}[{index}]", numbers[index], allowed)
 
 
+class DivergenceError(SpikeSlabError, FloatingPointError):
+    """A chain of a stochastic-gradient method has run away, because its steps are too large."""
+
+
 class SGLDChain(Chain):
-    """A chain of SGLD-SA, SGLD-EM or SGLD.
+    """Chain of SGLD-SA, SGLD-EM or SGLD.
 
     Args:
         rows: Standardised X, shape (n, p), contiguous, float32 or float64.
@@ -145,27 +148,18 @@ class SGLDChain(Chain):
         vectors = n_classes if n_classes > 2 else 1
         family = GAUSSIAN if n_classes == 0 else BINARY if n_classes == 2 else SOFTMAX
         kind = rows.dtype
+        same = {name: getattr(options, name) for name in ("v0", "v1", "a", "nu", "lam", "temperature", "step", "omega")}
         self.rule = SGLDConstants(
-            family,
-            ADAPTATIONS[method],
-            options.v0,
-            options.v1,
-            options.a,
-            float(vectors * p if options.b is None else options.b),
-            options.nu,
-            options.lam,
-            options.temperature,
-            float(n),
-            min(options.batch_size, n),
-            options.step,
-            options.omega,
-            options.sigma_maximum == "printed",
+            family=family,
+            adaptation=ADAPTATIONS[method],
+            b=float(vectors * p if options.b is None else options.b),
+            num_data=float(n),
+            batch=min(options.batch_size, n),
+            printed=options.sigma_maximum == "printed",
+            **same,
         )
-        self.rng = rng
-        self.burn_in = burn_in
+        self.rows, self.y, self.rng, self.burn_in = rows, y, rng, burn_in
         self.thin = max(options.thin, -(-(steps - burn_in) * vectors * p // MAX_KEPT), 1)
-        self.rows = rows
-        self.y = y
         shape = (vectors, p)
         self.state = State(
             order=np.arange(n, dtype=np.int64),
@@ -193,7 +187,7 @@ class SGLDChain(Chain):
         self.done += ran
         beta, latent = self.state.beta, self.state.latent
         if not (np.isfinite(beta).all() and np.isfinite(latent).all()):
-            raise FloatingPointError(self._divergence())
+            raise self._make_error()
         if self.done > self.burn_in:
             self.kept.append((beta.copy(), self.state.intercept.copy(), latent.copy()))
             self.excess.append(self._loss(self.state.order[:CHECKED], beta, self.state.intercept) / self.null_loss)
@@ -207,7 +201,7 @@ class SGLDChain(Chain):
         shares = np.bincount(self.y.astype(np.int64), minlength=2) / self.y.size
         return np.log(shares[1:] / shares[0]) if self.rule.family == BINARY else np.log(shares)
 
-    def _loss(self, chosen: NDArray[np.int64], beta: Array, intercept: Array) -> float:
+    def _loss(self, chosen: Ints, beta: Array, intercept: Array) -> float:
         """Compute the mean squared error, or the mean log loss, on the chosen rows."""
         psi = self.rows[chosen] @ beta.T.astype(np.float64) + intercept
         y = self.y[chosen]
@@ -217,14 +211,14 @@ class SGLDChain(Chain):
             return float(-log_expit(np.where(y == 1, psi[:, 0], -psi[:, 0])).mean())
         return float(-log_softmax(psi, axis=1)[np.arange(y.size), y.astype(np.int64)].mean())
 
-    def _divergence(self) -> str:
-        """Return the message for steps that were too large; the curvature grows with the number of rows."""
+    def _make_error(self) -> DivergenceError:
+        """Return the error for steps that were too large; the curvature grows with the number of rows."""
         n, p = self.rows.shape
         first, offset, power = self.rule.step
         smaller = float(f"{0.1 * first * min(1.0, 100 / n):.1g}")
-        return (
+        return DivergenceError(
             f"The chain diverged before step {self.done}: steps of sgld.step = {first:g} are too large for {n:,} rows "
-            f"of {p:,} variables; use method='auto', or smaller steps, such as "
+            f"of {p:,} variables; use {{method='auto'}}, or smaller steps, such as "
             f"sgld=SGLDOptions(step=({smaller:g}, {offset:g}, {power:.3g}))."
         )
 
@@ -232,11 +226,11 @@ class SGLDChain(Chain):
         """Return the kept draws; inclusion probabilities average the responsibilities of equation (12).
 
         Raises:
-            FloatingPointError: If the draws fit far worse than a model without variables: steps that are too large can
+            DivergenceError: If the draws fit far worse than a model without variables: steps that are too large can
                 let sigma grow without bound although no number becomes infinite.
         """
         if np.median(self.excess) > WORSE:
-            raise FloatingPointError(self._divergence())
+            raise self._make_error()
         vectors = self.inclusion.shape[0]
         coef = np.array([draw[0] for draw in self.kept], dtype=np.float64)
         inclusion = self.inclusion / len(self.kept)

@@ -41,17 +41,17 @@ if TYPE_CHECKING:
     from numpy.random import Generator
     from numpy.typing import NDArray
 
+    from spikeslab.sklearn._sweep import Floats, Ints
+
     Array = NDArray[np.floating]
     Scalar = float | np.floating
-    Floats = NDArray[np.float64]
-    Ints = NDArray[np.int64]
 
 GAUSSIAN, BINARY, SOFTMAX = 0, 1, 2
 SA, EM, FIXED = 0, 1, 2
 
 
 class SGLDConstants(NamedTuple):
-    """The constants of a run: the family, the adaptation and the numbers of `SGLDOptions`."""
+    """Constants of a run: the family, the adaptation and the numbers of `SGLDOptions`."""
 
     family: int
     adaptation: int
@@ -70,7 +70,7 @@ class SGLDConstants(NamedTuple):
 
 
 class State(NamedTuple):
-    """The state of a chain and its work space; floating arrays have the type of X but for `latent`.
+    """State of a chain and its work space; floating arrays have the type of X but for `latent`.
 
     Attributes:
         order: A permutation of the rows.
@@ -149,7 +149,7 @@ def likelihood_gradient(
 
 
 def responsibilities(beta: Array, sigma: float, delta: float, v0: float, v1: float) -> Floats:
-    """Probability of the slab given each coefficient, the right-hand side of equation (12)."""
+    """Compute the probability of the slab given each coefficient, the right-hand side of equation (12)."""
     size = np.abs(beta) / sigma
     logit = size / v0 - 0.5 * size**2 / v1 + 0.5 * log(2.0 * v0 * v0 / (pi * v1)) + log(delta / (1.0 - delta))
     return np.asarray(1.0 / (1.0 + np.exp(-np.maximum(logit, -700.0))), dtype=np.float64)

@@ -27,8 +27,8 @@ if TYPE_CHECKING:
     from spikeslab.sklearn._chains import Chain, ChainDraws
     from spikeslab.sklearn._moments import Scaling
     from spikeslab.sklearn._quadratic import Expansion
+    from spikeslab.sklearn._sweep import Floats, Ints
 
-    Floats = NDArray[np.float64]
     Stream = tuple[Scaling, Floats, Expansion]
 
 GIBBS_LIMIT = 5_000_000  # n_samples * (n_features + 300) * vectors; a sweep then takes a few milliseconds
@@ -37,9 +37,9 @@ SETTLE_ROUNDS = 8  # the most passes over the rows that move the point of expans
 QUADRATIC_LIMIT = 8192  # coefficients; their curvature matrix then takes up to 537 MB
 
 
-def _vectors(classes: NDArray[Any]) -> int:
+def _vectors(n_classes: int) -> int:
     """Return the number of coefficient vectors: one for two classes, otherwise one for each class."""
-    return 1 if classes.size == 2 else int(classes.size)
+    return 1 if n_classes == 2 else n_classes
 
 
 class SpikeSlabClassifier(ClassifierMixin, SpikeSlabBase):  # type: ignore[misc]
@@ -75,7 +75,7 @@ class SpikeSlabClassifier(ClassifierMixin, SpikeSlabBase):  # type: ignore[misc]
             number of coefficients, which expects about one and lets the data say otherwise.
         slab_scale: Prior scale of the slab's standard deviation, in log odds per sd(x); None is 1.
         slab_df: Prior degrees of freedom of the slab's variance; None is 3. A large value fixes the slab.
-        sgld: Settings of the stochastic-gradient methods; None is the paper's.
+        sgld: Options of the stochastic-gradient methods; None is the paper's.
         n_jobs: Number of chains to run at the same time, in threads; None is 1 and -1 one per core.
         random_state: Seed, RandomState or Generator.
         verbose: 1 shows the progress.
@@ -108,8 +108,6 @@ class SpikeSlabClassifier(ClassifierMixin, SpikeSlabBase):  # type: ignore[misc]
     _default_slab: ClassVar[tuple[float, float]] = (3.0, 1.0)
 
     classes_: NDArray[Any]
-    coef_: Floats
-    coef_std_: Floats
     intercept_: Floats
     _stream: Stream | None
 
@@ -129,19 +127,22 @@ class SpikeSlabClassifier(ClassifierMixin, SpikeSlabBase):  # type: ignore[misc]
         check_classification_targets(y)
         classes, labels = np.unique(y, return_inverse=True)
         if classes.size < 2:
-            value = Phrase(f"got 1 class: {classes.tolist()[0]!r}")
-            raise ArgumentValueError("y", "must hold at least 2 classes", value)
+            raise ArgumentValueError(
+                "y", "must hold at least 2 classes", Phrase(f"got 1 class: {classes.tolist()[0]!r}")
+            )
         method = self._choose_method(X.shape, classes.size)
         rngs = spawn(self.random_state, self.n_chains)
         if method.startswith("sgld"):
-            draws, scaling, kept = self._sgld_chains(X, labels.astype(np.float64), classes.size, method, rngs)
+            draws, scaling, kept = self._sample_sgld(X, labels.astype(np.float64), classes.size, method, rngs)
             return self._finish(draws, scaling, classes, method, kept)
         if method == "minibatch":
-            self._fit_quadratic(X.tocsr() if is_sparse(X) else X, labels, classes)
+            self._fit_quadratic(X.tocsr() if is_sparse(X) else X, labels, classes, None)
             return self
         columns, scaling = standardise(X)
-        burn_in, kept = self._steps(*self._default_steps(columns.size * _vectors(classes)))
-        prior = self._prior(scaling.kept.size * _vectors(classes))
+        vectors = _vectors(classes.size)
+        default = int(np.clip(300_000_000 / max(columns.size * vectors, 1), 500, 2000))
+        burn_in, kept = self._steps(max(300, default // 2), default)
+        prior = self._prior(scaling.kept.size * vectors)
         chains: Sequence[Chain]
         if classes.size == 2:
             chains = [LogisticChain(columns, labels.astype(np.float64), prior, burn_in, rng) for rng in rngs]
@@ -152,26 +153,15 @@ class SpikeSlabClassifier(ClassifierMixin, SpikeSlabBase):  # type: ignore[misc]
     def _choose_method(self, shape: tuple[int, int], n_classes: int) -> str:
         if self.method != "auto":
             return self.method
-        vectors = 1 if n_classes == 2 else n_classes
-        n, p = shape
+        vectors, (n, p) = _vectors(n_classes), shape
         slow = n >= QUADRATIC_ROWS and n * (p + 300) * vectors > GIBBS_LIMIT
         return "minibatch" if slow and p * vectors <= QUADRATIC_LIMIT else "gibbs"
 
-    @staticmethod
-    def _default_steps(size: int) -> tuple[int, int]:
-        kept = int(np.clip(300_000_000 / max(size, 1), 500, 2000))
-        return max(300, kept // 2), kept
-
     def _fit_quadratic(
-        self,
-        X: Any,
-        labels: NDArray[np.int64],
-        classes: NDArray[Any],
-        stream: Stream | None = None,
-        num_data: int | None = None,
+        self, X: Any, labels: Ints, classes: NDArray[Any], stream: Stream | None, num_data: int | None = None
     ) -> Stream:
         """Sample the posterior under the quadratic expansion of these rows and those of `stream`; return both."""
-        vectors, p = _vectors(classes), X.shape[1]
+        vectors, p = _vectors(classes.size), X.shape[1]
         if p * vectors > QUADRATIC_LIMIT:
             allowed = f"must have at most {QUADRATIC_LIMIT // vectors} features for mini-batches"
             allowed += f" of {pluralize(vectors, 'coefficient vector')}"
@@ -186,7 +176,7 @@ class SpikeSlabClassifier(ClassifierMixin, SpikeSlabBase):  # type: ignore[misc]
 
         expansion = settle(total, theta, prior, rng, rounds=SETTLE_ROUNDS if past is None else 2)
         burn_in, kept = self._steps(500, 1000)
-        scaled = expansion if num_data is None else expansion.rescaled(num_data)
+        scaled = expansion if num_data is None else expansion.rescale(num_data)
         draws = QuadraticPosterior(scaled, prior).draw(self._sample, rngs, burn_in, burn_in + kept)
         self._finish(draws, scaling, classes, "minibatch", kept)
         return scaling, mean_of(draws), expansion
@@ -195,9 +185,9 @@ class SpikeSlabClassifier(ClassifierMixin, SpikeSlabBase):  # type: ignore[misc]
     def partial_fit(self, X: Any, y: Any, classes: Any = None, num_data: int | None = None) -> Self:
         """Take in more rows.
 
-        The likelihood of each batch is replaced by its quadratic expansion at the posterior mean that
-        includes the batch; the expansions add up, and the posterior given all rows seen so far is sampled
-        anew. It starts afresh after `fit`.
+        The likelihood of each batch is replaced by its quadratic expansion at the posterior mean that includes the
+        batch; the expansions add up, and the posterior given all rows seen so far is sampled anew. It starts afresh
+        after `fit`.
 
         Args:
             X: New rows, shape (n_samples, n_features).
@@ -239,12 +229,9 @@ class SpikeSlabClassifier(ClassifierMixin, SpikeSlabBase):  # type: ignore[misc]
     ) -> Self:
         centred = np.concatenate([chain.intercept for chain in chains])
         posterior = pool(chains, scaling, centred)
-        self._store(posterior, method, kept)
-        self._stream = None
-        self.classes_ = classes
-        self.coef_ = posterior.mean
-        self.coef_std_ = posterior.std
-        self.intercept_ = centred.mean(axis=0) - self.coef_[:, scaling.kept] @ scaling.x_mean
+        intercept = centred.mean(axis=0) - posterior.mean[:, scaling.kept] @ scaling.x_mean
+        self._store(posterior, method, kept, intercept)
+        self._stream, self.classes_ = None, classes
         return self
 
     def _class_labels(self) -> list[Any]:

@@ -22,12 +22,11 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from numpy.random import Generator
-    from numpy.typing import NDArray
 
     from spikeslab.sklearn._chains import Chain, ChainDraws
     from spikeslab.sklearn._moments import Scaling
-
-    Floats = NDArray[np.float64]
+    from spikeslab.sklearn._posterior import LinearPosterior
+    from spikeslab.sklearn._sweep import Floats
 
 GRAM_LIMIT = 4096  # features; X'X then takes up to 134 MB
 
@@ -56,7 +55,7 @@ class SpikeSlabRegressor(RegressorMixin, SpikeSlabBase):  # type: ignore[misc]
             expects about one variable and lets the data say otherwise.
         slab_scale: Prior scale of the slab's standard deviation, in units of sd(y) per sd(x); None is 0.4.
         slab_df: Prior degrees of freedom of the slab's variance; None is 3. A large value fixes the slab.
-        sgld: Settings of the stochastic-gradient methods; None is the paper's.
+        sgld: Options of the stochastic-gradient methods; None is the paper's.
         n_jobs: Number of chains to run at the same time, in threads; None is 1 and -1 one per core.
         random_state: Seed, RandomState or Generator.
         verbose: 1 shows the progress.
@@ -86,8 +85,6 @@ class SpikeSlabRegressor(RegressorMixin, SpikeSlabBase):  # type: ignore[misc]
     _default_slab: ClassVar[tuple[float, float]] = (3.0, 0.4)
     _noise_scale: ClassVar[float] = 0.5
 
-    coef_: Floats
-    coef_std_: Floats
     intercept_: float
     sigma_: float
     _moments: Moments | None
@@ -104,15 +101,18 @@ class SpikeSlabRegressor(RegressorMixin, SpikeSlabBase):  # type: ignore[misc]
             The estimator itself.
         """
         self._check_params()
-        X, y = self._validate(X, y, reset=True, min_samples=2)
+        X, y = self._check_table(X, y, reset=True, min_samples=2)
         method = "gibbs" if self.method == "auto" else self.method
         if method != "gibbs":
             *rngs, rng = spawn(self.random_state, self.n_chains + 1)
-            draws, scaling, kept = self._sgld_chains(X, y - y.mean(), 0, method, rngs)
-            return self._finish(draws, replace(scaling, y_mean=float(y.mean())), y.shape[0], method, kept, rng)
+            draws, scaling, kept = self._sample_sgld(X, y - y.mean(), 0, method, rngs)
+            return self._finish(draws, replace(scaling, y_mean=float(y.mean())), y.size, method, kept, rng)
         if X.shape[1] <= GRAM_LIMIT:
             return self._fit_moments(Moments.of(X, y))
-        return self._fit_columns(X, y)
+        columns, scaling = standardise(X)
+        scaling = scaling.with_response(float(y.mean()), float(y.var()))
+        z = (y - scaling.y_mean) / scaling.y_scale
+        return self._fit_gibbs(partial(ColumnChain, columns, z), scaling, y.size)
 
     @guard_fit
     def partial_fit(self, X: Any, y: Any, classes: None = None, num_data: int | None = None) -> Self:
@@ -133,39 +133,25 @@ class SpikeSlabRegressor(RegressorMixin, SpikeSlabBase):  # type: ignore[misc]
         """
         self._check_params()
         past = getattr(self, "_moments", None)
-        X, y = self._validate(X, y, reset=past is None, min_samples=1)
+        X, y = self._check_table(X, y, reset=past is None, min_samples=1)
         if X.shape[1] > GRAM_LIMIT:
             allowed = f"must have at most {GRAM_LIMIT} features for partial_fit"
             raise ArgumentValueError("X", allowed, Phrase(f"got {X.shape[1]}"), "use fit")
         if num_data is not None:
             check_count("num_data", num_data)
         moments = Moments.of(X, y) if past is None else past.merge(Moments.of(X, y))
-        self._fit_moments(moments if num_data is None else moments.rescaled(num_data))
+        self._fit_moments(moments if num_data is None else moments.rescale(num_data))
         self._moments = moments
         return self
 
-    def _validate(self, X: Any, y: Any, *, reset: bool, min_samples: int) -> tuple[Any, Floats]:
-        X, y = validate_data(
-            self,
-            X,
-            y,
-            reset=reset,
-            accept_sparse=("csr", "csc"),
-            dtype=(np.float64, np.float32),
-            y_numeric=True,
-            ensure_min_samples=min_samples,
-        )
+    def _check_table(self, X: Any, y: Any, *, reset: bool, min_samples: int) -> tuple[Any, Floats]:
+        kinds = {"accept_sparse": ("csr", "csc"), "dtype": (np.float64, np.float32), "y_numeric": True}
+        X, y = validate_data(self, X, y, reset=reset, ensure_min_samples=min_samples, **kinds)
         return X, np.asarray(y, dtype=np.float64)
 
     def _fit_moments(self, moments: Moments) -> Self:
-        data, scaling = moments.standardised()
+        data, scaling = moments.standardise()
         return self._fit_gibbs(partial(GramChain, data), scaling, moments.n)
-
-    def _fit_columns(self, X: Any, y: Floats) -> Self:
-        columns, scaling = standardise(X)
-        scaling = scaling.with_response(float(y.mean()), float(y.var()))
-        z = (y - scaling.y_mean) / scaling.y_scale
-        return self._fit_gibbs(partial(ColumnChain, columns, z), scaling, y.shape[0])
 
     def _fit_gibbs(self, make_chain: Callable[..., Chain], scaling: Scaling, n: float) -> Self:
         prior = self._prior(scaling.kept.size, self._noise_scale)
@@ -182,20 +168,21 @@ class SpikeSlabRegressor(RegressorMixin, SpikeSlabBase):  # type: ignore[misc]
         sigma = np.concatenate([chain.scalars["sigma"] for chain in chains])
         level = scaling.y_mean + sigma / np.sqrt(n) * rng.standard_normal(sigma.size)
         posterior = pool(chains, scaling, level[:, None])
-        self._store(posterior, method, kept)
-        self._moments = None
-        self.coef_ = posterior.mean[0]
-        self.coef_std_ = posterior.std[0]
-        self.intercept_ = scaling.y_mean - float(scaling.x_mean @ self.coef_[scaling.kept])
-        self.sigma_ = float(sigma.mean())
+        self._store(posterior, method, kept, scaling.y_mean - scaling.x_mean @ posterior.mean[0, scaling.kept])
         return self
+
+    def _store(self, posterior: LinearPosterior, method: str, n_iter: int, intercept: Any) -> None:
+        super()._store(posterior, method, n_iter, float(intercept))
+        self.coef_, self.coef_std_ = posterior.mean[0], posterior.std[0]
+        self.sigma_ = float(posterior.scalars["sigma"].mean())
+        self._moments = None
 
     def predict(self, X: Any, return_std: bool = False) -> Floats | tuple[Floats, Floats]:
         """Predict the response.
 
         Args:
             X: Rows to predict, shape (n_samples, n_features).
-            return_std: Also return the standard deviation of a new response, noise included.
+            return_std: If True, also return the standard deviation of a new response, noise included.
 
         Returns:
             The posterior mean, shape (n_samples,), and with `return_std` the standard deviation.
@@ -211,7 +198,7 @@ class SpikeSlabRegressor(RegressorMixin, SpikeSlabBase):  # type: ignore[misc]
         return mean, np.sqrt(variance + noise)
 
     def predict_interval(self, X: Any, level: float = 0.9) -> Floats:
-        """Equal-tailed prediction intervals for new responses.
+        """Compute equal-tailed prediction intervals of new responses.
 
         Args:
             X: Rows to predict, shape (n_samples, n_features).
