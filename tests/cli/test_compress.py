@@ -451,7 +451,7 @@ def test_a_later_batch_of_another_form_is_one_sentence(folder, capsys):
 def test_the_help_says_where_defaults_come_from(capsys):
     assert run(["compress", "--help"]) == 0
     text = " ".join(capsys.readouterr().out.replace("│", " ").split())
-    assert text.count("by default that of the recipe's settings, or else") == 5
+    assert text.count("[default: (the recipe's, or ") == 5
 
 
 def test_resuming_where_there_is_nothing_says_so(tmp_path: Path, capsys: Any) -> None:

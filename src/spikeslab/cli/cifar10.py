@@ -21,13 +21,7 @@ if TYPE_CHECKING:
 HIGHEST = 0.98
 """Highest share of zeros of the whole network that the sparse layers can give."""
 
-DenseFile = Annotated[
-    Path | None,
-    typer.Option(help="Weights of a trained ResNet20, a safetensors file with the names of `resnet20()`."),
-]
-Pretrain = Annotated[
-    bool, typer.Option("--pretrain", help="Train the dense network first, with the paper's SGHMC, in --out.")
-]
+DenseFile = Annotated[Path | None, typer.Option(help="Safetensors file with the weights of a trained `resnet20()`.")]
 PresetOption = Annotated[
     str,
     typer.Option(
@@ -39,73 +33,59 @@ PresetOption = Annotated[
 Methods = Annotated[
     str | None,
     typer.Option(
-        help="Methods, separated by commas: those of `spikeslab compress`, and l1:0.003 or l2:0.6 with a strength; by "
-        "default the preset's."
+        help="Methods of `spikeslab compress`, separated by commas; l2:0.6 has a strength.", show_default="the preset's"
     ),
 ]
-Sparsities = Annotated[str, typer.Option(help="Shares of zeros in the whole network, separated by commas.")]
 Scope = Annotated[
     str | None,
-    typer.Option(
-        help="Distribution of the zeros: 'layer' (the paper: one rate), 'global' or 'erk'; by default the preset's."
-    ),
+    typer.Option(help="Distribution of zeros: 'layer' (the paper), 'global' or 'erk'.", show_default="the preset's"),
 ]
 Structure = Annotated[
-    str,
-    typer.Option(
-        help="What becomes zero: single 'weights' (the paper), or whole 'channels', of which --sparsities are then the "
-        "shares."
-    ),
+    str, typer.Option(help="Prune single 'weights' (the paper), or whole 'channels': --sparsities are shares of them.")
 ]
 BatchSize = Annotated[
-    int | None, typer.Option(help="Images in a mini-batch; by default the preset's, and 1000 for --pretrain.")
+    int | None, typer.Option(help="Images in a mini-batch.", show_default="the preset's, and 1000 for --pretrain")
 ]
 Erasing = Annotated[
     bool | None,
-    typer.Option(
-        "--erasing/--no-erasing",
-        help="Erase rectangles of training images, as the paper does; by default the preset's.",
-    ),
+    typer.Option(help="Erase rectangles of training images, as the paper does.", show_default="the preset's"),
 ]
 Set = Annotated[
     list[str] | None,
     typer.Option(
         "--set",
         metavar="NAME=VALUE",
-        help="A setting of `spikeslab.compression.Settings` in place of the preset's; several values with commas are "
-        "several rows. May be given several times.",
+        help="A field of `spikeslab.compression.Settings` in place of the preset's. Values with commas between them "
+        "are rows of the table. May be repeated.",
     ),
 ]
 HeldOut = Annotated[
     int,
     typer.Option(
-        help="Training images to hold out and evaluate in place of the test images, which then stay unseen. A dense "
-        "network from a file has usually been trained on them: they rank settings, and their accuracy is too good."
+        help="Training images to evaluate in place of the test images, which stay unseen. They rank settings; their "
+        "accuracy is too good if the dense network was trained on them."
     ),
 ]
 BestEpoch = Annotated[
-    bool,
-    typer.Option(
-        "--best-epoch",
-        help="Evaluate the test images after every epoch, for a column with the best, as the paper reports it.",
-    ),
+    bool, typer.Option("--best-epoch", help="Add the test accuracy of the best epoch, as the paper reports it.")
 ]
-Resume = Annotated[bool, typer.Option("--resume", help="Continue the runs in --out; finished ones are read.")]
 DataDir = Annotated[
     Path | None,
-    typer.Option(help="Folder with cifar-10-batches-bin; by default SPIKESLAB_DATA, or else it is downloaded."),
+    typer.Option(help="Folder with cifar-10-batches-bin.", show_default="SPIKESLAB_DATA, or it is downloaded"),
 ]
 
 
 @spells(sparsity="--sparsities", method="--methods")
 def cifar10(
     dense: DenseFile = None,
-    pretrain: Pretrain = False,
+    pretrain: Annotated[
+        bool, typer.Option("--pretrain", help="Train the dense network first, with the paper's SGHMC, in --out.")
+    ] = False,
     pretrain_epochs: Annotated[int, typer.Option(help="Epochs of --pretrain.")] = 1000,
     preset: PresetOption = "distilled",
     methods: Methods = None,
-    sparsities: Sparsities = "0.3,0.5,0.7,0.9",
-    epochs: Annotated[int | None, typer.Option(help="Epochs of each run; by default the preset's.")] = None,
+    sparsities: Annotated[str, typer.Option(help="Shares of zeros in the network, with commas.")] = "0.3,0.5,0.7,0.9",
+    epochs: Annotated[int | None, typer.Option(help="Epochs of each run.", show_default="the preset's")] = None,
     seeds: Annotated[int, typer.Option(help="Runs of each row.")] = 1,
     seed: Annotated[int, typer.Option(help="Seed of the first run of each row; the others follow it.")] = 0,
     scope: Scope = None,
@@ -115,20 +95,19 @@ def cifar10(
     settings: Set = None,
     held_out: HeldOut = 0,
     best_epoch: BestEpoch = False,
-    threads: Annotated[int | None, typer.Option(help="Threads; by default torch's choice.")] = None,
+    threads: Annotated[int | None, typer.Option(help="Threads.", show_default="torch's choice")] = None,
     out: Annotated[Path, typer.Option(help="Folder for the runs, the tables and the figures.")] = Path("out/cifar10"),
-    resume: Resume = False,
+    resume: Annotated[bool, typer.Option("--resume", help="Continue the runs in --out; read finished ones.")] = False,
     report: Annotated[bool, typer.Option(help="Write report.html of each run.")] = True,
     data_dir: DataDir = None,
 ) -> None:
     """Repeat the paper's compression of ResNet20 on CIFAR-10 (table 3), with baselines that the paper lacks.
 
-    By default our preset runs, with gradual magnitude pruning and a fixed L2; `--preset paper-short` is table 3 itself.
-    Writes accuracy of the last epoch and of the posterior average, drop from dense, NLL, ECE, non-zeros and file sizes
-    of every method and sparsity, with the paper's accuracy, for all finished runs in --out. The test images are
+    The default preset is ours, with gradual magnitude pruning and a fixed L2 as baselines; `--preset paper-short` is
+    table 3. The table has a row for each method and sparsity of all finished runs in --out: accuracy of the last epoch
+    and of the posterior average, the paper's accuracy, NLL, ECE, non-zeros and file sizes. The test images are
     evaluated once, after the last step. With distillation an epoch takes more than four minutes on one core, half of
-    that with --set precision=bfloat16 where the processor computes in it. A run that was interrupted continues with
-    --resume and ends in the same numbers.
+    that with --set precision=bfloat16 where the processor has it. --resume continues a run that was interrupted.
 
     For example:
 
@@ -138,15 +117,8 @@ def cifar10(
       --methods gmp,l2:0.002,l2:0.005 --epochs 10 --held-out 5000`
     - the paper's run: `spikeslab reproduce cifar10 --pretrain --preset paper`
     """
+    from spikeslab.paper.cifar10 import study as experiment
     from spikeslab.paper.cifar10.data import pretrain as pretrain_dense
-    from spikeslab.paper.cifar10.study import (
-        figure_names,
-        make_study,
-        run_study,
-        table_names,
-        write_figures,
-        write_tables,
-    )
     from spikeslab.paper.images.data import load_cifar10
 
     check_seed(seed)
@@ -155,7 +127,7 @@ def cifar10(
     use_threads(threads)
     scopes = [] if scope is None else [[("scope", scope)]]
     varied = [[(name, value) for value in values] for name, values in read_settings(settings or [])]
-    study = make_study(
+    study = experiment.make_study(
         preset,
         methods=None if methods is None else methods.split(","),
         sparsities=[_read_share(text) for text in sparsities.split(",")],
@@ -169,7 +141,7 @@ def cifar10(
         structure=structure,
     )
     _check_options(dense, pretrain, best_epoch, held_out)
-    check_results(out, table_names(), figure_names(out))
+    check_results(out, experiment.table_names(), experiment.figure_names(out))
     check_new(out, resume, [out / run.name for run in study.runs()])
     study.check()
     start = {"dense": dense.name} if dense else {"pretrain": True, "pretrain_epochs": pretrain_epochs}
@@ -180,9 +152,9 @@ def cifar10(
         network = network or pretrain_dense(
             data, out, epochs=pretrain_epochs, batch_size=batch_size, seed=seed, held_out=held_out, command=command
         )
-        failed = run_study(study, out, data, network, command, partial(print, file=sys.stderr), report)
-        tables, files = write_tables(out)
-        files += write_figures(out)
+        failed = experiment.run_study(study, out, data, network, command, partial(print, file=sys.stderr), report)
+        tables, files = experiment.write_tables(out)
+        files += experiment.write_figures(out)
     print_result(plain_console(WIDE), tables, files)
     if failed:
         raise InputError(f"All runs must end in finite numbers, but {quote(failed)} did not: try a lower lr.")

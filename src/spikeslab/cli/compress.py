@@ -7,7 +7,8 @@ import shlex
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from importlib.resources import files
+from importlib.resources import files as package_files
+from itertools import product
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -46,7 +47,6 @@ RESULT = "result"
 """Stem of the files with the table."""
 OWN_OPTIONS = ("scope", "floor", "lr", "temperature", "samples")
 """Settings that have an option of their own."""
-OTHERWISE = "by default that of the recipe's settings, or else"
 METRICS = {
     "accuracy": ("acc. %", 100.0, ".2f"),
     "nll": ("NLL", 1.0, ".4f"),
@@ -71,7 +71,7 @@ def init(
     """
     if recipe.exists():
         raise InputError(f"RECIPE must be a new file, but {recipe} exists.")
-    text = files("spikeslab.cli").joinpath("recipe_template.py").read_text(encoding="utf-8")
+    text = package_files("spikeslab.cli").joinpath("recipe_template.py").read_text(encoding="utf-8")
     write_file("RECIPE", recipe, text.replace(f"compress {COPY}", f"compress {shlex.quote(str(recipe))}").encode())
     console = plain_console()
     console.print(f"Files written:\n  {recipe}", soft_wrap=True)
@@ -85,28 +85,39 @@ RecipeArgument = Annotated[
 Weights = Annotated[
     list[str] | None,
     typer.Option(
-        help="Glob over the names of weights to prune; biases and normalisations never match. May be repeated. By "
-        "default all but the first and the last layer."
+        metavar="GLOB",
+        help="Names of weights to prune, such as 'conv*.weight'. May be repeated.",
+        show_default="all but the first and the last layer",
     ),
 ]
 Count = Annotated[
     str | None,
-    typer.Option(help="'network' (default) if --sparsity is a share of all parameters, 'layers' if of those to prune."),
+    typer.Option(
+        help="--sparsity is a share of all parameters of the 'network', or of those in the pruned 'layers'.",
+        show_default="network",
+    ),
 ]
 Structure = Annotated[
-    str, typer.Option(help="Prune single 'weights', or whole 'channels', of which --sparsity is then the share.")
+    str, typer.Option(help="Prune single 'weights', or whole 'channels': --sparsity is then the share of channels.")
 ]
 Scope = Annotated[
     str | None,
     typer.Option(
-        help="Distribution of zeros: one rate in each 'layer', one 'global' ranking, or 'erk', which leaves small "
-        f"layers denser; {OTHERWISE} layer."
+        help="Rank weights within each 'layer', in one 'global' ranking, or by 'erk', where small layers stay denser.",
+        show_default="the recipe's, or layer",
     ),
 ]
 Floor = Annotated[
     float | None,
-    typer.Option(help=f"Fewest weights that each layer keeps: a number, or a share below 1; {OTHERWISE} 1."),
+    typer.Option(help="Fewest weights that a layer keeps: a number, or a share.", show_default="the recipe's, or 1"),
 ]
+Lr = Annotated[
+    float | None, typer.Option(help="Highest learning rate, in units of SGD.", show_default="the recipe's, or 0.05")
+]
+Temperature = Annotated[
+    float | None, typer.Option(help="Temperature; 0 adds no noise.", show_default="the recipe's, or 0.001")
+]
+Samples = Annotated[int | None, typer.Option(help="Samples of the posterior.", show_default="the recipe's, or 15")]
 Set = Annotated[
     list[str] | None,
     typer.Option(
@@ -132,9 +143,9 @@ def compress(
     structure: Structure = WEIGHTS,
     scope: Scope = None,
     floor: Floor = None,
-    lr: Annotated[float | None, typer.Option(help=f"Highest learning rate, that of SGD; {OTHERWISE} 0.05.")] = None,
-    temperature: Annotated[float | None, typer.Option(help=f"Temperature; {OTHERWISE} 0.001.")] = None,
-    samples: Annotated[int | None, typer.Option(help=f"Samples of the posterior; {OTHERWISE} 15.")] = None,
+    lr: Lr = None,
+    temperature: Temperature = None,
+    samples: Samples = None,
     settings: Set = None,
     num_data: Annotated[
         int | None, typer.Option(help="Training examples, if train_data() has no dataset with a length.")
@@ -147,12 +158,15 @@ def compress(
     resume: Annotated[bool, typer.Option("--resume", help="Continue the run in --out.")] = False,
     report: Annotated[bool, typer.Option(help="Write report.html at the end, which takes a few seconds.")] = True,
 ) -> None:
-    """Compress a network of your own: prune it while it is sampled, and compare it with the dense one.
+    """Prune your own network while it is sampled, and compare the sparse network with the dense one.
 
-    The recipe is a Python file with model(), train_data(), val_data() and optionally loss(model, batch), test_data()
-    and settings. --out gets the sparse network (model.safetensors, and smaller in sparse.safetensors), the samples
-    (posterior/), report.json, the table (result.md and result.json), report.html, a copy of the recipe, and
-    checkpoints: --resume continues a run that was stopped or killed.
+    The recipe is a Python file that defines model(), train_data() and val_data(). It may define loss(model, batch),
+    test_data() and settings. The folder --out gets:
+
+    - the sparse network: `model.safetensors`, and the same in few bytes: `sparse.safetensors`
+    - the samples: `posterior/`
+    - the results: `result.md`, `result.json`, `report.json` and `report.html`
+    - a copy of the recipe, and checkpoints, from which --resume continues a run that was stopped
 
     For example:
 
@@ -239,12 +253,7 @@ def _explain_errors(recipe: Path) -> Iterator[None]:
 
 
 class KeepRecipe(Callback):
-    """Callback that copies the recipe into the folder of the run.
-
-    Args:
-        recipe: The recipe.
-        copy: File to write, unless it exists.
-    """
+    """Callback that copies the recipe to a file in the folder of the run, unless it exists."""
 
     def __init__(self, recipe: Path, copy: Path) -> None:
         self.recipe, self.copy = recipe, copy
@@ -268,58 +277,39 @@ def _read_changes(texts: Sequence[str]) -> dict[str, Any]:
 
 
 def _compare(recipe: Recipe, result: Compressed) -> Table:
-    """Evaluate the dense and the compressed network on all data of the recipe."""
-    parts = {"val": result.evaluation}
+    """Return the table of the dense, sparse, rounded and averaged network on all data of the recipe."""
+    found: dict[str, dict[str, Any]] = {"val": result.evaluation}
     stored = {"val": result.evaluate_stored(recipe.val_data, f"{VAL}()")}
     if recipe.test_data is not None:
         name = f"{TEST}()"
         dense = Evaluation(result.task, recipe.test_data, name).of_model(recipe.model)
-        parts["test"] = {"dense": dense, **result.evaluate(recipe.test_data, name)}
+        found["test"] = {"dense": dense, **result.evaluate(recipe.test_data, name)}
         stored["test"] = result.evaluate_stored(recipe.test_data, name)
-    return comparison_table(result, parts, stored)
-
-
-def comparison_table(
-    result: Compressed,
-    parts: dict[str, dict[str, dict[str, Any]]],
-    stored: dict[str, dict[str, dict[str, float]]],
-) -> Table:
-    """Return the table of dense, sparse, rounded and averaged network on every part of the data.
-
-    Args:
-        result: The result.
-        parts: Metrics of ``"dense"``, ``"sparse"`` and ``"average"`` on each part of the data, by its name.
-        stored: Results of ``result.evaluate_stored`` on each part.
-    """
-    parts = {part: {**found, **{key: stored[part][key] for key in ROUNDED}} for part, found in parts.items()}
-    files = next(iter(stored.values()))
-    sizes = {"dense": files[DENSE], "sparse": files["fp32"], **{key: files[key] for key in ROUNDED}}
-    shown = [name for name in METRICS if any(name in found for part in parts.values() for found in part.values())]
-    network, layers, samples = result.report["network"], result.report["sparse_layers"], result.report["samples"]
-    rows: list[dict[str, Cell]] = []
-    for key, copies in (("dense", 0), ("sparse", 1), *((key, 1) for key in ROUNDED), ("average", samples)):
-        row: dict[str, Cell] = {"model": f"sparse, {key}" if key in ROUNDED else key}
-        for part, found in parts.items():
-            for metric in shown:
-                # The NLL of a network that gives the right class no chance is infinite, which JSON lacks.
-                value = float(found[key].get(metric, math.nan))
-                row[f"{part}_{metric}"] = METRICS[metric][1] * value if math.isfinite(value) else None
-        row["nonzeros"] = copies * network["nonzeros"] or network["weights"]
-        row["layers"] = copies * layers["nonzeros"] or layers["weights"]
-        if key in ROUNDED:  # small values may have become zero
-            row["nonzeros"], row["layers"] = files[key]["nonzeros"], files[key]["sparse_nonzeros"]
-        row["kilobytes"] = sizes[key]["bytes"] / 1000.0 if key in sizes else None
-        rows.append(row)
+    found = {part: numbers | {key: stored[part][key] for key in ROUNDED} for part, numbers in found.items()}
+    metrics = [name for name in METRICS if any(name in numbers for part in found.values() for numbers in part.values())]
     columns = [
-        Column(f"{part}_{metric}", f"{part} {METRICS[metric][0]}", METRICS[metric][2])
-        for part in parts
-        for metric in shown
+        Column(f"{part}_{name}", f"{part} {METRICS[name][0]}", METRICS[name][2]) for part in found for name in metrics
     ]
-    rest = [
+    sizes = [
         Column("nonzeros", "non-zeros", ","),
         Column("layers", "in sparse layers", ","),
         Column("kilobytes", "file, kB", ".1f"),
     ]
+    network, layers, samples = result.report["network"], result.report["sparse_layers"], result.report["samples"]
+    files = {**stored["val"], "dense": stored["val"][DENSE], "sparse": stored["val"]["fp32"]}
+    rows: list[dict[str, Cell]] = []
+    for key, copies in (("dense", 0), ("sparse", 1), *((key, 1) for key in ROUNDED), ("average", samples)):
+        row: dict[str, Cell] = {"model": f"sparse, {key}" if key in ROUNDED else key}
+        for part, name in product(found, metrics):
+            # The NLL of a network that gives the right class no chance is infinite, which JSON lacks.
+            value = float(found[part][key].get(name, math.nan))
+            row[f"{part}_{name}"] = METRICS[name][1] * value if math.isfinite(value) else None
+        row["nonzeros"] = copies * network["nonzeros"] or network["weights"]
+        row["layers"] = copies * layers["nonzeros"] or layers["weights"]
+        if key in ROUNDED:  # small values may have become zero
+            row["nonzeros"], row["layers"] = files[key]["nonzeros"], files[key]["sparse_nonzeros"]
+        row["kilobytes"] = files[key]["bytes"] / 1000.0 if key in files else None
+        rows.append(row)
     note = (
         f"{network['sparsity']:.2%} of the whole network is zero, and {layers['sparsity']:.2%} of "
         f"{pluralize(len(result.report['layers']), 'sparse layer')}. The average needs all of its "
@@ -327,7 +317,7 @@ def comparison_table(
         "with values rounded to fp16 or int8; that of the dense network is an ordinary safetensors file."
     )
     notes = [note, *([_describe_channels(result.report)] if "channels" in result.report else [])]
-    return Table("Dense and compressed", [Column("model", "Network"), *columns, *rest], rows, notes=notes)
+    return Table("Dense and compressed", [Column("model", "Network"), *columns, *sizes], rows, notes=notes)
 
 
 def _describe_channels(report: dict[str, Any]) -> str:

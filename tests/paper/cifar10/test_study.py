@@ -760,8 +760,7 @@ def test_a_dense_file_with_other_keys_is_one_sentence(command: list[str], tmp_pa
     save_file(state, path)
     assert run_cli(command) == 2
     assert capsys.readouterr().err == (
-        f"Error: --dense must hold the state_dict of ResNet20, but in {path} it lacks 'fc.weight', it has "
-        "'head.weight' besides, 'fc.bias' has another shape.\n"
+        f"Error: The model does not have the tensors of --dense {path}: they differ in 'fc.weight', 'head.weight'.\n"
     )
     path.write_bytes(b"no")
     assert run_cli(command) == 2
@@ -772,7 +771,7 @@ def test_the_help_has_examples_and_says_what_held_out_images_are_for(capsys: Any
     assert run_cli(["reproduce", "cifar10", "--help"]) == 0
     text = " ".join(capsys.readouterr().out.replace("│", " ").split())
     assert "spikeslab reproduce cifar10 --dense resnet20.safetensors" in text
-    assert "they rank settings" in text
+    assert "They rank settings" in text
 
 
 def test_plans_write_what_to_type() -> None:
