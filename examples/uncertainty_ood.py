@@ -1,4 +1,4 @@
-"""Does the network know what it has not learnt? Train on one image set, score another by the uncertainty about it.
+"""Does the network know what it has not learned? Train on one image set, score another by the uncertainty about it.
 
 python examples/uncertainty_ood.py --data-dir data                           # train on MNIST, score Fashion-MNIST
 python examples/uncertainty_ood.py --data-dir data --data fashion            # the other way

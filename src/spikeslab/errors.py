@@ -92,10 +92,10 @@ class ArgumentError(SpikeSlabError):
         rest = f": {spell(hint, spelling)}" if hint else ""
         return f"{spelling(argument, None)} {spell(expectation, spelling)}, but {got}{rest}."
 
-    def changed(self, *, argument: str | None = None, hint: str | None = None) -> Self:
+    def change(self, *, argument: str | None = None, hint: str | None = None) -> Self:
         """Return the same error about another argument or with another hint.
 
-        >>> str(ArgumentError("lr", "must be positive", 0).changed(argument="step size"))
+        >>> str(ArgumentError("lr", "must be positive", 0).change(argument="step size"))
         'step size must be positive, but got 0.'
         """
         own, expectation, value, advice = self.args

@@ -37,7 +37,7 @@ class Schedule:
         return f"{self.name}({', '.join(f'{name}={value!r}' for name, value in self.settings)})"
 
 
-def _named(name: str, function: ScheduleLike, **settings: object) -> Schedule:
+def _make(name: str, function: ScheduleLike, **settings: object) -> Schedule:
     return Schedule(name, tuple(settings.items()), function)
 
 
@@ -48,7 +48,7 @@ def constant(value: float) -> Schedule:
     0.1
     """
     value = check_number("value", value, ">= 0")
-    return _named("constant", lambda _: value, value=value)
+    return _make("constant", lambda _: value, value=value)
 
 
 def polynomial(scale: float, power: float = 1.0, offset: float = 0.0) -> Schedule:
@@ -60,7 +60,7 @@ def polynomial(scale: float, power: float = 1.0, offset: float = 0.0) -> Schedul
     scale = check_number("scale", scale, ">= 0")
     power = check_number("power", power, "[0, 1]")
     offset = check_number("offset", offset, ">= 0")
-    return _named("polynomial", lambda k: scale * (k + offset) ** -power, scale=scale, power=power, offset=offset)
+    return _make("polynomial", lambda k: scale * (k + offset) ** -power, scale=scale, power=power, offset=offset)
 
 
 def geometric(initial: float, factor: float, every: int = 1) -> Schedule:
@@ -76,7 +76,7 @@ def geometric(initial: float, factor: float, every: int = 1) -> Schedule:
     factor = check_number("factor", factor, "> 0")
     every = check_count("every", every)
     settings = {"initial": initial, "factor": factor, "every": every}
-    return _named("geometric", lambda k: initial * factor ** ((k - 1) // every), **settings)
+    return _make("geometric", lambda k: initial * factor ** ((k - 1) // every), **settings)
 
 
 def multistep(initial: float, factor: float, milestones: Sequence[int]) -> Schedule:
@@ -89,7 +89,7 @@ def multistep(initial: float, factor: float, milestones: Sequence[int]) -> Sched
     factor = check_number("factor", factor, "> 0")
     drops = tuple(sorted(check_count("milestones", step) for step in milestones))
     settings = {"initial": initial, "factor": factor, "milestones": drops}
-    return _named("multistep", lambda k: initial * factor ** sum(k > step for step in drops), **settings)
+    return _make("multistep", lambda k: initial * factor ** sum(k > step for step in drops), **settings)
 
 
 def cosine(initial: float, total: int, final: float = 0.0, warmup: int = 0) -> Schedule:
@@ -113,7 +113,7 @@ def cosine(initial: float, total: int, final: float = 0.0, warmup: int = 0) -> S
         done = (k - warmup - 1) / (total - warmup - 1)
         return final + 0.5 * (initial - final) * (1.0 + math.cos(math.pi * done))
 
-    return _named("cosine", value, initial=initial, total=total, final=final, warmup=warmup)
+    return _make("cosine", value, initial=initial, total=total, final=final, warmup=warmup)
 
 
 def cyclical(initial: float, cycle: int) -> Schedule:
@@ -129,7 +129,7 @@ def cyclical(initial: float, cycle: int) -> Schedule:
     def value(k: int) -> float:
         return 0.5 * initial * (1.0 + math.cos(math.pi * ((k - 1) % cycle) / cycle))
 
-    return _named("cyclical", value, initial=initial, cycle=cycle)
+    return _make("cyclical", value, initial=initial, cycle=cycle)
 
 
 def waves(initial: float, total: int, low: float, high: float, period: int) -> Schedule:
@@ -151,13 +151,13 @@ def waves(initial: float, total: int, low: float, high: float, period: int) -> S
             return fall(k)
         return low + 0.5 * (high - low) * (1.0 - math.cos(2.0 * math.pi * ((k - total) % period) / period))
 
-    return _named("waves", value, **dict(fall.settings[:2]), low=low, high=high, period=period)
+    return _make("waves", value, **dict(fall.settings[:2]), low=low, high=high, period=period)
 
 
-def summed(schedule: ScheduleLike, every: int) -> Schedule:
+def accumulate(schedule: ScheduleLike, every: int) -> Schedule:
     r"""Return :math:`\sum_{i=k-e+1}^{k} s_i` at every e-th step k and 0 between: the same sum in fewer, larger steps.
 
-    >>> [summed(polynomial(1.0), every=2)(k) for k in (1, 2, 3, 4)] == [0.0, 1 + 1 / 2, 0.0, 1 / 3 + 1 / 4]
+    >>> [accumulate(polynomial(1.0), every=2)(k) for k in (1, 2, 3, 4)] == [0.0, 1 + 1 / 2, 0.0, 1 / 3 + 1 / 4]
     True
     """
     every = check_count("every", every)
@@ -165,7 +165,7 @@ def summed(schedule: ScheduleLike, every: int) -> Schedule:
     def value(k: int) -> float:
         return 0.0 if k % every else math.fsum(schedule(step) for step in range(k - every + 1, k + 1))
 
-    return _named("summed", value, schedule=schedule, every=every)
+    return _make("accumulate", value, schedule=schedule, every=every)
 
 
 def exponential_sparsity(
@@ -196,7 +196,7 @@ def exponential_sparsity(
         return target * -math.expm1(math.log(decay) * max(0, k - start) / every) / full
 
     settings = {"target": target, "decay": decay, "every": every, "total": total, "start": start}
-    return _named("exponential_sparsity", value, **settings)
+    return _make("exponential_sparsity", value, **settings)
 
 
 def cubic_sparsity(target: float, total: int, start: int = 0) -> Schedule:
@@ -216,7 +216,7 @@ def cubic_sparsity(target: float, total: int, start: int = 0) -> Schedule:
             return target
         return target * (1.0 - (1.0 - max(k - start, 0) / (total - start)) ** 3)
 
-    return _named("cubic_sparsity", value, target=target, total=total, start=start)
+    return _make("cubic_sparsity", value, target=target, total=total, start=start)
 
 
 def _check_below(name: str, value: int, total: int) -> None:

@@ -77,7 +77,7 @@ def test_fishers_identity(shape: tuple[int, ...], spike: mixture.Component) -> N
     rhos = mixture.rho([norm.detach()], **SETTINGS, deltas=[0.3], sizes=[size], spike=spike)
     l1, l2 = mixture.elastic_net(Affine(1 / 0.3, -1 / 0.3), Affine(0.0, 1 / 2.0), spike, GAUSSIAN)
     out = torch.zeros_like(beta)
-    groups.add_gradient_([out], [beta.detach()], [norm.detach()], rhos, l1.scaled(1 / 0.7), l2.scaled(1 / 0.49))
+    groups.add_gradient_([out], [beta.detach()], [norm.detach()], rhos, l1.scale(1 / 0.7), l2.scale(1 / 0.49))
     torch.testing.assert_close(out, -beta.grad, rtol=1e-9, atol=1e-9)
 
 

@@ -168,7 +168,7 @@ def test_fishers_identity(spike, v0: float, v1: float, sigma: float, delta: floa
     rhos = mixture.rho([values], v0=v0, v1=v1, sigma=sigma, deltas=[delta], spike=spike)
     l1, l2 = mixture.elastic_net(Affine(1 / v0, -1 / v0), Affine(0.0, 1 / v1), spike)
     gradient = [torch.zeros_like(values)]
-    mixture.add_elastic_net_gradient_(gradient, [values], rhos, l1.scaled(1 / sigma), l2.scaled(1 / sigma**2))
+    mixture.add_elastic_net_gradient_(gradient, [values], rhos, l1.scale(1 / sigma), l2.scale(1 / sigma**2))
     torch.testing.assert_close(-gradient[0], beta.grad, rtol=1e-9, atol=1e-12)
 
 
@@ -212,7 +212,7 @@ def test_gradient_is_autograd_of_the_penalty(spike, smoothed: bool, foreach: boo
     outs = random_tensors(shapes)
     expected = [out + leaf.grad for out, leaf in zip(outs, leaves, strict=True)]
     l1, l2 = mixture.elastic_net(kappa0, kappa1, spike)
-    mixture.add_elastic_net_gradient_(outs, betas, s, l1.scaled(1 / sigma), l2.scaled(1 / sigma**2), foreach=foreach)
+    mixture.add_elastic_net_gradient_(outs, betas, s, l1.scale(1 / sigma), l2.scale(1 / sigma**2), foreach=foreach)
     torch.testing.assert_close(outs, expected)
     b, j = mixture.elastic_net_sums(betas, s, l1, l2)
     assert b / sigma + j / (2 * sigma**2) == pytest.approx(float(total.detach()), rel=1e-12)

@@ -19,7 +19,7 @@ SA = ss.SA(ss.polynomial(1.0, power=0.75, offset=10))
 
 
 def regression(ranks: Ranks, *, fused: bool | None, coupling: str, steps: int = 50) -> dict[str, Tensor]:
-    """SGHMC-SA on a network with a learnt sigma in float64: weights, latents and the trace of sigma."""
+    """SGHMC-SA on a network with a learned sigma in float64: weights, latents and the trace of sigma."""
     generator = torch.Generator().manual_seed(0)
     x = torch.randn(96, 6, generator=generator, dtype=torch.float64)
     y = x[:, :1] - 2.0 * x[:, 1:2] + 0.3 * torch.randn(96, 1, generator=generator, dtype=torch.float64)
@@ -108,7 +108,7 @@ def digits(ranks: Ranks, steps: int = 200, *, own_seed: bool = False) -> dict[st
 
 
 def batch_norm_chain(ranks: Ranks) -> ss.Posterior:
-    """A few samples of a network with buffers, integers among them, and a learnt sigma."""
+    """A few samples of a network with buffers, integers among them, and a learned sigma."""
     generator = torch.Generator().manual_seed(ranks.seed(0) % 2**32)
     torch.manual_seed(ranks.chain)
     model = nn.Sequential(nn.Linear(3, 4), nn.BatchNorm1d(4), nn.Linear(4, 1))

@@ -12,7 +12,7 @@ import spikeslab as ss
 from spikeslab.likelihoods import StackedGaussianLikelihood
 from spikeslab.parallel.stacked import StackedModel
 from spikeslab.priors import StackedSpikeSlab
-from spikeslab.schedules import summed
+from spikeslab.schedules import accumulate
 
 SCHEDULE = ss.polynomial(1.0, power=0.75, offset=20)
 both_paths = pytest.mark.parametrize("fused", [pytest.param(True, id="fused"), pytest.param(False, id="foreach")])
@@ -162,4 +162,4 @@ def test_bad_values_are_refused(value, error):
 
 
 def test_the_schedule_prints_what_it_sums():
-    assert repr(summed(ss.schedules.constant(0.1), 5)) == "summed(schedule=constant(value=0.1), every=5)"
+    assert repr(accumulate(ss.schedules.constant(0.1), 5)) == "accumulate(schedule=constant(value=0.1), every=5)"

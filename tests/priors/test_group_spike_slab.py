@@ -207,7 +207,7 @@ def test_a_resumed_chain_continues_bit_for_bit(sampler_class, adapt) -> None:
     assert torch.equal(one.rho["0.weight"], two.rho["0.weight"])
 
 
-def test_sigma_is_learnt_from_residuals_through_the_likelihood() -> None:
+def test_sigma_is_learned_from_residuals_through_the_likelihood() -> None:
     weight = nn.Parameter(torch.zeros(4, 3))
     prior = GroupSpikeSlab([weight], v0=0.1, v1=1.0, nu=0.0, adapt=ss.EM())
     likelihood = ss.GaussianLikelihood(prior)

@@ -504,7 +504,7 @@ def test_gradient_is_the_difference_quotient_of_the_penalty(cls, adapt) -> None:
     assert (values[0] - values[1]) / (2 * width) == pytest.approx(float(out[0][position]), rel=1e-5)
 
 
-def test_sigma_is_by_default_learnt_from_residuals_alone_and_kept_where_there_are_none() -> None:
+def test_sigma_is_by_default_learned_from_residuals_alone_and_kept_where_there_are_none() -> None:
     params = weights()
     prior = ss.SpikeSlab(params, v0=0.05, v1=2.0, sigma=0.6, adapt=ss.EM())
     prior.update(1, NUM_DATA)

@@ -245,7 +245,7 @@ def _explain_errors(recipe: Path) -> Iterator[None]:
         cause = error.__cause__ or error
         if find_line(recipe, cause) is None:
             raise
-        raise error.changed(hint=describe_failure(recipe, cause)) from error
+        raise error.change(hint=describe_failure(recipe, cause)) from error
     except (Exception, SystemExit) as error:
         if not is_from_user(recipe, error):
             raise

@@ -58,7 +58,7 @@ class StoredNetwork:
             if not self.is_copy:
                 raise
             argument = "The copy of the recipe in MODEL" if error.argument == "recipe" else None
-            raise error.changed(argument=argument, hint="name the original with {recipe}") from error
+            raise error.change(argument=argument, hint="name the original with {recipe}") from error
         dense = finalize(model)
         load_tensors_into(model, self.tensors, str(self.file))
         return dense, model, example

@@ -254,7 +254,7 @@ class Compression:
         except ArgumentError as error:
             if not _is_reachable_in_layers(problem):
                 raise
-            raise error.changed(hint="choose more weights, or {count='layers'}") from error
+            raise error.change(hint="choose more weights, or {count='layers'}") from error
         return problem
 
 

@@ -71,7 +71,7 @@ def channel_followers(model: nn.Module, weights: Chosen = None) -> dict[str, str
         found = dict(weights) if isinstance(weights, Mapping) else free_channel_layers(model)
         layers = channel_layers(model, found)
     except ArgumentError as error:
-        raise error.changed(argument="weights" if error.argument == "followers" else None) from error
+        raise error.change(argument="weights" if error.argument == "followers" else None) from error
     frozen = [name for name, layer in layers.items() if not (layer.weight.requires_grad and layer.gate.requires_grad)]
     if weights is None:
         trained = {name: follower for name, follower in found.items() if name not in frozen}

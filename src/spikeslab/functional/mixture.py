@@ -78,7 +78,7 @@ class Affine(NamedTuple):
     base: float
     slope: float
 
-    def scaled(self, factor: float) -> Affine:
+    def scale(self, factor: float) -> Affine:
         """Return both coefficients times ``factor``."""
         return Affine(self.base * factor, self.slope * factor)
 

@@ -241,7 +241,7 @@ def _fold_rows(w: Any, rho: Any, rho_bar: Any, lanes: Any) -> None:
 
 
 @njit(nogil=True)
-def _padded(x: Any, scratch: Any) -> Any:
+def _pad(x: Any, scratch: Any) -> Any:
     scratch[: x.size] = x
     scratch[x.size :] = x.dtype.type(0)
     return scratch
@@ -325,9 +325,9 @@ def update(like: Any, table: Any, factors: Any, sums: Any, seed: Any, step: Any,
             )
             if n < size:
                 w, rho, rho_bar = (
-                    _padded(w, noise),
-                    _padded(rho, gradient),
-                    _padded(rho_bar, np.empty(size, like.dtype)),
+                    _pad(w, noise),
+                    _pad(rho, gradient),
+                    _pad(rho_bar, np.empty(size, like.dtype)),
                 )
             if sums.shape[1] == 1:
                 sums[number, 0] = _fold_one(rho, lanes)

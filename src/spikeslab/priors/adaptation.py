@@ -19,7 +19,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import Self
 
-from spikeslab.schedules import ScheduleLike, constant, summed
+from spikeslab.schedules import ScheduleLike, accumulate, constant
 
 
 @dataclass(frozen=True)
@@ -41,7 +41,7 @@ class Adaptation:
         """Return the mode that moves at every ``every``-th step, by the omegas of all steps since the last move."""
         if self.schedule is None or every == 1:
             return self
-        return replace(self, schedule=summed(self.schedule, every))
+        return replace(self, schedule=accumulate(self.schedule, every))
 
 
 @dataclass(frozen=True)

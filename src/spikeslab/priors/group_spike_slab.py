@@ -61,8 +61,8 @@ class GroupSpikeSlab(SpikeSlab):
 
     def _sums(self, units: list[Tensor]) -> tuple[float, float]:
         l1, l2 = mixture.elastic_net(*self._kappa(), self.spike, self.slab)
-        return groups.penalty_sums(units, self._smoothed(units), self._group_sizes(), l1, l2)
+        return groups.penalty_sums(units, self._rho_in_kappa(units), self._group_sizes(), l1, l2)
 
     def _add_gradient_(self, indices: list[int], betas: list[Tensor], outs: list[Tensor], num_data: int) -> None:
         units = self._units(betas)
-        groups.add_gradient_(outs, betas, units, self._smoothed(units, indices), *self._elastic_net(num_data))
+        groups.add_gradient_(outs, betas, units, self._rho_in_kappa(units, indices), *self._elastic_net(num_data))

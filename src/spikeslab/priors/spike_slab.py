@@ -198,7 +198,7 @@ class SpikeSlab(Prior):
     def kappa(self) -> dict[str, tuple[Tensor, Tensor]]:
         """Pair (kappa0, kappa1) of every weight."""
         units = self._units(self._betas())
-        smoothed = self._smoothed(units) or [torch.zeros_like(unit) for unit in units]
+        smoothed = self._rho_in_kappa(units) or [torch.zeros_like(unit) for unit in units]
         kappa0, kappa1 = self._kappa()
         return {
             name: (kappa0.base + kappa0.slope * s, kappa1.base + kappa1.slope * s)
@@ -221,7 +221,7 @@ class SpikeSlab(Prior):
     def diagnostics(self, num_data: int) -> Diagnostics:
         """Return the progress of the latents and the strength of the penalty, in units of the mean loss."""
         units = self._units(self._betas())
-        smoothed = self._smoothed(units) or [torch.zeros_like(unit) for unit in units]
+        smoothed = self._rho_in_kappa(units) or [torch.zeros_like(unit) for unit in units]
         means = [float(s[unit != 0].mean()) if unit.any() else 0.0 for unit, s in zip(units, smoothed, strict=True)]
         l1, l2 = self._elastic_net(num_data)
         return Diagnostics(
@@ -366,7 +366,7 @@ class SpikeSlab(Prior):
         sigma = self.scale.of_prior if self.sigma_in_rho else 1.0
         return {"v0": self.v0, "v1": self.v1, "sigma": sigma, "spike": self.spike, "slab": self.slab}
 
-    def _smoothed(self, units: list[Tensor], indices: Sequence[int] | None = None) -> list[Tensor] | None:
+    def _rho_in_kappa(self, units: list[Tensor], indices: Sequence[int] | None = None) -> list[Tensor] | None:
         """Return the rho in kappa, or ``None`` while no latent has moved and it is zero."""
         if isinstance(self.adapt, Marginal):
             return self._responsibilities(units, indices)
@@ -387,14 +387,14 @@ class SpikeSlab(Prior):
         """Return the weights of ``|w|`` and of ``w**2 / 2`` in the mean loss."""
         l1, l2 = mixture.elastic_net(*self._kappa(), self.spike, self.slab)
         sigma = self.scale.of_prior
-        return l1.scaled(1.0 / (sigma * num_data)), l2.scaled(1.0 / (sigma**2 * num_data))
+        return l1.scale(1.0 / (sigma * num_data)), l2.scale(1.0 / (sigma**2 * num_data))
 
     def _sums(self, units: list[Tensor]) -> tuple[float, float]:
         l1, l2 = mixture.elastic_net(*self._kappa(), self.spike, self.slab)
-        return mixture.elastic_net_sums(units, self._smoothed(units), l1, l2)
+        return mixture.elastic_net_sums(units, self._rho_in_kappa(units), l1, l2)
 
     def _add_gradient_(self, indices: list[int], betas: list[Tensor], outs: list[Tensor], num_data: int) -> None:
-        smoothed = self._smoothed(betas, indices)
+        smoothed = self._rho_in_kappa(betas, indices)
         l1, l2 = self._elastic_net(num_data)
         mixture.add_elastic_net_gradient_(outs, betas, smoothed, l1, l2, foreach=self.foreach)
 

@@ -85,7 +85,7 @@ class StackedSpikeSlab(Prior):
     def kappa(self) -> dict[str, tuple[Tensor, Tensor]]:
         """Pair (kappa0, kappa1) of every weight of every chain."""
         beta = self._beta()
-        smoothed = self._smoothed(beta)
+        smoothed = self._rho_in_kappa(beta)
         smoothed = torch.zeros_like(beta) if smoothed is None else smoothed
         both = (smoothed * kappa.slope + kappa.base for kappa in self._each._kappa())
         return dict(zip(self.weights, zip(*map(self._layers, both), strict=True), strict=True))
@@ -155,20 +155,20 @@ class StackedSpikeSlab(Prior):
             beta = beta / self.sigma.to(beta.dtype).unsqueeze(1)
         return mixture.slab_probability(beta, odds.linear, odds.quadratic, offsets.t()[:, self._layer_of])
 
-    def _smoothed(self, beta: Tensor) -> Tensor | None:
+    def _rho_in_kappa(self, beta: Tensor) -> Tensor | None:
         """Return the rho in kappa, or ``None`` while no latent has moved and it is zero."""
         return self._responsibilities(beta) if isinstance(self._each.adapt, Marginal) else self._rho_bar
 
     def _elastic_net_sums(self, beta: Tensor) -> tuple[Tensor, Tensor]:
         """Return B and J of every chain, (chains,)."""
         l1, l2 = mixture.elastic_net(*self._each._kappa(), self._each.spike, self._each.slab)
-        sums = mixture.moments(beta, self._smoothed(beta), dim=1).double()
+        sums = mixture.moments(beta, self._rho_in_kappa(beta), dim=1).double()
         return l1.of_sums(sums[0], sums[2]), l2.of_sums(sums[1], sums[3])
 
     def _add_gradient_(self, indices: list[int], betas: list[Tensor], outs: list[Tensor], num_data: int) -> None:
         beta = self._beta()
         l1, l2 = mixture.elastic_net(*self._each._kappa(), self._each.spike, self._each.slab)
-        smoothed = self._smoothed(beta)
+        smoothed = self._rho_in_kappa(beta)
         sigma = self.scale.of_prior.to(beta.dtype).unsqueeze(1)
         gradient = torch.zeros_like(beta)
         of_weights = None if smoothed is None else [smoothed]

@@ -96,7 +96,7 @@ class SGHMC(Sampler):
                 if "momentum_buffer" in self.state.get(param, {}):
                     self.state[param]["momentum_buffer"].mul_(factor)
 
-    def _carried_momentum(self, group: Group) -> float:
+    def _scale_momentum(self, group: Group) -> float:
         """Return the momentum times sqrt(lr_old / lr), which keeps the law of the buffer when the lr changes.
 
         The buffer's stationary variance is proportional to T / lr. At temperature 0 there is no law, and nothing is
@@ -116,7 +116,7 @@ class SGHMC(Sampler):
             group.setdefault(BUFFER_LR, group["lr"])  # states of earlier versions do not have it
 
     def _move(self, group: Group) -> Move:
-        return Move(group["lr"], self._noise_std(group), self._carried_momentum(group), "momentum_buffer")
+        return Move(group["lr"], self._noise_std(group), self._scale_momentum(group), "momentum_buffer")
 
     def _update(self, group: Group, params: list[Tensor], grads: list[Tensor]) -> None:
         std = self._noise_std(group)
@@ -128,6 +128,6 @@ class SGHMC(Sampler):
             self._state_tensors(params, "momentum_buffer"),
             self._noises(params, std),
             lr=group["lr"],
-            momentum=self._carried_momentum(group),
+            momentum=self._scale_momentum(group),
             noise_std=std,
         )

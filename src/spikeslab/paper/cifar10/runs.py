@@ -120,7 +120,7 @@ def check_run(run: CifarRun) -> None:
         _prepare(run, new_network(), black, run.settings(TRAINING_IMAGES), num_data=TRAINING_IMAGES)
     except (ArgumentError, ValueError, TypeError) as error:
         if isinstance(error, ArgumentError) and error.argument in GIVEN:
-            raise error.changed(hint="") from error  # the hint may name arguments that a run does not have
+            raise error.change(hint="") from error  # the hint may name arguments that a run does not have
         expectation = f"must be ones for {{preset={run.preset}}}"
         raise ArgumentValueError("methods", expectation, run.method, first_line(error)) from error
 
