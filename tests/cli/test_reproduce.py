@@ -1,6 +1,7 @@
 """``spikeslab reproduce`` through the command line."""
 
 import json
+from dataclasses import replace
 from functools import partial
 
 import pytest
@@ -49,7 +50,8 @@ def test_bad_sizes_of_a_study_are_refused_before_any_work(tmp_path, capsys, name
 
 
 def test_linear_writes_tables_and_figures_and_refuses_other_settings(tmp_path, capsys, monkeypatch):
-    monkeypatch.setattr(linear_study, "simulate", partial(simulate_linear, rows=60, variables=20))
+    small = partial(simulate_linear, rows=60, variables=20)
+    monkeypatch.setattr(linear_study, "LINEAR", replace(linear_study.LINEAR, simulate=small))
     arguments = ["reproduce", "linear", "--out", str(tmp_path), "--seeds", "1", "--workers", "1"]
     assert run([*arguments, "--steps", "1000"]) == 0
     assert "Files written:" in capsys.readouterr().out

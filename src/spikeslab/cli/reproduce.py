@@ -17,7 +17,7 @@ from spikeslab.errors import check_choice, check_count
 from spikeslab.report.progress import Progress
 
 if TYPE_CHECKING:
-    from spikeslab.paper._selection import SelectionStudy
+    from spikeslab.paper._selection_problem import SelectionProblem
 
 THEORY_FILES = ("theorem1", "corollary1")
 UCI_DATASETS = ("boston", "yacht", "energy", "energy-heating", "wine", "concrete")
@@ -199,16 +199,16 @@ def uci(
 
 
 def _run_study(
-    study: SelectionStudy, out: Path, seed: int, seeds: int, sgld_seeds: int, steps: int, workers: int
+    problem: SelectionProblem, out: Path, seed: int, seeds: int, sgld_seeds: int, steps: int, workers: int
 ) -> None:
-    from spikeslab.paper._selection import SelectionPlan, run_study
+    from spikeslab.paper._selection import SelectionStudy
     from spikeslab.paper._selection_figures import write_study
 
-    check_results(out, study.tables, study.figures)
+    check_results(out, problem.tables, problem.figures)
     check_seed(seed)
     check_counts(seeds=seeds, sgld_seeds=sgld_seeds, workers=workers)
     check_count("steps", steps, minimum=1000)
-    plan = SelectionPlan(seed, seeds, min(seeds, sgld_seeds), steps, workers)
-    with explain_os_errors(out), Progress(plan.stages(study), unit="cells") as progress:
-        tables, files = write_study(run_study(study, out, plan, progress.advance), out)
+    study = SelectionStudy(problem, seed, seeds, min(seeds, sgld_seeds), steps, workers)
+    with explain_os_errors(out), Progress(study.stages, unit="cells") as progress:
+        tables, files = write_study(study.run(out, progress.advance), out)
     print_result(plain_console(WIDE), tables, files)

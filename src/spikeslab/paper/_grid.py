@@ -199,7 +199,7 @@ def estimate(values: Iterable[float | None]) -> Estimate | None:
 
 
 def round_digits(numbers: Any) -> Any:
-    """Return numbers with five significant digits, as nested lists, for a file that people may read."""
+    """Return numbers with five significant digits, as nested lists, for a file that people may read; None stays."""
     if np.ndim(numbers):
         return [round_digits(number) for number in numbers]
-    return float(f"{float(numbers):.5g}")
+    return None if numbers is None else float(f"{float(numbers):.5g}")

@@ -13,37 +13,28 @@ from matplotlib.gridspec import GridSpec
 from numpy.typing import NDArray
 
 from spikeslab.paper._grid import CELLS
-from spikeslab.paper._selection import SGLD_METHODS, FigureTruth, SelectionResults, make_tables
-from spikeslab.report.figures import (
-    BLUE,
-    GREEN,
-    GREY,
-    INK,
-    ORANGE,
-    VERMILION,
-    new_figure,
-    remove_y_axis,
-    save,
-)
+from spikeslab.paper._selection import SelectionResults, make_tables
+from spikeslab.paper._selection_problem import SGLD_METHODS, SIGNALS, FigureTruth
+from spikeslab.report.figures import BLUE, GREEN, GREY, INK, ORANGE, VERMILION, new_figure, remove_y_axis, save
 from spikeslab.report.tables import Provenance, Table, command_line
 
 Array = NDArray[np.floating]
 
 COLOURS = {"SGLD-SA": BLUE, "SGLD-EM": ORANGE, "SGLD": VERMILION}
-SETTING_COLOURS = (BLUE, ORANGE, GREEN, VERMILION)
+PRESET_COLOURS = (BLUE, ORANGE, GREEN, VERMILION)
 SIGNAL_COLOURS = (BLUE, GREEN, ORANGE)
 
 
 def write_study(results: SelectionResults, out: Path) -> tuple[list[Table], list[Path]]:
     """Write all tables and figures, replacing earlier ones, and return the tables and the paths of all files."""
-    study, plan = results.study, results.plan
-    sizes = {"seed": plan.seed, "seeds": plan.seeds, "sgld_seeds": plan.sgld_seeds, "steps": plan.steps}
-    run = Provenance(command_line("reproduce", study.name, **sizes), plan.seed)
+    study, problem = results.study, results.study.problem
+    sizes = {name: getattr(study, name) for name in ("seed", "seeds", "sgld_seeds", "steps")}
+    run = Provenance(command_line("reproduce", problem.name, **sizes), study.seed)
     tables, files = make_tables(results), [out / CELLS]
-    for table, name in zip(tables, study.tables, strict=True):
+    for table, name in zip(tables, problem.tables, strict=True):
         files += table.write(out / name, run)
     figures = posterior_figure(results), latents_figure(results)
-    files += [save(figure, out / f"{name}.png") for figure, name in zip(figures, study.figures, strict=True)]
+    files += [save(figure, out / f"{name}.png") for figure, name in zip(figures, problem.figures, strict=True)]
     return tables, files
 
 
@@ -74,25 +65,25 @@ def posterior_figure(results: SelectionResults) -> Figure:
         for letter, axes in zip("abcdef", (*top, *bottom), strict=True):
             axes.set_title(f"({letter}) {axes.get_title(loc='left')}")
         handles, labels = top[0].get_legend_handles_labels()
-        title = f"{results.study.pictured}, {results.plan.steps:,} steps"
+        title = f"{results.study.problem.pictured}, {results.study.steps:,} steps"
         figure.legend(handles, labels, loc="outside upper center", ncols=len(labels), title=title)
     return figure
 
 
 def latents_figure(results: SelectionResults) -> Figure:
-    """Draw sigma and delta of SGLD-SA at the paper's settings, and rho of each signal and of the worst other."""
-    truth, settings = results.truth, results.study.settings
+    """Draw sigma and delta of SGLD-SA at the paper's presets, and rho of each signal and of the worst other."""
+    truth, presets = results.truth, results.study.problem.presets
     with new_figure(5.6) as figure:
         grid = figure.add_gridspec(2, 4, height_ratios=(1.25, 1.0))
         sigma, delta = figure.add_subplot(grid[0, :2]), figure.add_subplot(grid[0, 2:])
-        for setting, colour in zip(settings, SETTING_COLOURS, strict=True):
-            record = results.latents(setting)
-            sigma.plot(record["step"], record["sigma"], color=colour, label=str(setting))
-            delta.plot(record["step"], record["delta"], color=colour, label=str(setting))
+        for preset, colour in zip(presets, PRESET_COLOURS, strict=True):
+            record = results.latents(preset)
+            sigma.plot(record["step"], record["sigma"], color=colour, label=str(preset))
+            delta.plot(record["step"], record["delta"], color=colour, label=str(preset))
         if truth.sigma is not None:
             sigma.axhline(truth.sigma, color=INK, linestyle="--", linewidth=1.2)
             sigma.text(0.99, truth.sigma, "truth", transform=sigma.get_yaxis_transform(), ha="right", va="top")
-        share = truth.signals / len(truth.beta)
+        share = SIGNALS / len(truth.beta)
         delta.axhline(share, color=INK, linestyle="--", linewidth=1.2)
         delta.text(0.02, share, "true share", transform=delta.get_yaxis_transform(), va="bottom")
         sigma.set_title("σ")
@@ -101,7 +92,7 @@ def latents_figure(results: SelectionResults) -> Figure:
         title = "SGLD-SA with the σ at which the chain starts"
         figure.legend(handles, labels, loc="outside upper center", ncols=len(labels), title=title)
         first = _draw_rho_row(figure, results, grid)
-        figure.legend(*first.get_legend_handles_labels(), loc="outside lower center", ncols=truth.signals + 1)
+        figure.legend(*first.get_legend_handles_labels(), loc="outside lower center", ncols=SIGNALS + 1)
         for axes in figure.axes:
             axes.set(xscale="log", xlabel="step")
     return figure
@@ -109,17 +100,15 @@ def latents_figure(results: SelectionResults) -> Figure:
 
 def _draw_rho_row(figure: Figure, results: SelectionResults, grid: GridSpec) -> Axes:
     panels: list[Axes] = []
-    for column, setting in enumerate(results.study.settings):
+    for column, preset in enumerate(results.study.problem.presets):
         axes = figure.add_subplot(grid[1, column], sharey=panels[0] if panels else None)
-        record = results.latents(setting)
-        axes.plot(
-            record["step"], record["largest_other_rho"], color=GREY, linewidth=1.0, label="largest ρ of the others"
-        )
+        record = results.latents(preset)
+        axes.plot(record["step"], record["largest_other_rho"], color=GREY, lw=1.0, label="largest ρ of the others")
         for index, rho in enumerate(np.asarray(record["rho"]).T):
             # Thinner one by one: curves that lie on each other are all seen.
             width, colour = 2.8 - 0.9 * index, SIGNAL_COLOURS[index]
             axes.plot(record["step"], rho, color=colour, linewidth=width, label=rf"ρ of $\beta_{index + 1}$")
-        axes.set_title(f"ρ, {setting}", fontsize=9.5)
+        axes.set_title(f"ρ, {preset}", fontsize=9.5)
         axes.set_ylim(-0.03, 1.03)
         if panels:
             axes.tick_params(labelleft=False)

@@ -2,23 +2,23 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
 import pytest
 import torch
 
-from spikeslab.paper._selection import PICTURES, SelectionPlan, run_study
+from spikeslab.paper._selection import PICTURES, SelectionStudy
 from spikeslab.paper._selection_figures import write_study
 from spikeslab.paper.logistic import simulate_logistic
-from spikeslab.paper.logistic import study as logistic_study
 from spikeslab.paper.logistic.study import LOGISTIC, _log_loss
 
 
-def test_all_of_it_on_small_data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_all_of_it_on_small_data(tmp_path: Path) -> None:
     small = partial(simulate_logistic, rows=150, variables=12, score_rows=1000)
-    monkeypatch.setattr(logistic_study, "simulate", small)
-    results = run_study(LOGISTIC, tmp_path, SelectionPlan(seeds=1, sgld_seeds=1, steps=1000))
+    problem = replace(LOGISTIC, simulate=small)
+    results = SelectionStudy(problem, seeds=1, sgld_seeds=1, steps=1000).run(tmp_path)
     tables, files = write_study(results, tmp_path)
     assert {path.name for path in files} == {path.name for path in tmp_path.iterdir()} - {PICTURES}
     paper, methods, _ = tables
