@@ -50,19 +50,23 @@ def mark(name: str) -> str:
     return marked if MARKED.fullmatch(marked) else name
 
 
-class SpikeSlabError(Exception):
-    """Error whose message marks the names of arguments.
-
-    >>> str(SpikeSlabError("Continue the run with {resume=True}."))
-    'Continue the run with resume=True.'
-    """
+class MarkedMessage(BaseException):
+    """Exception or warning of one or several sentences that mark the names of arguments."""
 
     def describe(self, spelling: Spelling = spell_keyword) -> str:
         """Return the message, with arguments spelled by ``spelling``."""
-        return spell(str(self.args[0]), spelling) if self.args else ""
+        return " ".join(spell(str(sentence), spelling) for sentence in self.args)
 
     def __str__(self) -> str:
         return self.describe()
+
+
+class SpikeSlabError(MarkedMessage, Exception):
+    """Error whose message marks the names of arguments.
+
+    >>> str(SpikeSlabError("The folder holds a run.", "Continue it with {resume=True}."))
+    'The folder holds a run. Continue it with resume=True.'
+    """
 
 
 class ArgumentError(SpikeSlabError):
@@ -124,15 +128,8 @@ class NonFiniteError(SpikeSlabError, ArithmeticError):
     """A weight, a gradient or a prediction is NaN or infinite."""
 
 
-class SpikeSlabWarning(UserWarning):
+class SpikeSlabWarning(MarkedMessage, UserWarning):
     """A setting is legal but probably not what the user wants."""
-
-    def describe(self, spelling: Spelling = spell_keyword) -> str:
-        """Return the message, with arguments spelled by ``spelling``."""
-        return spell(str(self.args[0]), spelling)
-
-    def __str__(self) -> str:
-        return self.describe()
 
 
 def warn(message: str | Warning) -> None:

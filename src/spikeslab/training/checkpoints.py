@@ -89,7 +89,8 @@ class Checkpoints:
         """
         final = self.path(step)
         self.directory.mkdir(parents=True, exist_ok=True)
-        self._sweep()
+        for remains in self.directory.glob(".*-step-*"):  # of processes that were killed while writing
+            shutil.rmtree(remains)
         temporary = self.directory / f".writing-{final.name}"
         temporary.mkdir()
         _write(temporary, step, state)
@@ -103,11 +104,6 @@ class Checkpoints:
             shutil.rmtree(self.path(old))
         return final
 
-    def _sweep(self) -> None:
-        """Remove the remains of processes that were killed while writing."""
-        for path in self.directory.glob(".*-step-*"):
-            shutil.rmtree(path)
-
     def load(self, step: int) -> Checkpoint:
         """Read the checkpoint made at ``step``.
 
@@ -115,8 +111,8 @@ class Checkpoints:
             CheckpointError: If it is missing, damaged, or of another program or version.
         """
         if step not in self.steps():
-            there = ", ".join(map(str, self.steps())) or "none"
-            raise CheckpointError(f"{self.directory} has no checkpoint of step {step}; it has {there}.")
+            found = ", ".join(map(str, self.steps())) or "none"
+            raise CheckpointError(f"{self.directory} has no checkpoint of step {step}; it has {found}.")
         return Checkpoint(step, self.path(step), _read(self.path(step), step))
 
     def latest(self) -> Checkpoint | None:
@@ -131,7 +127,7 @@ class Checkpoints:
         try:
             return self.load(steps[-1])
         except CheckpointError as error:
-            raise CheckpointError(f"{error.args[0]} {self._suggest(steps[:-1])}") from error
+            raise CheckpointError(*error.args, self._suggest(steps[:-1])) from error
 
     def _suggest(self, steps: list[int]) -> str:
         for step in reversed(steps):
@@ -154,9 +150,7 @@ def _write(folder: Path, step: int, state: dict[str, State]) -> None:
     record = {"format": FORMAT, "version": VERSION, "step": step, "files": names, "state": parts.text}
     (folder / STATE).write_text(json.dumps(record, indent=1, allow_nan=False), encoding="utf-8")
     (folder / SUMS).write_text(_format_sums(folder), encoding="utf-8")
-    for path in _contents(folder):
-        flush(path)
-    for path in (folder / SUMS, folder / FILES, folder):
+    for path in (*_contents(folder), folder / SUMS, folder / FILES, folder):
         flush(path)
 
 

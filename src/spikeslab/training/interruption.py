@@ -9,12 +9,12 @@ from contextlib import contextmanager
 from types import FrameType
 from typing import Any
 
-from spikeslab.errors import Spelling, spell, spell_keyword
+from spikeslab.errors import MarkedMessage
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
-class Interrupted(KeyboardInterrupt):
+class Interrupted(MarkedMessage, KeyboardInterrupt):
     """Raised when a signal stopped a run, after its state was saved.
 
     Attributes:
@@ -24,13 +24,6 @@ class Interrupted(KeyboardInterrupt):
     def __init__(self, message: str, number: int) -> None:
         super().__init__(message)
         self.signal = number
-
-    def describe(self, spelling: Spelling = spell_keyword) -> str:
-        """Return the message, with arguments spelled by ``spelling``."""
-        return spell(str(self.args[0]), spelling)
-
-    def __str__(self) -> str:
-        return self.describe()
 
     @property
     def exit_code(self) -> int:
