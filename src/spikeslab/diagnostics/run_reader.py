@@ -17,9 +17,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import torch
-from safetensors.torch import load_file
 
-from spikeslab.errors import SpikeSlabError, first_line, quote
+from spikeslab.errors import first_line, quote
 from spikeslab.functional.convergence import NEEDED_DRAWS
 from spikeslab.posterior.chains import chain_folders
 from spikeslab.posterior.convergence import (
@@ -29,9 +28,9 @@ from spikeslab.posterior.convergence import (
     learned_tensors,
     weight_draws,
 )
-from spikeslab.posterior.samples import INDEX, DiskSamples, Tensors
+from spikeslab.posterior.samples import INDEX, DiskSamples, Tensors, read_tensors
 from spikeslab.training.checkpoints import Checkpoint, Checkpoints
-from spikeslab.training.log import MetricsLog
+from spikeslab.training.log import MetricsLog, RunError
 from spikeslab.training.run_folder import CHECKPOINTS, EVALUATION_FILE, METRICS_FILE, POSTERIOR, RECORD_FILE, VERSION
 
 if TYPE_CHECKING:
@@ -53,10 +52,6 @@ FIELDS: dict[str, type | tuple[type, ...]] = {
     "total_steps": int,
     "seconds": (int, float),
 }
-
-
-class RunError(SpikeSlabError, ValueError):
-    """Raised when a folder is not that of a run, or a file in it is damaged."""
 
 
 @dataclass(frozen=True)
@@ -195,12 +190,8 @@ def _check_run(run: Mapping[str, Any], path: Path) -> None:
 
 def _read_metrics(path: Path) -> list[dict[str, Any]]:
     """Read the records in the order of their steps; a repeated step replaces the earlier record."""
-    try:
-        lines = MetricsLog(path).read()
-    except ValueError as error:
-        raise RunError(f"{first_line(error)}.") from error
     records: list[dict[str, Any]] = []
-    for number, record in enumerate(lines, start=1):
+    for number, record in enumerate(MetricsLog(path).read(), start=1):
         if not isinstance(record.get("step"), int):
             raise RunError(f"{path} must have an integer step in line {number}, but got {record.get('step')!r}.")
         while records and records[-1]["step"] >= record["step"]:
@@ -224,12 +215,8 @@ def _chains(folder: Path, checkpoint: Checkpoint | None) -> list[_Chain]:
         state = {} if checkpoint is None else mapping(mapping(checkpoint.state.get("callbacks")).get("posterior"))
         steps = [int(record["step"]) for record in state.get("records", [])]
         samples = dict(zip(steps, state.get("samples", []), strict=True))
-        return [_Chain(steps, lambda step: _tensors(samples[step]))] if state else []
+        return [_Chain(steps, lambda step: read_tensors(samples[step]))] if state else []
     return [_Chain(_sample_steps(store), store.read) for store in stores]
-
-
-def _tensors(sample: Tensors | Path) -> Tensors:
-    return load_file(sample) if isinstance(sample, Path) else sample
 
 
 def _sample_steps(store: DiskSamples) -> list[int]:

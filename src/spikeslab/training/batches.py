@@ -14,7 +14,8 @@ from torch import Tensor
 
 from spikeslab.errors import ArgumentTypeError, ArgumentValueError, Phrase, check_count
 from spikeslab.kernels.noise import mix64
-from spikeslab.training.randomness import get_randomness, restore_randomness
+from spikeslab.training.checkpoints import CheckpointError
+from spikeslab.training.randomness import get_randomness, preserve_randomness, restore_randomness
 
 MASK64 = (1 << 64) - 1
 
@@ -58,7 +59,7 @@ class TensorBatches:
     ) -> None:
         rows = {len(tensor) for tensor in tensors}
         if len(rows) != 1 or not min(rows):
-            raise ValueError(f"tensors must have the same number of rows, at least 1, but got {sorted(rows)}.")
+            raise ArgumentValueError("tensors", "must have the same number of rows, at least 1", sorted(rows))
         self.tensors = tensors
         self.rows = rows.pop()
         self.batch_size = min(check_count("batch_size", batch_size), self.rows)
@@ -146,26 +147,25 @@ class DataOrder:
         if set_epoch is not None:
             set_epoch(self.epoch)
         if self._begin is None:
-            self._begin = _generators(self.data)
+            self._begin = {"global": get_randomness(), "own": _get_generator_state(self.data)}
             return iter(self.data)
-        now = _generators(self.data)
-        _restore_generators(self.data, self._begin)
-        iterator = iter(self.data)
-        for _ in range(self.position):
-            next(iterator)
-        # The loader's own generator is now where it was; the global ones also served others and are put back.
-        restore_randomness(now["global"])
+        # The loader's own generator ends where it was; the global ones also served others and are put back.
+        with preserve_randomness():
+            restore_randomness(self._begin["global"])
+            _set_generator_state(self.data, self._begin["own"])
+            iterator = iter(self.data)
+            for _ in range(self.position):
+                next(iterator)
         return iterator
 
     def state_dict(self) -> dict[str, Any]:
         """Return the position and the generators' states at the beginning of the epoch."""
-        own = _own_generator(self.data)
         return {
             "epoch": self.epoch,
             "position": self.position,
             "begin": self._begin,
             "tensors": self._tensors(),
-            "generator": None if own is None else own.get_state(),
+            "generator": _get_generator_state(self.data),
         }
 
     def _tensors(self) -> dict[str, int] | None:
@@ -175,35 +175,25 @@ class DataOrder:
             return None
         return {"rows": data.rows, "batch_size": data.batch_size, "seed": data.seed, "drop_last": int(data.drop_last)}
 
-    def check_state(self, state: Mapping[str, Any]) -> None:
-        """Raise ``ValueError`` if a state is of other ``TensorBatches``."""
-        if state["tensors"] != self._tensors():
-            raise ValueError(f"the checkpoint was made with other data ({state['tensors']}, now {self._tensors()}).")
-
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Load a state; one of other ``TensorBatches`` raises ``ValueError`` and changes nothing."""
-        self.check_state(state)
+        if state["tensors"] != self._tensors():
+            raise CheckpointError(
+                f"the checkpoint was made with other data ({state['tensors']}, now {self._tensors()})."
+            )
         self.epoch, self.position = int(state["epoch"]), int(state["position"])
         self._begin = state["begin"]
         self._iterator = None
-        own = _own_generator(self.data)
-        if own is not None and state["generator"] is not None:
-            own.set_state(state["generator"])
+        _set_generator_state(self.data, state["generator"])
 
 
-def _own_generator(data: object) -> torch.Generator | None:
-    """Return the generator that a ``DataLoader`` was given, if any."""
+def _get_generator_state(data: object) -> Tensor | None:
+    """Return the state of the generator that a ``DataLoader`` was given, if any."""
     generator = getattr(data, "generator", None)
-    return generator if isinstance(generator, torch.Generator) else None
+    return generator.get_state() if isinstance(generator, torch.Generator) else None
 
 
-def _generators(data: object) -> dict[str, Any]:
-    own = _own_generator(data)
-    return {"global": get_randomness(), "own": None if own is None else own.get_state()}
-
-
-def _restore_generators(data: object, state: Mapping[str, Any]) -> None:
-    restore_randomness(state["global"])
-    own = _own_generator(data)
-    if own is not None and state["own"] is not None:
-        own.set_state(state["own"])
+def _set_generator_state(data: object, state: Tensor | None) -> None:
+    generator = getattr(data, "generator", None)
+    if isinstance(generator, torch.Generator) and state is not None:
+        generator.set_state(state)

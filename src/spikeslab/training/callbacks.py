@@ -42,7 +42,8 @@ class Every:
     def __post_init__(self) -> None:
         given = {name: value for name, value in vars(self).items() if value is not None}
         if len(given) != 1:
-            raise ValueError(f"Every must have one of steps, epochs and seconds, but got {given or 'none'}.")
+            got = Phrase(f"got {given or 'none'}")
+            raise ArgumentValueError("Every", "must have one of {steps}, {epochs} and {seconds}", got)
         for name, value in given.items():
             if name == "seconds":
                 check_number(name, value, ">= 0")

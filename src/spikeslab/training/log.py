@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from spikeslab.errors import first_line
+from spikeslab.errors import SpikeSlabError, first_line
 from spikeslab.files import write_atomically
 from spikeslab.training.callbacks import Every, PeriodicCallback
 
@@ -16,6 +16,10 @@ if TYPE_CHECKING:
     from torch.utils.tensorboard.writer import SummaryWriter
 
     from spikeslab.training.loop import Training
+
+
+class RunError(SpikeSlabError, ValueError):
+    """Raised when a folder is not that of a run, or a file in it is damaged."""
 
 
 class MetricsLog:
@@ -38,7 +42,7 @@ class MetricsLog:
         """Read all records; an incomplete last line is skipped.
 
         Raises:
-            ValueError: If another line is not a record.
+            RunError: If another line is not a record.
         """
         if not self.path.exists():
             return []
@@ -46,17 +50,17 @@ class MetricsLog:
             *lines, _ = self.path.read_text(encoding="utf-8").split("\n")
             records = [json.loads(line) for line in lines]
         except ValueError as error:
-            raise ValueError(f"{self.path} is damaged: {first_line(error)}.") from error
+            raise RunError(f"{self.path} is damaged: {first_line(error)}.") from error
         if not all(isinstance(record, dict) for record in records):
-            raise ValueError(f"{self.path} is damaged: every line must be a JSON object.")
+            raise RunError(f"{self.path} is damaged: every line must be a JSON object.")
         return records
 
-    def keep_until(self, step: int) -> None:
-        """Remove the records after ``step``, which a resumed run writes again."""
-        records = self.read()
-        kept = [json.dumps(record) for record in records if record["step"] <= step]
+    def keep_until(self, step: int) -> list[dict[str, Any]]:
+        """Remove the records after ``step``, which a resumed run writes again, and return the others."""
+        kept = [record for record in self.read() if record["step"] <= step]
         if self.path.exists():
-            write_atomically(self.path, "".join(f"{line}\n" for line in kept).encode())
+            write_atomically(self.path, "".join(f"{json.dumps(record)}\n" for record in kept).encode())
+        return kept
 
 
 def nan_to_null(value: Any) -> Any:
@@ -108,8 +112,7 @@ class Log(PeriodicCallback):
     def begin(self, run: Training) -> None:
         """Remove the records after the step at which the run resumes."""
         super().begin(run)
-        self.log.keep_until(run.steps)
-        records = self.log.read()
+        records = self.log.keep_until(run.steps)
         self._step = records[-1]["step"] if records else -1
         if self._tensorboard is not None:
             self._writer = _summary_writer(self._tensorboard, purge_step=run.steps + 1)

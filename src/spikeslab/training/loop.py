@@ -31,6 +31,7 @@ from spikeslab.samplers.base import Sampler
 from spikeslab.states import State, Stateful
 from spikeslab.training.batches import DataOrder, TensorBatches
 from spikeslab.training.callbacks import Callback
+from spikeslab.training.checkpoints import CheckpointError
 from spikeslab.training.interruption import Interrupted, record_signals
 from spikeslab.training.randomness import get_randomness, restore_randomness
 from spikeslab.training.run_folder import RunFolder
@@ -187,7 +188,8 @@ class Training:
 
     def _target(self, epochs: int | None, steps: int | None) -> int:
         if (epochs is None) == (steps is None):
-            raise ValueError(f"give either epochs or steps, but got epochs={epochs!r} and steps={steps!r}.")
+            got = Phrase(f"got {{epochs={epochs!r}}} and {{steps={steps!r}}}")
+            raise ArgumentValueError("epochs", "must be given, or {steps} instead", got)
         if steps is not None:
             return check_count("steps", steps, minimum=0)
         if self.order.length is None:
@@ -260,7 +262,7 @@ class Training:
         """Load a state, from which the run continues bit for bit.
 
         Raises:
-            ValueError: If the state is of another model or of other callbacks; nothing is changed then.
+            CheckpointError: If the state is of another model or of other callbacks; nothing is changed then.
         """
         self._check_state(state)
         before = copy.deepcopy(self.state_dict())
@@ -271,6 +273,7 @@ class Training:
             raise
 
     def _load(self, state: Mapping[str, State]) -> None:
+        self.order.load_state_dict(state["data"])  # first: unlike a posterior on disk it can be put back
         self.sampler.load_state_dict(state["sampler"])
         self.model.load_state_dict(state["model"])
         with torch.no_grad():
@@ -281,7 +284,6 @@ class Training:
                 callback.load_state_dict(state["callbacks"][callback.name])
         for name, part in self.parts.items():
             part.load_state_dict(state["parts"][name])
-        self.order.load_state_dict(state["data"])
         self.steps = int(state["steps"])
         self._seconds, self._clock = float(state["seconds"]), time.monotonic()
         self._loss_sum, self._loss_count = state["loss"]
@@ -292,18 +294,17 @@ class Training:
         saved = {name: tuple(t.shape) for name, t in state["model"].items() if isinstance(t, Tensor)}
         odd = [name for name in {**own, **saved} if own.get(name) != saved.get(name)]
         if odd:
-            raise ValueError(f"the state is of another model: it differs in {quote(odd)}.")
+            raise CheckpointError(f"the state is of another model: it differs in {quote(odd)}.")
         if state["optimizer"] != type(self.sampler).__name__:
-            raise ValueError(f"the state is of {state['optimizer']}, but the run uses {type(self.sampler).__name__}.")
-        for what, names in (
-            ("callbacks", {callback.name for callback in self.callbacks if callback.name}),
-            ("parts", set(self.parts)),
-        ):
-            if set(state[what]) != names:
-                raise ValueError(
-                    f"the state has the {what} {quote(sorted(state[what]))}, but the run has {quote(sorted(names))}."
+            raise CheckpointError(
+                f"the state is of {state['optimizer']}, but the run uses {type(self.sampler).__name__}."
+            )
+        callbacks = [callback.name for callback in self.callbacks if callback.name]
+        for what, names in (("callbacks", sorted(callbacks)), ("parts", sorted(self.parts))):
+            if sorted(state[what]) != names:
+                raise CheckpointError(
+                    f"the state has the {what} {quote(sorted(state[what]))}, but the run has {quote(names)}."
                 )
-        self.order.check_state(state["data"])
 
 
 def _transient_buffers(model: nn.Module) -> Iterable[tuple[str, Tensor]]:
