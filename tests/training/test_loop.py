@@ -184,7 +184,7 @@ def test_any_torch_optimizer_serves(tmp_path: Path) -> None:
 
 def test_bad_arguments_are_refused() -> None:
     run = training(None)
-    with pytest.raises(ValueError, match=r"^epochs must be given, or steps instead, but got epochs=None and steps=None\.$"):
+    with pytest.raises(ValueError, match=r"^epochs must be given, or steps instead, but got epochs=None and"):
         run.run()
     with pytest.raises(ValueError, match=r"^Every must have one of steps, epochs and seconds, but got none\.$"):
         Every()
