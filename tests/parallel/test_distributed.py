@@ -174,7 +174,8 @@ def test_mistakes_are_caught_on_every_rank_and_named(two: Path) -> None:
         assert messages["no seed"].startswith("seed must be an integer when torch.distributed runs, ")
         assert messages["ladder"].startswith("the ladder must have the same settings on all chains, but this one has ")
         assert messages["twins"] == (
-            "samplers must have different seeds, but two chains have the same: use ranks.seed(base)."
+            "samplers must have different seeds, but two have the same and would draw equal noise: use "
+            "ranks.seed(base) on ranks."
         )
     first, second = (rank["messages"]["count"] for rank in facts(two))
     assert ", first their number: " in first

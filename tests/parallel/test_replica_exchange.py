@@ -355,7 +355,8 @@ def test_a_temperature_changed_from_outside_is_noticed() -> None:
         ),
         (
             lambda: ReplicaExchange(make_samplers(1) * 2, [1.0, 2.0], seed=0),
-            "samplers must have different seeds, but two have the same and would draw equal noise.",
+            "samplers must have different seeds, but two have the same and would draw equal noise: use "
+            "ranks.seed(base) on ranks.",
         ),
         (
             lambda: ReplicaExchange([*make_samplers(1), *make_samplers(2, num_data=9)[1:]], [1.0, 2.0], seed=0),

@@ -226,8 +226,8 @@ def test_bad_input_is_one_sentence():
         StackedModel([nn.Linear(2, 1), nn.Linear(3, 1)])
     model = StackedModel([nn.Linear(2, 1) for _ in range(3)])
     message = (
-        r"inputs must have a batch for each of 3 chains along their first dimension \(model.spread\(batch\) gives all "
-        r"the same\), but got the shape \(5, 2\)\."
+        r"inputs must have a batch for each of 3 chains along their first dimension, but got the shape \(5, 2\): "
+        r"model.spread\(batch\) gives all the same\."
     )
     with pytest.raises(ValueError, match=message):
         model(torch.zeros(5, 2))

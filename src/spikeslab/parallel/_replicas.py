@@ -2,69 +2,53 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
-from collections.abc import Sequence
-from hashlib import sha256
+from collections.abc import Sequence, Set
 
 import torch
 from torch import Tensor
 from torch import distributed as dist
 
-from spikeslab.parallel.distributed import Ranks
+from spikeslab.errors import ArgumentValueError, Phrase, StateError
+from spikeslab.parallel.distributed import Ranks, digest
 from spikeslab.samplers.base import Sampler
 
 
-class Replicas(ABC):
-    """Samplers of equal models.
+class Replicas:
+    """Samplers of equal models, all in this process.
 
     Attributes:
         own: Samplers of this process by index.
         count: Number of samplers over all processes.
     """
 
-    own: dict[int, Sampler]
-    count: int
+    def __init__(self, samplers: Sequence[Sampler]) -> None:
+        self.own = dict(enumerate(samplers))
+        self.count = len(self.own)
+        self._ranks = Ranks()
+        self._check_equal({sampler.noise.seed for sampler in samplers}, {_describe(sampler) for sampler in samplers})
+
+    def _check_equal(self, seeds: Set[int], kinds: Set[object]) -> None:
+        if len(kinds) > 1:
+            raise ArgumentValueError("samplers", "must be of equal models and num_data", Phrase("they differ"))
+        if len(seeds) < self.count:
+            got = Phrase("two have the same and would draw equal noise")
+            raise ArgumentValueError("samplers", "must have different seeds", got, "use ranks.seed(base) on ranks")
 
     def energy(self, replica: int, losses: Tensor) -> Tensor:
         """Return U of a local replica per mini-batch: N times the loss plus prior and weight decay."""
         if losses.ndim > 1 or losses.shape == (1,):
-            raise ValueError(
-                "loss must return one number for all data or at least two of mini-batches in one dimension, "
-                f"but got the shape {tuple(losses.shape)}."
-            )
+            expectation = "must return one number for all data or at least two of mini-batches in one dimension"
+            raise ArgumentValueError("loss", expectation, Phrase(f"got the shape {tuple(losses.shape)}"))
         sampler = self.own[replica]
-        return int(sampler.param_groups[0]["num_data"]) * (self._shared(losses).reshape(-1) + sampler.penalty())
+        return int(sampler.param_groups[0]["num_data"]) * (self._ranks.mean(losses).reshape(-1) + sampler.penalty())
 
-    def _shared(self, losses: Tensor) -> Tensor:
-        return losses.detach().double()
-
-    @abstractmethod
     def gather(self, terms: dict[int, Tensor]) -> dict[int, Tensor]:
         """Return the terms of all rungs, given those of this process."""
-
-    @abstractmethod
-    def exchange_weights(self, lows: list[int]) -> None:
-        """Swap the weights of the replicas ``low`` and ``low + 1``."""
-
-
-class LocalReplicas(Replicas):
-    """Replicas that all live in this process."""
-
-    def __init__(self, samplers: Sequence[Sampler]) -> None:
-        self.own = dict(enumerate(samplers))
-        self.count = len(self.own)
-        if len({_kind(sampler) for sampler in samplers}) > 1:
-            raise ValueError("samplers must be of equal models and num_data, but they differ.")
-        if len({sampler.noise.seed for sampler in self.own.values()}) < self.count:
-            raise ValueError("samplers must have different seeds, but two have the same and would draw equal noise.")
-
-    def gather(self, terms: dict[int, Tensor]) -> dict[int, Tensor]:
-        """Return ``terms``, which are complete."""
         _check_sizes({len(term) for term in terms.values()})
         return terms
 
     def exchange_weights(self, lows: list[int]) -> None:
-        """Swap weights in place."""
+        """Swap the weights of the replicas ``low`` and ``low + 1``."""
         for low in lows:
             for one, other in zip(_params(self.own[low]), _params(self.own[low + 1]), strict=True):
                 kept = one.detach().clone()
@@ -77,23 +61,17 @@ class RankReplicas(Replicas):
 
     def __init__(self, samplers: Sequence[Sampler], ranks: Ranks, settings: object) -> None:
         if len(samplers) != 1:
-            raise ValueError(f"samplers must be the one sampler of this process with ranks, but got {len(samplers)}.")
+            raise ArgumentValueError("samplers", "must be the one sampler of this process with {ranks}", len(samplers))
         self.own = {ranks.chain: samplers[0]}
         self.count = ranks.chains
         self._ranks = ranks
         self._device = ranks.device
-        own = [_hash(value) for value in (samplers[0].noise.seed, settings, _kind(samplers[0]))]
+        own = [digest("", value) for value in (samplers[0].noise.seed, settings, _describe(samplers[0]))]
         everyone = self._all(torch.tensor(own, device=self._device))
         seeds, ladders, kinds = (set(values) for values in zip(*(row.tolist() for row in everyone), strict=True))
-        if len(seeds) < self.count:
-            raise ValueError("samplers must have different seeds, but two chains have the same: use ranks.seed(base).")
         if len(ladders) > 1:
-            raise ValueError(f"the ladder must have the same settings on all chains, but this one has {settings}.")
-        if len(kinds) > 1:
-            raise ValueError("samplers must be of equal models and num_data on all chains, but they differ.")
-
-    def _shared(self, losses: Tensor) -> Tensor:
-        return self._ranks.mean(losses)
+            raise StateError(f"the ladder must have the same settings on all chains, but this one has {settings}.")
+        self._check_equal(seeds, kinds)
 
     def _all(self, own: Tensor) -> list[Tensor]:
         """Return the tensors of all chains, in their order."""
@@ -137,18 +115,14 @@ def _params(sampler: Sampler) -> list[Tensor]:
     return [param for group in sampler.param_groups for param in group["params"]]
 
 
-def _kind(sampler: Sampler) -> str:
+def _describe(sampler: Sampler) -> str:
     """Return a description that equal replicas share."""
     sizes = {int(group["num_data"]) for group in sampler.param_groups}
     if len(sizes) > 1:
-        raise ValueError(f"num_data must be the same in all groups of a replica, but got {sorted(sizes)}.")
+        raise ArgumentValueError("num_data", "must be the same in all groups of a replica", sorted(sizes))
     return repr((sizes, [(str(param.dtype), tuple(param.shape)) for param in _params(sampler)]))
 
 
 def _check_sizes(sizes: set[int]) -> None:
     if len(sizes) > 1:
-        raise ValueError(f"loss must return as many numbers for all replicas, but got {sorted(sizes)}.")
-
-
-def _hash(value: object) -> int:
-    return int.from_bytes(sha256(repr(value).encode()).digest()[:8], "little", signed=True)
+        raise ArgumentValueError("loss", "must return as many numbers for all replicas", sorted(sizes))

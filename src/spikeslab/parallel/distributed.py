@@ -27,7 +27,7 @@ from torch import Tensor, nn
 from torch import distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 
-from spikeslab.errors import check_count
+from spikeslab.errors import ArgumentValueError, StateError, check_count
 from spikeslab.kernels.noise import mix64
 from spikeslab.posterior import Posterior
 from spikeslab.posterior.samples import Samples
@@ -70,25 +70,24 @@ class Ranks:
             chains: Number of chains. 1 is data-parallel alone; as many as there are ranks is chain-parallel alone.
 
         Raises:
-            RuntimeError: If torchrun started several processes and ``init_process_group`` was not called.
+            StateError: If torchrun started several processes and ``init_process_group`` was not called.
             ValueError: If the world size is no multiple of ``chains``.
         """
         chains = check_count("chains", chains)
         if not (dist.is_available() and dist.is_initialized()):
             started = int(os.environ.get("WORLD_SIZE", "1"))
             if started > 1:
-                raise RuntimeError(
+                raise StateError(
                     f"{started} processes were started without a process group, so each would be a world of its own: "
                     "call torch.distributed.init_process_group() before Ranks.create()."
                 )
             if chains > 1:
-                raise ValueError(
-                    f"chains must be 1 in a single process, but got {chains}: start the script with torchrun."
-                )
+                hint = "start the script with torchrun"
+                raise ArgumentValueError("chains", "must be 1 in a single process", chains, hint)
             return cls()
         world = dist.get_world_size()
         if world % chains:
-            raise ValueError(f"chains must divide the world size, {world}, but got {chains}.")
+            raise ArgumentValueError("chains", f"must divide the world size, {world}", chains)
         size = world // chains
         chain, data_rank = divmod(dist.get_rank(), size)
         # Every rank takes part in the making of every group, in the same order.
@@ -118,7 +117,7 @@ class Ranks:
         and unlike with ``base + chain``, runs with neighbouring bases have unrelated chains.
         """
         if check_count("base", base, minimum=0) >= 1 << 64:
-            raise ValueError(f"base must be an integer below 2**64, but got {base}.")
+            raise ArgumentValueError("base", "must be an integer below 2**64", base)
         return mix64(base ^ mix64(self.chain))
 
     def data_parallel(self, model: nn.Module, **options: Any) -> nn.Module:
@@ -144,10 +143,8 @@ class Ranks:
         tensor([3, 4, 5])
         """
         if len(batch) % self.data_size:
-            raise ValueError(
-                f"batch must have a number of rows that the {self.data_size} ranks of a chain can share equally, "
-                f"but got {len(batch)}."
-            )
+            expectation = f"must have a number of rows that the {self.data_size} ranks of a chain can share equally"
+            raise ArgumentValueError("batch", expectation, len(batch))
         return batch.chunk(self.data_size)[self.data_rank]
 
     def mean(self, values: Tensor) -> Tensor:
@@ -179,14 +176,15 @@ class Ranks:
                 under ``DistributedDataParallel``), and samplers, priors and pruners, whose whole state is compared.
 
         Raises:
-            RuntimeError: On all ranks, if they differ; the message names the first value that does.
+            StateError: On all ranks, if they differ; the message names the first value that does.
         """
         if self.data_size == 1:
             return
+        states = [dict(p.named_parameters()) if isinstance(p, nn.Module) else p.state_dict() for p in parts]
         own = {
-            f"{name} of {type(part).__name__} (argument {position})": digest
-            for position, part in enumerate(parts, start=1)
-            for name, digest in _digests(part)
+            f"{name} of {type(part).__name__} (argument {position})": digest(name, value)
+            for position, (part, state) in enumerate(zip(parts, states, strict=True), start=1)
+            for name, value in _leaves("", state)
         }
         # The last entry is the number of values, so that ranks with different numbers can be compared.
         length = torch.tensor(len(own), device=self.device)
@@ -198,18 +196,11 @@ class Ranks:
         odd = (low != high).nonzero().flatten().tolist()
         if odd:
             name = list(own)[odd[0]] if odd[0] < len(own) else "their number"
-            raise RuntimeError(
+            raise StateError(
                 f"the {self.data_size} ranks of chain {self.chain} must be identical, but {len(odd)} of {len(own)} "
                 f"values differ, first {name}: give all ranks of a chain the same seed (ranks.seed) and initial "
                 "weights, and the likelihood group=ranks.data_group."
             )
-
-
-def _digests(part: nn.Module | Stateful) -> Iterator[tuple[str, int]]:
-    """Yield the name and digest of every parameter of a module, or of every value of a state."""
-    values = part.named_parameters() if isinstance(part, nn.Module) else _leaves("", part.state_dict())
-    for name, value in values:
-        yield name, _digest(name, value)
 
 
 def _leaves(path: str, value: Any) -> Iterator[tuple[str, Any]]:
@@ -225,7 +216,7 @@ def _leaves(path: str, value: Any) -> Iterator[tuple[str, Any]]:
         yield from _leaves(f"{path}.{key}" if path else str(key), item)
 
 
-def _digest(name: str, value: Any) -> int:
+def digest(name: str, value: Any) -> int:
     """Return 64 bits of a hash of the name and of every bit of the value."""
     digest = sha256(name.encode())
     if isinstance(value, Tensor):
@@ -256,27 +247,18 @@ def gather_chains(posterior: Posterior, ranks: Ranks) -> list[Posterior] | None:
     if not ranks.is_writer:
         return None
     if ranks.chain != 0:
-        _send_posterior(posterior, ranks.writer(0), ranks.device)
+        _send(json.dumps(posterior.index()).encode(), ranks.writer(0), ranks.device)
+        for index in range(len(posterior)):
+            _send(save(posterior.tensors(index)), ranks.writer(0), ranks.device)
         return None
-    received = [
-        _receive_posterior(posterior, chain, ranks.writer(chain), ranks.device) for chain in range(1, ranks.chains)
-    ]
-    return [posterior, *received]
+    return [posterior, *(_receive_posterior(posterior, ranks, chain) for chain in range(1, ranks.chains))]
 
 
-def _send_posterior(posterior: Posterior, target: int, device: torch.device) -> None:
-    _send(json.dumps(posterior.index()).encode(), target, device)
-    for index in range(len(posterior)):
-        _send(save(posterior.tensors(index)), target, device)
-
-
-def _receive_posterior(like: Posterior, chain: int, source: int, device: torch.device) -> Posterior:
-    index = json.loads(_receive(source, device))
+def _receive_posterior(like: Posterior, ranks: Ranks, chain: int) -> Posterior:
+    index = json.loads(_receive(ranks.writer(chain), ranks.device))
     samples = Samples()
     for record in index["samples"]:
-        samples.write(record["step"], load(_receive(source, device)))
-    if index["shapes"] != like.index()["shapes"]:
-        raise ValueError(f"all chains must be of one model, but the tensors of chain {chain} have other shapes.")
+        samples.write(record["step"], load(_receive(ranks.writer(chain), ranks.device)))
     return like.sibling(index, samples)
 
 

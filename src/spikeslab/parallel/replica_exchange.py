@@ -18,8 +18,8 @@ from typing import Any, TypeAlias
 import torch
 from torch import Tensor
 
-from spikeslab.errors import NonFiniteError, check_choice, check_count, check_number
-from spikeslab.parallel._replicas import LocalReplicas, RankReplicas, Replicas
+from spikeslab.errors import ArgumentValueError, NonFiniteError, StateError, check_choice, check_count, check_number
+from spikeslab.parallel._replicas import RankReplicas, Replicas
 from spikeslab.parallel.distributed import Ranks
 from spikeslab.parallel.swaps import Journal, SwapStatistics, log_acceptance, mean_and_variance, pairs, uniform
 from spikeslab.samplers.base import Sampler
@@ -174,12 +174,10 @@ class ReplicaExchange:
         self._omega = polynomial(1.0, power=0.75) if omega is None else omega
         self._journal = Journal(len(self.temperatures))
         settings = (self.temperatures, self.seed, self.every, self.latents)
-        self._replicas: Replicas = LocalReplicas(samplers) if ranks is None else RankReplicas(samplers, ranks, settings)
+        self._replicas = Replicas(samplers) if ranks is None else RankReplicas(samplers, ranks, settings)
         if self._replicas.count != len(self.temperatures):
-            raise ValueError(
-                f"temperatures must be one for each of {self._replicas.count} replicas, "
-                f"but got {len(self.temperatures)}."
-            )
+            expectation = f"must be one for each of {self._replicas.count} replicas"
+            raise ArgumentValueError("temperatures", expectation, len(self.temperatures))
         for replica, sampler in self._replicas.own.items():
             sampler.retemper(self.temperatures[replica])
         self._exchange = EXCHANGES[self.latents](self._replicas, self._journal, self.temperatures)
@@ -243,7 +241,7 @@ class ReplicaExchange:
             expected = self.temperatures[self.rung(replica)]
             got = {group["temperature"] for group in sampler.param_groups}
             if got != {expected}:
-                raise RuntimeError(
+                raise StateError(
                     f"the temperature of replica {replica} must be that of its rung, {expected}, but got "
                     f"{sorted(got)}: load the states of sampler and exchange together, and change neither."
                 )
@@ -266,7 +264,7 @@ class ReplicaExchange:
         """Load a state; one of another ladder raises ``ValueError`` and changes nothing."""
         for name, own in (("temperatures", list(self.temperatures)), ("latents", self.latents)):
             if state[name] != own:
-                raise ValueError(f"state_dict must be of a ladder with {name} {own!r}, but got {state[name]!r}.")
+                raise ArgumentValueError("state_dict", f"must be of a ladder with {name} {own!r}", state[name])
         self.seed = int(state["seed"])
         self.calls = int(state["calls"])
         self._journal.load_state_dict(state["journal"])
@@ -275,5 +273,5 @@ class ReplicaExchange:
 def _check_ladder(temperatures: Sequence[float]) -> tuple[float, ...]:
     ladder = tuple(check_number("temperatures", temperature, "> 0") for temperature in temperatures)
     if len(ladder) < 2 or any(low >= high for low, high in pairwise(ladder)):
-        raise ValueError(f"temperatures must be at least two rising numbers, but got {list(ladder)}.")
+        raise ArgumentValueError("temperatures", "must be at least two rising numbers", list(ladder))
     return ladder

@@ -19,7 +19,7 @@ from typing import Any, cast
 import torch
 from torch import Tensor, nn
 
-from spikeslab.errors import NonFiniteError, check_count, pluralize
+from spikeslab.errors import ArgumentValueError, NonFiniteError, Phrase, check_count, pluralize
 from spikeslab.posterior._forward import stacked_forward
 from spikeslab.posterior.samples import named_tensors
 
@@ -52,9 +52,8 @@ class StackedModel(nn.Module):
         kinds = [{name: (tensor.shape, tensor.dtype) for name, tensor in tensors.items()} for tensors in named]
         odd = [index for index, of_model in enumerate(kinds) if of_model != kinds[0]]
         if odd:
-            raise ValueError(
-                f"models must all have tensors of the same names, shapes and dtypes, but model {odd[0]} differs."
-            )
+            expectation = "must all have tensors of the same names, shapes and dtypes"
+            raise ArgumentValueError("models", expectation, Phrase(f"model {odd[0]} differs"))
         self.chains = len(models)
         self.network = copy.deepcopy(models[0])
         _replace_tensors(self.network, lambda name, _: torch.stack([tensors[name].detach() for tensors in named]))
@@ -63,9 +62,11 @@ class StackedModel(nn.Module):
         """Return outputs (K, batch, ...) for inputs (K, batch, ...): each chain has its own batch."""
         for tensor in inputs:
             if not tensor.ndim or len(tensor) != self.chains:
-                raise ValueError(
-                    f"inputs must have a batch for each of {pluralize(self.chains, 'chain')} along their first "
-                    f"dimension (model.spread(batch) gives all the same), but got the shape {tuple(tensor.shape)}."
+                raise ArgumentValueError(
+                    "inputs",
+                    f"must have a batch for each of {pluralize(self.chains, 'chain')} along their first dimension",
+                    Phrase(f"got the shape {tuple(tensor.shape)}"),
+                    "model.spread(batch) gives all the same",
                 )
         quick = stacked_forward(self.network, self.network.modules())
         if quick is not None:
