@@ -14,7 +14,7 @@ from spikeslab.compression._layer_counts import count_positions
 from spikeslab.errors import warn
 from spikeslab.graph.layers import LAYERS
 from spikeslab.graph.surgery import remove_dead_channels
-from spikeslab.graph.tracing import ExampleInput, UntraceableError, compute_outputs, copy_for_evaluation
+from spikeslab.graph.tracing import ExampleInput, UntraceableError, compute_outputs, copy_model
 from spikeslab.report.tables import Cell, Column, Table
 
 
@@ -117,13 +117,13 @@ def compact(model: nn.Module, example_input: ExampleInput, *, fold: bool = True)
     Raises:
         ValueError: If the model fails on the example.
     """
-    original = copy_for_evaluation(model)
+    original = copy_model(model).eval()
     compute_outputs(original, example_input)
     before = layer_sizes(original, example_input)
     try:
         smaller, notes = remove_dead_channels(original, example_input, fold)
     except UntraceableError as error:
-        smaller, notes = copy_for_evaluation(model), [f"{error} It stays as it is."]
+        smaller, notes = copy_model(model).eval(), [error.note]
         warn(notes[0])
     parameters = tuple(sum(p.numel() for p in network.parameters()) for network in (model, smaller))
     found, weights = layer_sizes(smaller, example_input), dict(smaller.named_parameters())

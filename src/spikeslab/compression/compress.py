@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import copy
 import os
 import warnings
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import KW_ONLY, asdict, dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -17,7 +17,7 @@ from torch.nn.parameter import is_lazy
 from spikeslab.compression.layers import Chosen, channel_followers, weight_names
 from spikeslab.compression.methods import METHODS, WEIGHTS_ONLY
 from spikeslab.compression.problem import ChannelProblem, Problem
-from spikeslab.compression.result import Compressed, check_finite, describe_channels, describe_zeros, unbounded_buffers
+from spikeslab.compression.result import Compressed, check_finite, describe_channels, describe_zeros, find_unbounded
 from spikeslab.compression.settings import Settings, Timeline
 from spikeslab.compression.tasks import (
     OTHER,
@@ -41,10 +41,10 @@ from spikeslab.errors import (
     check_choice,
     check_count,
     check_number,
-    first_line,
     quote,
 )
 from spikeslab.files import check_free
+from spikeslab.graph.tracing import check_module, copy_model
 from spikeslab.posterior import Posterior
 from spikeslab.states import State
 from spikeslab.training import Callback, Collect, Evaluate, Every, RunFolder, ShowProgress, TensorBatches, Training
@@ -169,8 +169,7 @@ class Compression:
     facts: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        if not isinstance(self.model, nn.Module):
-            raise ArgumentTypeError("model", "must be a torch.nn.Module", Phrase(f"got {type(self.model).__name__}"))
+        check_module(self.model)
         if self.settings is not None and not isinstance(self.settings, Settings):
             raise ArgumentTypeError("settings", "must be a spikeslab.compression.Settings or None", self.settings)
         check_choice("method", self.method, METHODS)
@@ -206,7 +205,7 @@ class Compression:
         followers = channel_followers(original, self.weights) if self.structure == CHANNELS else None
         names = weight_names(original, self.weights) if followers is None else list(followers)
         self._check_folder()
-        model = _copy_model(original)
+        model = copy_model(original)
         _check_start(model)
         with preserve_randomness():
             batch = first_batch(TRAIN, self.train_loader)
@@ -215,7 +214,7 @@ class Compression:
         settings = self.merged_settings
         loss = with_distillation(task, model, settings.distillation, settings.softening).loss_on(TRAIN)
         problem = self._pose(model, names, followers, batch)
-        run = CompressionRun(self, task, loss, problem, unbounded_buffers(model))
+        run = CompressionRun(self, task, loss, problem)
         run.try_batches(batch, val_batch)
         run.check_folder()
         return run
@@ -252,9 +251,11 @@ class Compression:
         try:
             problem.pruner(problem.sparsity)
         except ArgumentError as error:
-            if not _is_reachable_in_layers(problem):
-                raise
-            raise error.change(hint="choose more weights, or {count='layers'}") from error
+            hint = None
+            with suppress(ArgumentError):  # unless the layers alone cannot reach it either
+                replace(problem, network=None).pruner(problem.sparsity)
+                hint = "choose more weights, or {count='layers'}"
+            raise error.change(hint=hint) from error
         return problem
 
 
@@ -267,14 +268,12 @@ class CompressionRun:
         task: The task of the network.
         loss: The loss to train with.
         problem: The problem, in a copy of the network that the run changes.
-        unbounded: Names of the buffers that hold infinities.
     """
 
     arguments: Compression
     task: Task
     loss: Loss
     problem: Problem
-    unbounded: frozenset[str]
 
     @property
     def folder(self) -> Path | None:
@@ -320,6 +319,7 @@ class CompressionRun:
 
     def _run(self) -> Compressed:
         model, timeline, data = self.problem.model, self.problem.timeline, self.arguments.val_loader
+        unbounded = find_unbounded(model)
         evaluation = None if data is None else Evaluation(self.task, data, VALIDATION)
         found = {} if evaluation is None else {"dense": evaluation.of_model(model)}
         parts = METHODS[self.arguments.method](self.problem)
@@ -346,7 +346,7 @@ class CompressionRun:
         )
         training.run(steps=timeline.total, folder=None if self.folder is None else self._run_folder(self.folder))
         model.eval()
-        check_finite(model, posterior, self.unbounded)
+        check_finite(model, posterior, unbounded)
         if evaluation is not None and evaluate is not None:
             found |= {"sparse": evaluate.last, "average": evaluation.of_posterior(posterior)}
         report = self._report(len(posterior), found)
@@ -422,28 +422,6 @@ class History(Callback):
     def load_state_dict(self, state: Mapping[str, State]) -> None:
         """Continue from a state."""
         self.records, self._losses = list(state["records"]), list(state["losses"])
-
-
-def _is_reachable_in_layers(problem: Problem) -> bool:
-    if problem.network is None:
-        return False
-    try:
-        replace(problem, network=None).pruner(problem.sparsity)
-    except ArgumentError:
-        return False
-    return True
-
-
-def _copy_model(model: nn.Module) -> nn.Module:
-    try:
-        return copy.deepcopy(model)
-    except Exception as error:  # what a module does in its own __deepcopy__, or torch for tensors that are computed
-        raise ArgumentValueError(
-            "model",
-            "must be a module that copy.deepcopy can copy",
-            Phrase(f"it failed with {first_line(error).partition('. ')[0]!r}"),
-            "spikeslab.compression.finalize(model) removes torch's masks and parametrizations",
-        ) from error
 
 
 def _check_start(model: nn.Module) -> None:

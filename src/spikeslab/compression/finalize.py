@@ -13,7 +13,7 @@ from torch.nn.utils import parametrize, prune, remove_spectral_norm, remove_weig
 from torch.nn.utils.spectral_norm import SpectralNorm
 from torch.nn.utils.weight_norm import WeightNorm
 
-from spikeslab.errors import ArgumentTypeError, Phrase
+from spikeslab.graph.tracing import check_module
 from spikeslab.weights import unwrap
 
 HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
@@ -35,9 +35,7 @@ def finalize(model: nn.Module) -> nn.Module:
     >>> sorted(layer.state_dict()), sorted(finalize(layer).state_dict())
     (['bias', 'weight_mask', 'weight_orig'], ['bias', 'weight'])
     """
-    if not isinstance(model, nn.Module):
-        raise ArgumentTypeError("model", "must be a torch.nn.Module", Phrase(f"got {type(model).__name__}"))
-    model = unwrap(model)
+    model = unwrap(check_module(model))
     plain = copy.deepcopy(model, dict(_find_replacements(model))).eval()
     with torch.no_grad():
         for module in list(plain.modules()):

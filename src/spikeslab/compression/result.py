@@ -95,7 +95,7 @@ class Compressed:
         return [folder / name for name in (MODEL_FILE, SPARSE_FILE, REPORT_FILE)]
 
 
-def unbounded_buffers(model: nn.Module) -> frozenset[str]:
+def find_unbounded(model: nn.Module) -> frozenset[str]:
     """Return the names of buffers that hold infinities, as masks of attention do."""
     return frozenset(name for name, buffer in model.named_buffers() if bool(buffer.isinf().any()))
 

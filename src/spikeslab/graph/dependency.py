@@ -16,6 +16,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import torch
 from torch import Tensor, fx, nn
@@ -90,8 +91,7 @@ class ChannelGroups:
         return channel
 
 
-@dataclass(frozen=True)
-class Channels:
+class Channels(NamedTuple):
     """Channels of one tensor.
 
     Attributes:
@@ -104,7 +104,7 @@ class Channels:
 
     def repeat(self, times: int) -> Channels:
         """Return the channels with each of them repeated."""
-        return Channels(self.numbers.repeat_interleave(times), self.constants.repeat_interleave(times))
+        return Channels(*(part.repeat_interleave(times) for part in self))
 
 
 @dataclass(frozen=True)
@@ -180,7 +180,7 @@ class DependencyGraph:
                 self._pin([stale])
                 numbers = self.channels[stale].numbers
                 self._reasons.append((f"the operation '{node.name}' overwrites them and they are read again", numbers))
-                self.channels[stale] = _varying(numbers)
+                self.channels[stale] = _without_constants(numbers)
 
     def _pin(self, nodes: Sequence[fx.Node]) -> None:
         for node in nodes:
@@ -189,7 +189,7 @@ class DependencyGraph:
 
     def _begin_pinned(self, node: fx.Node, shape: tuple[int, ...]) -> None:
         if len(shape) >= 2:
-            self.channels[node] = _varying(self.groups.add(shape[1]))
+            self.channels[node] = _without_constants(self.groups.add(shape[1]))
             self._pin([node])
 
     def _reads_other_sizes(self, node: fx.Node) -> bool:
@@ -278,11 +278,8 @@ class DependencyGraph:
             return None
         if not all(isinstance(part, fx.Node) and part in self.channels for part in parts):
             return None
-        sources = [self.channels[part] for part in parts]
-        return Channels(
-            torch.cat([source.numbers for source in sources]), torch.cat([source.constants for source in sources])
-        )
+        return Channels(*map(torch.cat, zip(*(self.channels[part] for part in parts), strict=True)))
 
 
-def _varying(numbers: Tensor) -> Channels:
+def _without_constants(numbers: Tensor) -> Channels:
     return Channels(numbers, torch.full(numbers.shape, math.nan, dtype=torch.float64))

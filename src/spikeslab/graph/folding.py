@@ -25,7 +25,7 @@ from spikeslab.graph.layers import (
     scale_and_shift,
     set_weights,
 )
-from spikeslab.graph.tracing import ExampleInput, TracedModel, UntraceableError, copy_for_evaluation, trace
+from spikeslab.graph.tracing import ExampleInput, TracedModel, UntraceableError, copy_model, trace
 
 
 def fold_batch_norm(model: nn.Module, example_input: ExampleInput) -> nn.Module:
@@ -50,11 +50,11 @@ def fold_batch_norm(model: nn.Module, example_input: ExampleInput) -> nn.Module:
     Raises:
         ValueError: If the model fails on the example.
     """
-    folded = copy_for_evaluation(model)
+    folded = copy_model(model).eval()
     try:
         fold_traced(trace(folded, example_input))
     except UntraceableError as error:
-        warn(f"{error} It stays as it is.")
+        warn(error.note)
     return folded
 
 

@@ -74,7 +74,7 @@ def remove_dead_channels(
     except ValueError:
         same = False
     if not same:
-        raise UntraceableError(f"{type(network).__name__} computes something else when its layers are narrower.")
+        raise UntraceableError(network, "computes something else when its layers are narrower")
     called = {str(node.target) for node in traced.graph.nodes if node.op == "call_module"}
     notes = [f"'{name}' stays: {reason}." for name, reason in unfolded.items() if name in called]
     return network, notes + graph.notes()

@@ -24,7 +24,15 @@ ExampleInput: TypeAlias = Tensor | tuple[Tensor, ...]
 
 
 class UntraceableError(RuntimeError):
-    """A network has no faithful graph; the message is a sentence that says why."""
+    """A network has no faithful graph.
+
+    Attributes:
+        note: Sentence that says why, and that the network stays as it is.
+    """
+
+    def __init__(self, model: nn.Module, reason: str) -> None:
+        super().__init__(f"{type(model).__name__} {reason}.")
+        self.note = f"{self} It stays as it is."
 
 
 @dataclass
@@ -117,22 +125,29 @@ def check_example_input(example_input: ExampleInput) -> tuple[Tensor, ...]:
     return tensors
 
 
-def copy_for_evaluation(model: object) -> nn.Module:
-    """Return a deep copy of a network in evaluation mode.
+def check_module(model: object) -> nn.Module:
+    """Return ``model`` if it is a module."""
+    if not isinstance(model, nn.Module):
+        raise ArgumentTypeError("model", "must be a torch.nn.Module", Phrase(f"got {type(model).__name__}"))
+    return model
+
+
+def copy_model(model: object) -> nn.Module:
+    """Return a deep copy of a network.
 
     Raises:
         TypeError: If ``model`` is not a module.
         ValueError: If it cannot be copied, as while ``torch.nn.utils.prune`` computes its weights.
     """
-    if not isinstance(model, nn.Module):
-        raise ArgumentTypeError("model", "must be a torch.nn.Module", Phrase(f"got {type(model).__name__}"))
+    module = check_module(model)
     try:
-        return copy.deepcopy(model).eval()
-    except RuntimeError as error:
+        return copy.deepcopy(module)
+    except Exception as error:  # of torch for tensors that are computed, or of the module's own __deepcopy__
         raise ArgumentValueError(
             "model",
-            "must be a module that copy.deepcopy copies (after torch.nn.utils.prune.remove)",
-            Phrase(f"got: {first_line(error)}"),
+            "must be a module that copy.deepcopy can copy",
+            Phrase(f"it failed with {first_line(error)!r}"),
+            "spikeslab.compression.finalize(model) removes torch's masks and parametrizations",
         ) from error
 
 
@@ -206,7 +221,6 @@ def trace(model: nn.Module, example_input: ExampleInput | None = None) -> Traced
         UntraceableError: If the network cannot be traced, or computes something else than its trace.
     """
     inputs, outputs = ((), []) if example_input is None else _run_on_noise(model, example_input)
-    name = type(model).__name__
     try:
         graph = _Tracer().trace(model)
         for node in graph.nodes:
@@ -215,9 +229,9 @@ def trace(model: nn.Module, example_input: ExampleInput | None = None) -> Traced
         with torch.no_grad():
             result = recorder.run(*(entry.clone() for entry in inputs)) if inputs else []
     except Exception as error:  # tracing runs the user's code on symbols, where anything may be raised
-        raise UntraceableError(f"{name} cannot be traced by torch.fx: {first_line(error)}.") from error
+        raise UntraceableError(model, f"cannot be traced by torch.fx: {first_line(error)}") from error
     if not agree(outputs, _tensors_in(result)):
-        raise UntraceableError(f"{name} computes something else than its trace, as after an assignment in place.")
+        raise UntraceableError(model, "computes something else than its trace, as after an assignment in place")
     shapes = {node: tuple(tensor.shape) for node, tensor in recorder.tensors.items()}
     types = {node: (tensor.dtype, tensor.device) for node, tensor in recorder.tensors.items()}
     traced = TracedModel(model, graph, shapes, types, recorder.overwritten, inputs=inputs, outputs=outputs)
