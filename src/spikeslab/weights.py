@@ -75,17 +75,7 @@ def select_weights(model: nn.Module, *globs: str) -> dict[str, nn.Parameter]:
     """
     if not globs:
         raise ArgumentValueError("globs", "must be at least one pattern such as '*.weight'", Phrase("got none"))
-    selected, idle = match_globs(unwrap_compiled(model), globs)
-    if idle:
-        names = quote(name for name, _ in unwrap_compiled(model).named_parameters())
-        raise ArgumentValueError(
-            "globs", "must each match a parameter", Phrase(f"{quote(idle)} matched none of {names}")
-        )
-    return selected
-
-
-def match_globs(model: nn.Module, globs: Iterable[str]) -> tuple[dict[str, nn.Parameter], list[str]]:
-    """Return the parameters that the ``globs`` select, and the globs that match none."""
+    model = unwrap_compiled(model)
     parameters = dict(model.named_parameters(remove_duplicate=False))
     matrices = {id(parameter) for parameter in select_matrices(model).values()}
     taken: set[int] = set()
@@ -94,7 +84,12 @@ def match_globs(model: nn.Module, globs: Iterable[str]) -> tuple[dict[str, nn.Pa
         found = {id(parameter) for name, parameter in parameters.items() if fnmatchcase(name, glob)}
         taken |= found & matrices or found
         idle += [] if found else [glob]
-    return {name: p for name, p in model.named_parameters() if id(p) in taken}, idle
+    if idle:
+        names = quote(name for name, _ in model.named_parameters())
+        raise ArgumentValueError(
+            "globs", "must each match a parameter", Phrase(f"{quote(idle)} matched none of {names}")
+        )
+    return {name: p for name, p in model.named_parameters() if id(p) in taken}
 
 
 def select_matrices(model: nn.Module) -> dict[str, nn.Parameter]:

@@ -393,7 +393,7 @@ def test_a_bad_recipe_is_one_sentence(text, message, folder, capsys):
         (["--num-data", "0"], "--num-data must be an integer >= 1, but got 0."),
         (["--method", "magic"], "--method must be one of 'a-sghmc-sa', 'sghmc-sa', 'a-sghmc-em', 'a-sghmc', "
          "'marginal', 'prior-annealing', 'gmp', 'l1', 'l2', 'dpf', 'one-shot', but got 'magic'."),
-        (["--weights", "conv*"], "--weights must be globs that each match a parameter, but 'conv*' matched none of "
+        (["--weights", "conv*"], "--weights must each match a parameter, but 'conv*' matched none of "
          "'0.weight', '0.bias', '2.weight', '2.bias', '4.weight', '4.bias'."),
         (["--count", "all"], "--count must be one of 'network', 'layers', but got 'all'."),
         (["--out", "recipe.py"], "--out must be a folder, but recipe.py is a file."),

@@ -454,7 +454,7 @@ def broken(name: str) -> nn.Module:
          "one without."),
         ({"settings": Settings(prior={"sigma_in_rho": False}), "method": "marginal"}, ValueError, "sigma_in_rho must "
          "be True with adapt=Marginal(), but got False."),
-        ({"weights": ["3.*", "conv*"]}, ValueError, "weights must be globs that each match a parameter, but 'conv*' "
+        ({"weights": ["3.*", "conv*"]}, ValueError, "weights must each match a parameter, but 'conv*' "
          "matched none of '0.weight', '0.bias', '1.weight', '1.bias', '3.weight', '3.bias', '5.weight', '5.bias'."),
         ({"model": nn.Sequential(nn.Linear(4, 3), nn.Linear(3, 2))}, ValueError, "model must have a trained Conv or "
          "Linear layer between the first and the last, which stay dense by default, but got '0.weight', "

@@ -1,4 +1,4 @@
-"""The dense network as a teacher: the loss is what its formula says, and what is told is learnt."""
+"""The dense network as a teacher: the loss is what its formula says, and the network learns from it."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def test_targets_and_teacher_have_their_shares_in_a_classification() -> None:
     torch.testing.assert_close(lesson.loss(sparse, (x, y)), expected)
 
 
-def test_what_has_no_label_is_not_learnt() -> None:
+def test_what_has_no_label_is_not_learned() -> None:
     dense, sparse, (x, y) = network(), nn.Linear(4, 2), data()
     lesson = with_distillation(find_task(dense, (x, y), None), dense, SHARE, SOFTENING)
     some = y.masked_fill(torch.arange(len(y)) % 3 == 0, -100)
@@ -91,7 +91,7 @@ def test_without_a_share_nothing_changes() -> None:
     assert with_distillation(task, network(), 0.0, 4.0) is task
 
 
-def test_what_the_teacher_says_is_learnt_against_the_labels() -> None:
+def test_what_the_teacher_says_is_learned_against_the_labels() -> None:
     dense, x = network(), data()[0]
     told = dense.eval()(x).argmax(dim=1)
     train = TensorBatches(x, 1 - told, batch_size=16, seed=2)
@@ -140,6 +140,6 @@ def test_bad_settings(settings: dict[str, float], message: str) -> None:
 
 
 def test_a_loss_of_ones_own_has_no_teacher() -> None:
-    message = r"^distillation must be 0 where a loss is given, which decides what is learnt, but got 0\.5\.$"
+    message = r"^distillation must be 0 where a loss is given, which decides what is learned, but got 0\.5\.$"
     with pytest.raises(ValueError, match=message):
         compress(network(), batches(), loss=classify, settings=Settings(distillation=0.5), progress=False)

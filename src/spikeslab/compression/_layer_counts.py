@@ -63,13 +63,7 @@ class LayerCount:
 def count_layers(
     parameters: Mapping[str, Tensor], sparse: Sequence[str] | None = None, positions: Mapping[str, int] | None = None
 ) -> tuple[LayerCount, ...]:
-    """Count the parameters of two or more dimensions.
-
-    Args:
-        parameters: Tensors by name; those of fewer dimensions are passed over.
-        sparse: Names of the sparse layers; by default every layer with a zero.
-        positions: Result of :func:`count_positions`.
-    """
+    """Count the parameters of two or more dimensions; by default every layer with a zero is ``sparse``."""
     layers = {name: tensor for name, tensor in parameters.items() if tensor.ndim >= 2}
     unknown = [name for name in sparse or () if name not in layers]
     if unknown:

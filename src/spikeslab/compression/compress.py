@@ -197,9 +197,7 @@ class Compression:
     def prepare(self) -> CompressionRun:
         """Find the task and the weights to prune, and try one batch in a copy; nothing is written.
 
-        Raises:
-            ValueError, TypeError: If the run is impossible.
-            FileExistsError: If the folder holds something and ``resume`` is False.
+        An impossible run raises here what :func:`compress` would.
         """
         original = unwrap(self.model)
         followers = channel_followers(original, self.weights) if self.structure == CHANNELS else None
@@ -230,11 +228,7 @@ class Compression:
     def _pose(
         self, model: nn.Module, names: Sequence[str], followers: Mapping[str, str | None] | None, batch: Any
     ) -> Problem:
-        """Return the problem that a method solves.
-
-        Raises:
-            ArgumentError: If the sparsity cannot be reached.
-        """
+        """Return the problem that a method solves; a sparsity that cannot be reached is refused."""
         parameters, settings = dict(model.named_parameters()), self.merged_settings
         num_data = count_rows(self.train_loader, self.num_data)
         arguments: dict[str, Any] = {

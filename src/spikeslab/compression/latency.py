@@ -60,11 +60,7 @@ def network_variants(
     >>> list(network_variants(nn.Linear(4, 2), nn.Linear(4, 2), torch.zeros(1, 4)))
     ['dense', 'finalised', 'compacted']
 
-    Args:
-        dense: The network before.
-        sparse: The network with zeros.
-        example_input: A batch, or a tuple of batches.
-        onnx: If True, add the dense and the compacted one in onnxruntime.
+    With ``onnx=True`` the dense and the compacted network are also there in onnxruntime.
     """
     variants = {DENSE: dense}
     if any(isinstance(module, BATCH_NORMS) for module in dense.modules()):
@@ -82,11 +78,7 @@ def measure_latency(
 ) -> list[Latency]:
     """Time every variant at every batch size, in evaluation mode, with the threads that torch has now.
 
-    Args:
-        variants: Models by name, all for the same input.
-        example_input: Rows, which are repeated or cut to the size of a batch.
-        batches: Sizes of a batch.
-        rounds: Number of turns of each variant.
+    The rows of the example are repeated or cut to the size of a batch; each variant has ``rounds`` turns.
     """
     check_count("rounds", rounds)
     examples = check_example_input(example_input)

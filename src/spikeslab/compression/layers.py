@@ -11,7 +11,7 @@ from torch.nn.parameter import is_lazy
 from spikeslab.errors import ArgumentError, ArgumentValueError, Phrase, quote, warn
 from spikeslab.pruning import free_channel_layers
 from spikeslab.pruning.channel_pruner import channel_layers
-from spikeslab.weights import match_globs, select_matrices
+from spikeslab.weights import select_matrices, select_weights
 
 LAYERS = (nn.Linear, nn.modules.conv._ConvNd)
 OTHERS = 0.1
@@ -33,19 +33,16 @@ def weight_names(model: nn.Module, weights: Chosen = None) -> list[str]:
             ``model``. ``None`` takes the weights of all convolutions and linear layers but those of the first and the
             last such layer, in the order in which the model registers its modules, and warns if that leaves out other
             trained matrices of more than a tenth of the model.
-
-    Raises:
-        ValueError: If there is nothing to prune, or a glob matches nothing.
     """
     parameters = dict(model.named_parameters())
     if weights is None:
         names = _inner_weights(model)
     elif isinstance(weights, str):
-        names = _matching(model, [weights])
+        names = _match(model, [weights])
     else:
         items: list[object] = list(weights)
         globs = [item for item in items if isinstance(item, str)]
-        names = _matching(model, globs) if len(globs) == len(items) else _of_tensors(parameters, items)
+        names = _match(model, globs) if len(globs) == len(items) else _find_names(parameters, items)
     frozen = [name for name in names if not parameters[name].requires_grad]
     if frozen:
         raise ArgumentValueError("weights", "must be trained", Phrase(f"{quote(frozen)} has requires_grad=False"))
@@ -63,9 +60,6 @@ def channel_followers(model: nn.Module, weights: Chosen = None) -> dict[str, str
         model: Any module; unless ``weights`` is a mapping, one that ``torch.fx`` can trace.
         weights: Globs or parameters that choose among the layers with free channels, all of them where it is ``None``;
             or a mapping in the form of the result, which is taken as it is.
-
-    Raises:
-        ValueError: If there is nothing to prune, or a layer's channels are not free.
     """
     try:
         found = dict(weights) if isinstance(weights, Mapping) else free_channel_layers(model)
@@ -132,19 +126,14 @@ def _warn_of_others(model: nn.Module) -> None:
         )
 
 
-def _matching(model: nn.Module, globs: list[str]) -> list[str]:
-    selected, idle = match_globs(model, globs)
-    if idle or not globs:
-        names = quote(name for name, _ in model.named_parameters())
-        raise ArgumentValueError(
-            "weights",
-            "must be globs that each match a parameter",
-            Phrase(f"{quote(idle) or 'no glob'} matched none of {names}"),
-        )
-    return list(selected)
+def _match(model: nn.Module, globs: list[str]) -> list[str]:
+    try:
+        return list(select_weights(model, *globs))
+    except ArgumentError as error:
+        raise error.changed(argument="weights") from error
 
 
-def _of_tensors(parameters: dict[str, nn.Parameter], items: list[object]) -> list[str]:
+def _find_names(parameters: dict[str, nn.Parameter], items: list[object]) -> list[str]:
     wanted = {id(item) for item in items}
     names = [name for name, parameter in parameters.items() if id(parameter) in wanted]
     if not names or len(names) < len(wanted):

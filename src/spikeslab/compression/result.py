@@ -65,8 +65,9 @@ class Compressed:
             name: Name of the data in messages.
 
         Returns:
-            ``"fp32"`` (lossless), ``"fp16"`` and ``"int8"``, each with ``bytes``, ``nonzeros``, ``sparse_nonzeros`` and
-            numbers; ``"dense"`` has the bytes of an ordinary safetensors file.
+            ``"fp32"`` (lossless), ``"fp16"`` and ``"int8"``, each with ``bytes``, ``nonzeros`` and ``sparse_nonzeros``
+            after rounding, and the numbers of the evaluation; ``"dense"`` has the bytes of an ordinary safetensors
+            file with every tensor once.
         """
         sparse = [layer["name"] for layer in self.report["layers"]]
         return evaluate_stored(self.model, Evaluation(self.task, data, name), sparse)
@@ -101,26 +102,14 @@ def find_unbounded(model: nn.Module) -> frozenset[str]:
 
 
 def check_finite(model: nn.Module, posterior: Posterior, unbounded: Collection[str] = ()) -> None:
-    """Raise if a number of a network or of a sample of it is not finite.
-
-    Args:
-        model: The network.
-        posterior: Its samples.
-        unbounded: Names of the buffers that held infinities before training and may still do.
-
-    Raises:
-        NonFiniteError: With the name of the first such tensor.
-    """
-    _check_tensors({**dict(model.named_parameters()), **dict(model.named_buffers())}, "at the end", unbounded)
-    for index in range(len(posterior)):
-        _check_tensors(posterior.tensors(index), f"in sample {index}", unbounded)
-
-
-def _check_tensors(tensors: Mapping[str, Tensor], where: str, unbounded: Collection[str]) -> None:
-    for name, tensor in tensors.items():
-        wrong = tensor.isnan() if name in unbounded else ~tensor.isfinite()
-        if bool(wrong.any()):
-            raise NonFiniteError(f"{name} must be finite {where}, but got NaN or Inf: try a lower {{lr}}.")
+    """Raise if a number of a network or of its samples is not finite, but for infinities in ``unbounded`` buffers."""
+    states = {"at the end": {**dict(model.named_parameters()), **dict(model.named_buffers())}}
+    states |= {f"in sample {index}": posterior.tensors(index) for index in range(len(posterior))}
+    for where, tensors in states.items():
+        for name, tensor in tensors.items():
+            wrong = tensor.isnan() if name in unbounded else ~tensor.isfinite()
+            if bool(wrong.any()):
+                raise NonFiniteError(f"{name} must be finite {where}, but got NaN or Inf: try a lower {{lr}}.")
 
 
 def describe_zeros(model: nn.Module, weights: Mapping[str, Tensor]) -> dict[str, Any]:
@@ -138,13 +127,7 @@ def describe_zeros(model: nn.Module, weights: Mapping[str, Tensor]) -> dict[str,
 
 
 def describe_channels(model: nn.Module, filters: Mapping[str, Tensor], example: Tensor | None) -> dict[str, Any]:
-    """Count the living channels of every layer, and what is left of the network without the dead ones.
-
-    Args:
-        model: The network.
-        filters: Weights whose slices are channels.
-        example: Input of the network; ``None`` skips what is left.
-    """
+    """Count the living channels of every layer and, with an example, what is left of the network without the others."""
     living = {name: int(norms([weight.detach()])[0].count_nonzero()) for name, weight in filters.items()}
     found: dict[str, Any] = {
         "channels": {name: {"all": len(filters[name]), "living": count} for name, count in living.items()}

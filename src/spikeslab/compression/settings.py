@@ -28,8 +28,18 @@ from spikeslab.schedules import (
 )
 from spikeslab.training.loop import FLOAT32, PRECISIONS
 
-LR_SCHEDULES = ("cosine", "waves", "steps", "constant")
-RAMPS = ("cubic", "exponential")
+CHOICES = {
+    "lr_schedule": ("cosine", "waves", "steps", "constant"), "ramp": ("cubic", "exponential"), "scope": SCOPES,
+    "precision": PRECISIONS,
+}  # fmt: skip
+ALLOWED = {
+    **dict.fromkeys(("lr", "weight_decay", "cooling", "softening", "v0", "v1", "strength"), "> 0"),
+    **dict.fromkeys(("temperature", "omega_sum"), ">= 0"),
+    **dict.fromkeys(("final_lr", "crest_lr", "distillation", "rho"), "[0, 1]"),
+    **dict.fromkeys(("momentum", "warmup_until"), "[0, 1)"),
+    "prune_until": "(0, 1]",
+}
+OPTIONAL = ("v0", "v1", "strength")
 OLD_NAMES = {"warmup": "warmup_until", "freeze_at": "freeze_from"}
 """Names that settings had in earlier records, and their present names."""
 DROP = 0.1
@@ -119,30 +129,17 @@ class Settings:
     prior: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        for name in ("lr", "weight_decay", "cooling", "softening"):
-            check_number(name, getattr(self, name), "> 0")
-        check_number("temperature", self.temperature, ">= 0")
-        check_number("omega_sum", self.omega_sum, ">= 0")
-        check_number("momentum", self.momentum, "[0, 1)")
-        check_number("final_lr", self.final_lr, "[0, 1]")
-        check_number("crest_lr", self.crest_lr, "[0, 1]")
-        check_number("warmup_until", self.warmup_until, "[0, 1)")
-        check_number("distillation", self.distillation, "[0, 1]")
+        for name, allowed in ALLOWED.items():
+            if name not in OPTIONAL or getattr(self, name) is not None:
+                check_number(name, getattr(self, name), allowed)
         for drop in self.drops:
             check_number("drops", drop, "(0, 1)")
-        check_number("prune_until", self.prune_until, "(0, 1]")
         check_number("prune_from", self.prune_from, f"[0, {self.prune_until})")
         check_number("freeze_from", self.freeze_from, f"[{self.prune_until}, 1]")
         check_number("collect_from", self.collect_from, f"[{self.freeze_from}, 1]")
-        for name in ("v0", "v1", "strength"):
-            if getattr(self, name) is not None:
-                check_number(name, getattr(self, name), "> 0")
-        check_number("rho", self.rho, "[0, 1]")
         _check_kappa(self.kappa)
-        check_choice("lr_schedule", self.lr_schedule, LR_SCHEDULES)
-        check_choice("ramp", self.ramp, RAMPS)
-        check_choice("scope", self.scope, SCOPES)
-        check_choice("precision", self.precision, PRECISIONS)
+        for name, choices in CHOICES.items():
+            check_choice(name, getattr(self, name), choices)
         if self.floor is not None:
             floors([1], self.floor)
         check_count("samples", self.samples)
@@ -252,10 +249,10 @@ class Timeline:
             return cosine(settings.lr, self.total, settings.final_lr * settings.lr, warmup)
         if settings.lr_schedule == "waves":
             low, high = settings.final_lr * settings.lr, settings.crest_lr * settings.lr
-            return _warmed(waves(settings.lr, max(1, self.burn_in), low, high, period=self.thin), warmup)
+            return _add_warmup(waves(settings.lr, max(1, self.burn_in), low, high, period=self.thin), warmup)
         if settings.lr_schedule == "steps":
-            return _warmed(multistep(settings.lr, DROP, [self._step(drop) for drop in settings.drops]), warmup)
-        return _warmed(constant(settings.lr), warmup)
+            return _add_warmup(multistep(settings.lr, DROP, [self._step(drop) for drop in settings.drops]), warmup)
+        return _add_warmup(constant(settings.lr), warmup)
 
     def temperature(self, annealed: bool) -> Schedule:
         """Return the schedule of the temperature: constant, or falling by ``cooling`` over the run."""
@@ -282,7 +279,7 @@ def _check_kappa(kappa: object) -> None:
         check_number("kappa", value, ">= 0")
 
 
-def _warmed(schedule: Schedule, warmup: int) -> Schedule:
+def _add_warmup(schedule: Schedule, warmup: int) -> Schedule:
     """Return a schedule that rises from zero over its first steps."""
     return Schedule(
         f"warmed {schedule.name}",

@@ -17,7 +17,7 @@ from spikeslab.compression.tasks import Evaluation, numbers
 from spikeslab.errors import ArgumentValueError, Phrase, quote
 from spikeslab.files import write_atomically
 
-DENSE, ZIPPED, COMPACTED = "dense", "dense, zipped", "compacted"
+DENSE, ZIPPED, COMPACTED, COMPACTED_SPARSE = "dense", "dense, zipped", "compacted", "compacted, sparse fp32"
 """Names of formats beside those of :data:`~spikeslab.compression.sparse_format.VALUES`."""
 
 
@@ -109,7 +109,7 @@ def state_tensors(model: nn.Module) -> dict[str, Tensor]:
     return {name: tensor.to("cpu", copy=True).contiguous() for name, tensor in tensor_dict(model).items()}
 
 
-def unshared(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+def drop_shared(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """Return the tensors without those that are an earlier one under another name."""
     first: dict[object, str] = {}
     return {name: t for name, t in tensors.items() if first.setdefault(memory_key(name, t), name) == name}
@@ -117,35 +117,27 @@ def unshared(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
 
 def _encode_dense(tensors: Mapping[str, Tensor]) -> bytes:
     """Return an ordinary safetensors file; tensors that share their memory are in it once."""
-    return save({name: tensor.detach().contiguous() for name, tensor in unshared(tensors).items()})
+    return save({name: tensor.detach().contiguous() for name, tensor in drop_shared(tensors).items()})
 
 
-def file_sizes(tensors: Mapping[str, Tensor], dense: Mapping[str, Tensor]) -> dict[str, int]:
-    """Return the bytes of the dense safetensors file, plain and zipped, and of the sparse file in each format."""
+def file_sizes(
+    tensors: Mapping[str, Tensor], dense: Mapping[str, Tensor], compacted: Mapping[str, Tensor] | None = None
+) -> dict[str, int]:
+    """Return the bytes of the dense file, plain and zipped, of the sparse file in each format, and of a smaller one."""
     content = _encode_dense(dense)
     sizes = {DENSE: len(content), ZIPPED: len(zlib.compress(content, 9))}
-    return sizes | {f"sparse {values}": len(encode(tensors, values)) for values in VALUES}
-
-
-def compacted_sizes(tensors: Mapping[str, Tensor]) -> dict[str, int]:
-    """Return the bytes of a compacted network as a safetensors file, and as a sparse file without loss."""
-    return {COMPACTED: len(_encode_dense(tensors)), f"{COMPACTED}, sparse fp32": len(encode(tensors, "fp32"))}
+    sizes |= {f"sparse {values}": len(encode(tensors, values)) for values in VALUES}
+    if compacted is not None:
+        sizes |= {COMPACTED: len(_encode_dense(compacted)), COMPACTED_SPARSE: len(encode(compacted, "fp32"))}
+    return sizes
 
 
 def evaluate_stored(
     model: nn.Module, evaluation: Evaluation, sparse: Iterable[str] = ()
 ) -> dict[str, dict[str, float]]:
-    """Measure the bytes of a model in every format of :func:`save_sparse`, and how good the model read back is.
+    """Measure and evaluate a model in every format, as :meth:`~spikeslab.compression.Compressed.evaluate_stored` says.
 
-    Args:
-        model: The network; it is not changed.
-        evaluation: Evaluates the network that is read back.
-        sparse: Names of the sparse weights.
-
-    Returns:
-        For ``"fp32"``, ``"fp16"`` and ``"int8"`` the ``bytes``, the ``nonzeros`` of all parameters and the
-        ``sparse_nonzeros`` of the sparse ones, after rounding, and the numbers of the evaluation; for ``"dense"`` the
-        bytes of a safetensors file with every tensor once.
+    ``sparse`` names the weights whose non-zeros are counted apart.
     """
     names = set(sparse)
     read = copy.deepcopy(model)

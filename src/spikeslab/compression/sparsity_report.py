@@ -18,7 +18,7 @@ from spikeslab.compression._layer_counts import LayerCount, add_known, count_lay
 from spikeslab.compression.finalize import finalize
 from spikeslab.compression.latency import Latency, measure_latency, network_variants
 from spikeslab.compression.onnx import OnnxNetwork
-from spikeslab.compression.sparse_file import COMPACTED, DENSE, compacted_sizes, file_sizes, unshared
+from spikeslab.compression.sparse_file import COMPACTED, COMPACTED_SPARSE, DENSE, drop_shared, file_sizes
 from spikeslab.errors import pluralize
 from spikeslab.graph.tracing import ExampleInput
 from spikeslab.report.tables import Cell, Column, Table
@@ -88,11 +88,13 @@ class SparsityReport:
         dense = plain if original is None else finalize(original)
         if variants is None:
             variants = network_variants(model if original is None else original, model, example_input)
-        parameters = dict(plain.named_parameters())
+        parameters, smaller, compacted = dict(plain.named_parameters()), variants.get(COMPACTED), None
+        if smaller is not None and _count_matrices(smaller) < _count_matrices(plain):  # channels were removed
+            compacted = smaller.state_dict()
         return cls(
             layers=count_layers(parameters, weights, count_positions(plain, example_input)),
             **_count_others(parameters),
-            files=file_sizes(plain.state_dict(), dense.state_dict()) | _compacted_files(variants.get(COMPACTED), plain),
+            files=file_sizes(plain.state_dict(), dense.state_dict(), compacted),
             latencies=tuple(measure_latency(variants, example_input, batches, rounds)) if variants else (),
             variant_macs={name: _count_macs(variant, example_input) for name, variant in variants.items()},
             threads=torch.get_num_threads(),
@@ -106,7 +108,7 @@ class SparsityReport:
         """
         parameters = {
             name: tensor
-            for name, tensor in unshared(tensors).items()
+            for name, tensor in drop_shared(tensors).items()
             if tensor.is_floating_point() and name.rpartition(".")[2] not in STATISTICS
         }
         return cls(
@@ -204,25 +206,21 @@ def _count_others(parameters: Mapping[str, Tensor]) -> dict[str, Any]:
     }
 
 
-def _compacted_files(compacted: nn.Module | None, plain: nn.Module) -> dict[str, int]:
-    """Return the bytes of the compacted network, if channels were removed."""
-    if compacted is None:
-        return {}
-    size, less = (sum(p.numel() for p in model.parameters() if p.ndim > 1) for model in (plain, compacted))
-    return compacted_sizes(compacted.state_dict()) if less < size else {}
+def _count_matrices(model: nn.Module) -> int:
+    return sum(parameter.numel() for parameter in model.parameters() if parameter.ndim > 1)
 
 
 def _count_macs(model: nn.Module, example_input: ExampleInput) -> int | None:
     plain = finalize(model.source if isinstance(model, OnnxNetwork) else model)
-    counts = count_layers(dict(plain.named_parameters()), positions=count_positions(plain, example_input))
-    return add_known([layer.macs for layer in counts])
+    positions = count_positions(plain, example_input)
+    return sum(count * plain.get_parameter(name).numel() for name, count in positions.items()) if positions else None
 
 
 def _describe_size(report: SparsityReport) -> str:
     exact, half, byte = (report.files[DENSE] / report.files[f"sparse {values}"] for values in ("fp32", "fp16", "int8"))
     less = ""
-    if (small := f"{COMPACTED}, sparse fp32") in report.files:
-        plain, sparse = (report.files[DENSE] / report.files[key] for key in (COMPACTED, small))
+    if COMPACTED in report.files:
+        plain, sparse = (report.files[DENSE] / report.files[key] for key in (COMPACTED, COMPACTED_SPARSE))
         less = f"; without its dead channels {plain:.1f} x as an ordinary file, {sparse:.1f} x as a sparse one"
     return (
         f"Smaller: {'yes' if exact >= GAIN else 'no'}, {exact:.1f} x on disk without loss "

@@ -85,11 +85,7 @@ class Task:
     own_loss: bool = False
 
     def loss_on(self, name: str) -> Loss:
-        """Return the loss on batches of the loader ``name``, with errors in sentences.
-
-        Raises:
-            BatchError: From the loss, if the model or the loss does not take a batch, or the loss is no number.
-        """
+        """Return the loss on batches of the loader ``name``, which raises a :class:`BatchError` for bad ones."""
 
         def loss(model: nn.Module, batch: Any) -> Tensor:
             with explain_batch_errors(name, batch):
@@ -136,11 +132,7 @@ def pair(model: nn.Module, batch: Any) -> tuple[Tensor, Tensor]:
 
 
 def find_task(model: nn.Module, batch: Any, loss: Loss | None) -> Task:
-    """Return the task that a batch and an optional loss of the user's imply.
-
-    Raises:
-        TypeError: If the batch is no pair (x, y) and there is no loss.
-    """
+    """Return the task that a batch and an optional loss of the user's imply."""
     is_pair = _is_pair(batch)
     if loss is not None:
         labels = is_pair and not batch[1].is_floating_point() and _gives_logits(model, batch)
@@ -152,15 +144,11 @@ def find_task(model: nn.Module, batch: Any, loss: Loss | None) -> Task:
 
 
 def with_distillation(task: Task, dense: nn.Module, share: float, softening: float) -> Task:
-    """Return the task with a copy of the dense network as a teacher, or the task itself if the share is 0.
-
-    Raises:
-        ValueError: If the user gave the loss: only they know how a teacher would enter it.
-    """
+    """Return the task with a copy of the dense network as a teacher, or the task itself if the share is 0."""
     if share == 0.0:
         return task
-    if task.own_loss:
-        expectation = "must be 0 where a {loss} is given, which decides what is learnt"
+    if task.own_loss:  # only the user knows how a teacher would enter it
+        expectation = "must be 0 where a {loss} is given, which decides what is learned"
         raise ArgumentValueError("distillation", expectation, share)
     teacher = copy.deepcopy(dense).eval().requires_grad_(False)
 
@@ -168,25 +156,25 @@ def with_distillation(task: Task, dense: nn.Module, share: float, softening: flo
         x, y = pair(model, batch)
         output = model(x)
         with torch.no_grad():
-            taught = teacher(x)
+            target = teacher(x)
         if task.kind == CLASSIFICATION:
             labelled = y != UNLABELLED
-            divergence = (softened_divergences(output, taught, softening) * labelled).sum() / labelled.sum()
+            divergence = (softened_divergences(output, target, softening) * labelled).sum() / labelled.sum()
             return (1.0 - share) * F.cross_entropy(output, y) + share * divergence
-        return (1.0 - share) * F.mse_loss(output, _reshape_targets(y, output)) + share * F.mse_loss(output, taught)
+        return (1.0 - share) * F.mse_loss(output, _reshape_targets(y, output)) + share * F.mse_loss(output, target)
 
     return Task(task.kind, loss)
 
 
-def softened_divergences(logits: Tensor, taught: Tensor, softening: float) -> Tensor:
-    """Return s^2 KL(softmax(taught / s) || softmax(logits / s)) of each row, and of each label within a row.
+def softened_divergences(logits: Tensor, target: Tensor, softening: float) -> Tensor:
+    """Return s^2 KL(softmax(target / s) || softmax(logits / s)) of each row, and of each label within a row.
 
     >>> softened_divergences(torch.tensor([[0.0, 0.0]]), torch.tensor([[0.0, 0.0]]), 4.0)
     tensor([0.])
     """
     wide = torch.promote_types(logits.dtype, torch.float32)  # under autocast log_softmax would keep half precision
-    learnt, target = (F.log_softmax(each.to(wide) / softening, dim=1) for each in (logits, taught))
-    return softening**2 * F.kl_div(learnt, target, reduction="none", log_target=True).sum(dim=1)
+    own, target = (F.log_softmax(each.to(wide) / softening, dim=1) for each in (logits, target))
+    return softening**2 * F.kl_div(own, target, reduction="none", log_target=True).sum(dim=1)
 
 
 def _is_pair(batch: Any) -> bool:
@@ -223,12 +211,7 @@ def _describe(batch: Any) -> str:
 
 
 def first_batch(name: str, data: object) -> Any:
-    """Return the first batch of the loader ``name``.
-
-    Raises:
-        TypeError: If the data cannot be iterated twice.
-        ValueError: If they are empty.
-    """
+    """Return the first batch of the loader ``name``; data that cannot be iterated twice are refused."""
     if isinstance(data, Tensor) or not isinstance(data, Iterable) or iter(data) is data:
         kind = "a single tensor" if isinstance(data, Tensor) else f"a {type(data).__name__}"
         expectation = "must be a loader or a list of batches that can be run through again"
@@ -255,9 +238,6 @@ def count_batches(data: Iterable[Any], batch: Any, num_data: int) -> int:
 
     >>> count_batches(iter([]), torch.ones(64, 3), num_data=1000)
     16
-
-    Raises:
-        TypeError: If the data have no length and the batch no rows.
     """
     try:
         return len(data)  # type: ignore[arg-type]
@@ -270,11 +250,7 @@ def count_batches(data: Iterable[Any], batch: Any, num_data: int) -> int:
 
 
 def count_rows(data: object, given: int | None) -> int:
-    """Return N, the number of training examples.
-
-    Raises:
-        ValueError: If it is not given and the data do not tell.
-    """
+    """Return N, the number of training examples: as given, or as the data tell."""
     if given is not None:
         return given
     if isinstance(data, TensorBatches):
@@ -296,25 +272,18 @@ def count_rows(data: object, given: int | None) -> int:
     )
 
 
+@dataclass(frozen=True)
 class Evaluation:
     """Evaluation of networks and posteriors on one data set.
 
     A classification has accuracy, NLL, Brier score and ECE; a regression RMSE and MAE. Of a task with a loss alone it
-    is the loss, and of a posterior the mean loss of its samples, since nothing else can be averaged.
-
-    Args:
-        task: The task.
-        data: Batches.
-        name: Name of the data in messages.
-
-    Raises:
-        BatchError: From both methods, if the model or the loss does not take a batch.
+    is the loss, and of a posterior the mean loss of its samples, since nothing else can be averaged. Both methods raise
+    a :class:`BatchError` that names the data if the model or the loss does not take a batch.
     """
 
-    def __init__(self, task: Task, data: Iterable[Any], name: str = "data") -> None:
-        self.task = task
-        self.data = data
-        self.name = name
+    task: Task
+    data: Iterable[Any]
+    name: str = "data"
 
     @torch.no_grad()
     def of_model(self, model: nn.Module) -> dict[str, Any]:

@@ -133,12 +133,7 @@ def check_module(model: object) -> nn.Module:
 
 
 def copy_model(model: object) -> nn.Module:
-    """Return a deep copy of a network.
-
-    Raises:
-        TypeError: If ``model`` is not a module.
-        ValueError: If it cannot be copied, as while ``torch.nn.utils.prune`` computes its weights.
-    """
+    """Return a deep copy of a network; none can be made while ``torch.nn.utils.prune`` computes its weights."""
     module = check_module(model)
     try:
         return copy.deepcopy(module)
@@ -153,11 +148,7 @@ def copy_model(model: object) -> nn.Module:
 
 @torch.no_grad()
 def compute_outputs(model: nn.Module, example_input: ExampleInput) -> list[Tensor]:
-    """Return the tensors that a network returns for an example.
-
-    Raises:
-        ValueError: If the network fails on the example.
-    """
+    """Return the tensors that a network returns for an example; one on which it fails is refused."""
     inputs = check_example_input(example_input)
     try:
         result = model(*(entry.clone() for entry in inputs))
