@@ -188,7 +188,7 @@ def compress(
     shared: dict[str, Any] = {"sparsity": sparsity, "epochs": epochs, "method": method, "seed": seed}
     arguments = shared | {"weights": weights, "count": count or "network", "structure": structure, "num_data": num_data}
     # Options are checked before the recipe runs, which may take long.
-    Compression(nn.Identity(), [], **arguments, settings=Settings().changed(**changes))
+    Compression(nn.Identity(), [], **arguments, settings=Settings().change(**changes))
     tensors = None if dense is None else read_dense(dense)
     use_threads(threads)
     user = read_recipe(recipe)
@@ -204,7 +204,7 @@ def compress(
             user.val_data,
             **arguments,
             loss=user.loss,
-            settings=user.settings.changed(**changes),
+            settings=user.settings.change(**changes),
             folder=folder,
             resume=resume,
             report=report,

@@ -188,7 +188,7 @@ class Compression:
     @property
     def merged_settings(self) -> Settings:
         """The settings, with ``lr``, ``temperature`` and ``samples`` in them."""
-        return (self.settings or Settings()).changed(lr=self.lr, temperature=self.temperature, samples=self.samples)
+        return (self.settings or Settings()).change(lr=self.lr, temperature=self.temperature, samples=self.samples)
 
     def run(self) -> Compressed:
         """Prune and sample the network."""

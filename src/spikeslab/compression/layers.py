@@ -130,7 +130,7 @@ def _match(model: nn.Module, globs: list[str]) -> list[str]:
     try:
         return list(select_weights(model, *globs))
     except ArgumentError as error:
-        raise error.changed(argument="weights") from error
+        raise error.change(argument="weights") from error
 
 
 def _find_names(parameters: dict[str, nn.Parameter], items: list[object]) -> list[str]:

@@ -94,7 +94,7 @@ class Settings:
         softening: Divisor of the logits of both networks in distillation.
         precision: ``"float32"``, or ``"bfloat16"`` for a loss under autocast
             (:mod:`spikeslab.training.loop`); all evaluations are in float32.
-        prior: Arguments of the spike-and-slab prior that override all of the above; :meth:`changed` changes them too.
+        prior: Arguments of the spike-and-slab prior that override all of the above; :meth:`change` changes them too.
     """
 
     lr: float = 0.05
@@ -145,12 +145,12 @@ class Settings:
         check_count("samples", self.samples)
         check_count("mask_every", self.mask_every)
 
-    def changed(self, **changes: Any) -> Settings:
+    def change(self, **changes: Any) -> Settings:
         """Return settings with other values, in ``prior`` too where it has that name; ``None`` changes nothing.
 
-        >>> Settings().changed(lr=0.1, temperature=None).lr
+        >>> Settings().change(lr=0.1, temperature=None).lr
         0.1
-        >>> Settings(prior={"v0": 0.1, "b": 1.0}).changed(v0=0.2).prior
+        >>> Settings(prior={"v0": 0.1, "b": 1.0}).change(v0=0.2).prior
         {'v0': 0.2, 'b': 1.0}
         """
         given = {name: value for name, value in changes.items() if value is not None}

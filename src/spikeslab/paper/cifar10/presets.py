@@ -38,7 +38,7 @@ def _default(sparsity: float, epochs: int, steps: int) -> Settings:
 
 def _distilled(sparsity: float, epochs: int, steps: int) -> Settings:
     """Return the defaults with a fifth of the loss from the dense network, and one ranking of all weights."""
-    return _default(sparsity, epochs, steps).changed(distillation=0.2, scope="global")
+    return _default(sparsity, epochs, steps).change(distillation=0.2, scope="global")
 
 
 def _paper(sparsity: float, epochs: int, steps: int) -> Settings:
@@ -53,7 +53,7 @@ def _ablation(sparsity: float, epochs: int, steps: int) -> Settings:
     shrinkage by the prior stays.
     """
     cooling = ABLATION_FACTOR**PAPER_EPOCHS
-    return _paper(sparsity, epochs, steps).changed(temperature=1.0 / ABLATION_TAU, cooling=cooling)
+    return _paper(sparsity, epochs, steps).change(temperature=1.0 / ABLATION_TAU, cooling=cooling)
 
 
 @dataclass(frozen=True)

@@ -87,7 +87,7 @@ class CifarRun:
         changes, (name, strength) = dict(self.changes), split_method(self.method)
         if "strength" in changes and (name not in FIXED or strength is not None):
             raise ArgumentValueError("strength", f"must go with {quote(FIXED)} alone, without a colon", self.method)
-        return settings.changed(**{"strength": strength, **changes})
+        return settings.change(**{"strength": strength, **changes})
 
     def facts(self, dense: Dense) -> dict[str, Any]:
         """Return what decides the result besides the settings."""
