@@ -291,29 +291,3 @@ def test_more_samples_or_images_than_there_are_are_refused(study):
         check_runs(replace(study, samples=9))
     with pytest.raises(ValueError, match=r"^images must be at most 24, but got 25\.$"):
         check_runs(replace(study, images=25))
-
-
-@pytest.mark.parametrize(
-    ("option", "value", "message"),
-    [
-        ("--images", "0", "--images must be an integer >= 1, but got 0."),
-        ("--samples", "0", "--samples must be an integer >= 1, but got 0."),
-        ("--workers", "0", "--workers must be an integer >= 1, but got 0."),
-        ("--epochs", "0", "--epochs must be an integer >= 1, but got 0."),
-        ("--seed", "-1", "--seed must be an integer >= 0, but got -1."),
-        ("--attack", "cw", "--attack must be one of 'fgsm', 'pgd', but got 'cw'."),
-        ("--preset", "best", "--preset must be one of 'paper', 'default', but got 'best'."),
-        ("--datasets", "cifar10", "--datasets must be one of 'mnist', 'fashion', but got 'cifar10'."),
-        ("--methods", "em", "--methods must be one of 'vanilla', 'dropout', 'sghmc', 'sghmc-sa', but got 'em'."),
-    ],
-)
-def test_bad_options_are_refused_before_any_work(tmp_path, capsys, option, value, message):
-    out = tmp_path / "new"
-    assert cli(["reproduce", "adversarial", "--out", str(out), option, value]) == 2
-    assert capsys.readouterr().err == f"Error: {message}\n"
-    assert not out.exists()
-
-
-def test_the_help_has_examples(capsys):
-    assert cli(["reproduce", "adversarial", "--help"]) == 0
-    assert "spikeslab reproduce adversarial --datasets mnist --images 200" in " ".join(capsys.readouterr().out.split())

@@ -4,17 +4,15 @@ from __future__ import annotations
 
 import json
 import math
-import re
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from synthetic_images import bright_bars
 
-from spikeslab.cli.app import run as run_cli
 from spikeslab.paper.images import runs as image_runs
-from spikeslab.paper.images import study as image_study
 from spikeslab.paper.images import tables as image_tables
 from spikeslab.paper.images.data import DIGITS, LOADERS, Images
 from spikeslab.paper.images.presets import PRESETS, make_preset
@@ -38,18 +36,7 @@ from spikeslab.training import CheckpointError, Every, MetricsLog
 SMALL = replace(make_preset("default", "mnist"), name="small", batch_size=20, samples=3, chains=1)
 
 
-def small_images(rows: int = 60, seed: int = 0) -> Images:
-    """Images whose class is the place of a bright bar."""
-    generator = torch.Generator().manual_seed(seed)
-    y = torch.randint(10, (2 * rows,), generator=generator)
-    x = torch.randint(60, (2 * rows, 1, 28, 28), generator=generator)
-    for image, label in zip(x, y.tolist(), strict=True):
-        image[0, :, 2 * label : 2 * label + 3] += 180
-    x = x.to(torch.uint8)
-    return Images(x[:rows], y[:rows], x[rows:], y[rows:], DIGITS)
-
-
-DATA, FOREIGN = small_images(), small_images(seed=1).x_test.flip(2, 3)
+DATA, FOREIGN = bright_bars(), bright_bars(seed=1).x_test.flip(2, 3)
 
 
 @pytest.fixture(autouse=True)
@@ -356,132 +343,10 @@ def test_uniform_predictions_of_foreign_images_are_told_apart_by_entropy() -> No
 @pytest.fixture
 def loaders(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(LOADERS, "mnist", lambda _: DATA)
-    monkeypatch.setitem(LOADERS, "fashion", lambda _: small_images(seed=2))
-
-
-def command(out: Path, *more: str) -> list[str]:
-    return ["reproduce", "mnist", "--out", str(out), "--epochs", "1", "--held-out", "40", "--presets", "default", *more]
-
-
-def test_the_command_writes_its_tables_and_goes_on(
-    tmp_path: Path, loaders: None, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert run_cli(command(tmp_path, "--methods", "vanilla,sghmc-sa")) == 0
-    written = {path.name for path in tmp_path.iterdir()}
-    assert {"accuracy.md", "differences.md", "uncertainty.md"} <= written
-    figures = ("scores", "reliability", "selective", "detection", "uncertainty")
-    assert {f"default-{name}.png" for name in figures} <= written
-    first = (tmp_path / "accuracy.json").read_text()
-    assert json.loads(first)["run"]["command"] == (
-        "spikeslab reproduce mnist --methods vanilla,sghmc-sa --presets default --epochs 1 --seed 0 --seeds 1 "
-        "--held-out 40"
-    )
-    assert run_cli(command(tmp_path, "--methods", "vanilla,sghmc-sa")) == 2
-    assert "continue with --resume, or choose another" in capsys.readouterr().err
-    assert run_cli(command(tmp_path, "--methods", "vanilla,sghmc-sa", "--resume")) == 0
-    assert (tmp_path / "accuracy.json").read_text() == first
-
-
-def test_a_run_in_bfloat16_is_another_run(tmp_path: Path, loaders: None, capsys: pytest.CaptureFixture[str]) -> None:
-    options = ("--methods", "vanilla")
-    assert run_cli(command(tmp_path, *options, "--precision", "bfloat16")) == 0
-    table = json.loads((tmp_path / "accuracy.json").read_text())
-    assert table["run"]["command"].endswith("--held-out 40 --precision bfloat16")
-    assert run_cli(command(tmp_path, *options, "--resume")) == 2
-    assert "precision was 'bfloat16' and is now 'float32'" in " ".join(capsys.readouterr().err.split())
-
-
-def test_without_held_out_images_all_are_trained_on(tmp_path: Path, loaders: None) -> None:
-    words = ["reproduce", "mnist", "--out", str(tmp_path), "--epochs", "1", "--held-out", "0", "--presets", "default"]
-    assert run_cli([*words, "--methods", "vanilla,sghmc-sa"]) == 0
-    result = json.loads((tmp_path / "sghmc-sa-default-1-seed0" / "result.json").read_text())
-    assert "held_out" not in result
-    assert result["test"].keys() == {"point", "average"}
-    table = json.loads((tmp_path / "accuracy.json").read_text())
-    assert {row["held_out"] for row in table["rows"]} == {None}
-    assert "all training images were trained on" in (tmp_path / "accuracy.md").read_text()
-    log = (tmp_path / "vanilla-default-1-seed0" / "metrics.jsonl").read_text()
-    assert "evaluation" not in json.loads(log.splitlines()[-1])
-
-
-def test_augmented_runs_and_several_seeds_have_files_of_their_own(tmp_path: Path, loaders: None) -> None:
-    options = ("--methods", "sghmc-sa")
-    assert run_cli(command(tmp_path, *options)) == 0
-    plain = (tmp_path / "accuracy.json").read_text()
-    assert run_cli(command(tmp_path, *options, "--augment", "--seeds", "2", "--resume")) == 0
-    assert (tmp_path / "accuracy.json").read_text() == plain
-    table = json.loads((tmp_path / "augmented-accuracy.json").read_text())
-    assert table["run"]["command"].endswith("--seeds 2 --augment --held-out 40")
-    assert {path.name for path in tmp_path.glob("sghmc-sa-*")} == {
-        "sghmc-sa-default-1-seed0",
-        "sghmc-sa-default-augmented-1-seed0",
-        "sghmc-sa-default-augmented-1-seed1",
-    }
-
-
-@pytest.mark.parametrize(
-    ("more", "sentence"),
-    [
-        (["--methods", "adam"], "--methods must be one of 'vanilla', 'dropout', 'sghmc', 'sghmc-sa', but got 'adam'."),
-        (["--epochs", "0"], "--epochs must be an integer >= 1, but got 0."),
-        (["--presets", "best"], "--presets must be one of 'paper', 'default', but got 'best'."),
-        (["--precision", "half"], "--precision must be one of 'float32', 'bfloat16', but got 'half'."),
-        (["--held-out", "60"], "--held-out must be fewer than the 60 training images, but got 60."),
-    ],
-)
-def test_bad_options_are_named(
-    tmp_path: Path, loaders: None, capsys: pytest.CaptureFixture[str], more: list[str], sentence: str
-) -> None:
-    assert run_cli(command(tmp_path, *more)) == 2
-    assert sentence in " ".join(capsys.readouterr().err.split())
-    assert not list(tmp_path.iterdir())
-
-
-def test_files_that_are_missing_are_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    (tmp_path / "empty").mkdir()
-    assert run_cli(command(tmp_path / "out", "--data-dir", str(tmp_path / "empty"))) == 2
-    assert "MNIST" in capsys.readouterr().err
+    monkeypatch.setitem(LOADERS, "fashion", lambda _: bright_bars(seed=2))
 
 
 def test_the_other_set_is_foreign(loaders: None) -> None:
     data, foreign = load_images("mnist", None)
     assert data is DATA
-    assert torch.equal(foreign, small_images(seed=2).x_test)
-
-
-def search(out: Path, *more: str) -> int:
-    words = ["reproduce", "image-search", "mnist", "--epochs", "1", "--held-out", "20", "--out", str(out)]
-    return run_cli([*words, "--set", "samples=1", "--set", "chains=1", "--set", "batch_size=20", *more])
-
-
-def test_a_trial_evaluates_held_out_images_alone_and_is_done_once(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    blind = replace(DATA, x_test=torch.empty(0), y_test=torch.empty(0))
-    monkeypatch.setitem(LOADERS, "mnist", lambda _: blind)
-    assert search(tmp_path) == 0
-    assert search(tmp_path, "--augment", "--set", "lr=0.02") == 0
-    monkeypatch.setattr(image_study, "train", lambda *_: pytest.fail("trained again"))
-    assert search(tmp_path) == 0
-    table = json.loads((tmp_path / "search.json").read_text())
-    assert sorted((row["dataset"], row["lr"], row["chains"]) for row in table["rows"]) == [
-        ("mnist", 0.05, 1),
-        ("mnist, augmented", 0.02, 1),
-    ]
-    assert all(row["accuracy"] * 20 % 100 == pytest.approx(0) for row in table["rows"])
-    assert table["run"]["command"].startswith("spikeslab reproduce image-search mnist --epochs 1 --set samples=1 ")
-
-
-@pytest.mark.parametrize(
-    ("change", "sentence"),
-    [
-        ("adam_lr=0.01", r"--set must name one of batch_size, .*, samples, but got 'adam_lr'\."),
-        ("lr=high", r"--set must be NAME=VALUE with a number, but got 'lr=high'\."),
-    ],
-)
-def test_a_trial_changes_values_that_its_row_shows(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], change: str, sentence: str
-) -> None:
-    assert search(tmp_path, "--set", change) == 2
-    assert re.fullmatch(f"Error: {sentence}\n", capsys.readouterr().err)
-    assert not list(tmp_path.iterdir())
+    assert torch.equal(foreign, bright_bars(seed=2).x_test)
