@@ -7,7 +7,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from spikeslab.functional.thresholds import apportion, smallest, smallest_overall, smallest_per_tensor
+from spikeslab.functional.thresholds import apportion, smallest, smallest_overall
 
 # Few different values, so that most examples have ties at the threshold.
 values = st.lists(st.sampled_from([0.0, 0.5, 1.0, 2.0]), min_size=1, max_size=40)
@@ -45,7 +45,7 @@ def test_overall_ranking_is_exact_and_never_takes_a_whole_layer(layers, data) ->
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32, torch.float64])
 def test_masks_have_the_shape_of_the_scores_in_any_dtype_and_layout(dtype) -> None:
     scores = torch.randn(4, 3, 2, 2).abs().to(dtype).to(memory_format=torch.channels_last)
-    for mask in (smallest(scores, 10), smallest_overall([scores], 10)[0], smallest_per_tensor([scores], [10])[0]):
+    for mask in (smallest(scores, 10), smallest_overall([scores], 10)[0]):
         assert mask.shape == scores.shape
         assert int(mask.sum()) == 10
         assert scores[mask].max() <= scores[~mask].min()

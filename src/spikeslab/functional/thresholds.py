@@ -29,11 +29,6 @@ def smallest(scores: Tensor, count: int) -> Tensor:
     return mask.view(scores.shape)
 
 
-def smallest_per_tensor(scores: Sequence[Tensor], counts: Sequence[int]) -> list[Tensor]:
-    """Return masks of exactly ``counts[i]`` smallest entries of each ``scores[i]``."""
-    return [smallest(score, count) for score, count in zip(scores, counts, strict=True)]
-
-
 def smallest_overall(scores: Sequence[Tensor], count: int, keep: Sequence[int] | None = None) -> list[Tensor]:
     """Return masks of exactly ``count`` smallest entries over all tensors, without the ``keep[i]`` largest of each."""
     flat = [score.reshape(-1).clone() for score in scores]

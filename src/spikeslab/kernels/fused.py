@@ -41,8 +41,6 @@ from numba.extending import overload
 from spikeslab.kernels.intrinsics import LARGEST_F32, LARGEST_F64, bits_of, exp2, fma, pointer, prefetch
 from spikeslab.kernels.philox import BLOCK_BYTES, normal_block
 
-__all__ = ["BLOCK_BYTES", "FACTORS", "SUMS", "TABLE", "are_finite", "update"]
-
 # Columns of the int64 table, a row for each tensor: addresses (0 for none), the number of elements, the stream of its
 # noise, and the number of its first block.
 TABLE = ("weight", "gradient", "buffer", "rho", "rho_bar", "size", "stream", "first_block")
@@ -90,14 +88,10 @@ def _infinite(x: Any) -> bool:
     return bool((_infinite_bits_f32 if x.dtype == np.float32 else _infinite_bits_f64)(x))
 
 
-@overload(_infinite)  # type: ignore[untyped-decorator, unused-ignore]
+@overload(_infinite, strict=False)  # type: ignore[untyped-decorator, unused-ignore]
 def _infinite_overload(x: Any) -> Any:
     of_dtype = _infinite_bits_f32 if x.dtype == types.float32 else _infinite_bits_f64
-
-    def implementation(x: Any) -> Any:
-        return of_dtype(x)
-
-    return implementation
+    return lambda x: of_dtype(x)
 
 
 @njit(nogil=True)
@@ -313,22 +307,12 @@ def update(like: Any, table: Any, factors: Any, sums: Any, seed: Any, step: Any,
         if has_latents:
             _fetch(table[tensor, 3] + following)
             rho = carray(pointer(table[tensor, 3] + shift, like), n)
-            _adapt(
-                w,
-                rho,
-                rho_bar,
-                noise,
-                real(-_LOG2_E * factors[tensor, 7]),
-                real(-_LOG2_E * factors[tensor, 8]),
-                real(-_LOG2_E * factors[tensor, 9]),
-                real(factors[tensor, 10]),
-            )
+            linear, quadratic = real(-_LOG2_E * factors[tensor, 7]), real(-_LOG2_E * factors[tensor, 8])
+            offset, omega = real(-_LOG2_E * factors[tensor, 9]), real(factors[tensor, 10])
+            _adapt(w, rho, rho_bar, noise, linear, quadratic, offset, omega)
             if n < size:
-                w, rho, rho_bar = (
-                    _pad(w, noise),
-                    _pad(rho, gradient),
-                    _pad(rho_bar, np.empty(size, like.dtype)),
-                )
+                w, rho = _pad(w, noise), _pad(rho, gradient)
+                rho_bar = _pad(rho_bar, np.empty(size, like.dtype))
             if sums.shape[1] == 1:
                 sums[number, 0] = _fold_one(rho, lanes)
             else:

@@ -7,8 +7,6 @@ from llvmlite import ir
 from numba import njit, types
 from numba.extending import intrinsic, overload
 
-__all__ = ["LARGEST_F32", "LARGEST_F64", "bits_of", "exp2", "float_of", "fma", "pointer", "prefetch"]
-
 
 def _emit_fma(typing_context: Any, a: Any, b: Any, c: Any) -> Any:
     """Return a * b + c, rounded once."""
@@ -117,11 +115,7 @@ def exp2(t: Any) -> Any:
     return (_exp2_f32 if isinstance(t, np.float32) else _exp2_f64)(t)
 
 
-@overload(exp2)  # type: ignore[untyped-decorator, unused-ignore]
+@overload(exp2, strict=False)  # type: ignore[untyped-decorator, unused-ignore]
 def _exp2_overload(t: Any) -> Any:
     of_dtype = _exp2_f32 if t == types.float32 else _exp2_f64
-
-    def implementation(t: Any) -> Any:
-        return of_dtype(t)
-
-    return implementation
+    return lambda t: of_dtype(t)

@@ -50,8 +50,6 @@ from spikeslab.kernels.intrinsics import bits_of, float_of, fma
 from spikeslab.kernels.noise import Noise
 from spikeslab.kernels.threads import run as run_in_threads
 
-__all__ = ["BLOCK_BYTES", "ROUNDS", "PhiloxNoise", "fill_normal", "normal_block"]
-
 ROUNDS = 7
 BLOCK_BYTES = 4096
 
@@ -247,14 +245,12 @@ def normal_block(out: Any, seed: Any, step: Any, stream: Any, block: Any) -> Non
     _BLOCKS[out.dtype](out, *(np.uint64(v) for v in (seed, step, stream, block)))
 
 
-@overload(normal_block)
+@overload(normal_block, strict=False)  # a lambda has no annotations
 def _normal_block_overload(out: Any, seed: Any, step: Any, stream: Any, block: Any) -> Callable[..., None]:
-    block_of_dtype = _normal_block_f32 if out.dtype == types.float32 else _normal_block_f64
-
-    def implementation(out: Any, seed: Any, step: Any, stream: Any, block: Any) -> None:
-        block_of_dtype(out, np.uint64(seed), np.uint64(step), np.uint64(stream), np.uint64(block))
-
-    return implementation
+    of_dtype = _normal_block_f32 if out.dtype == types.float32 else _normal_block_f64
+    return lambda out, seed, step, stream, block: of_dtype(
+        out, np.uint64(seed), np.uint64(step), np.uint64(stream), np.uint64(block)
+    )
 
 
 _BLOCKS = {np.dtype(np.float32): _normal_block_f32, np.dtype(np.float64): _normal_block_f64}

@@ -30,7 +30,7 @@ from dataclasses import dataclass
 from statistics import fmean, stdev
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from spikeslab.samplers.base import Sampler
 
@@ -108,7 +108,9 @@ class ConfigurationalTemperature:
         for group, param, gradient in self._sampler.energy_gradients():
             if id(param) in self._start:
                 _, start, readings = self._start[id(param)]
-                readings.append(_work(param - start, gradient, param != 0) * group["num_data"])
+                alive = param != 0
+                work = float(((param - start).double() * gradient.double() * alive).sum())
+                readings.append(work / max(int(alive.sum()), 1) * group["num_data"])
 
     def result(self) -> dict[str, Temperature]:
         """Return the average of each layer by name, with a standard error from batch means."""
@@ -117,11 +119,6 @@ class ConfigurationalTemperature:
             for name, _, readings in self._start.values()
             if readings
         }
-
-
-def _work(deviation: Tensor, gradient: Tensor, alive: Tensor) -> float:
-    count = max(int(alive.sum()), 1)
-    return float((deviation.double() * gradient.double() * alive).sum()) / count
 
 
 def _batch_means_error(readings: list[float]) -> float:

@@ -183,20 +183,14 @@ class Scale(Generic[Scalar]):
             self.sigma = mixture.square_root((1.0 - omega) * self.sigma**2 + omega * new**2)
 
     def _maximum(self, b: Scalar, j: Scalar, num_weights: int, num_data: int) -> Scalar:
+        nu, lam, printed = self.nu, self.lam, self.maximum == "printed"
         if not self.residuals:
-            return mixture.sigma_classification(b=b, j=j, num_weights=num_weights, nu=self.nu, lam=self.lam)
+            return mixture.sigma_classification(b=b, j=j, num_weights=num_weights, nu=nu, lam=lam)
         total, targets, rows = self.residuals.totals()
         squares: Scalar = total * num_data / rows
         num_targets = targets * num_data / rows
         if self.coupling == "independent":
-            return mixture.sigma_independent(squares=squares, num_targets=num_targets, nu=self.nu, lam=self.lam)
+            return mixture.sigma_independent(squares=squares, num_targets=num_targets, nu=nu, lam=lam)
         return mixture.sigma_regression(
-            b=b,
-            j=j,
-            squares=squares,
-            num_targets=num_targets,
-            num_weights=num_weights,
-            nu=self.nu,
-            lam=self.lam,
-            printed=self.maximum == "printed",
+            b=b, j=j, squares=squares, num_targets=num_targets, num_weights=num_weights, nu=nu, lam=lam, printed=printed
         )

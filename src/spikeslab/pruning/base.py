@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from spikeslab.errors import ArgumentValueError, Phrase, check_choice, check_number, pluralize
 from spikeslab.functional import groups
-from spikeslab.functional.thresholds import smallest_overall, smallest_per_tensor
+from spikeslab.functional.thresholds import smallest, smallest_overall
 from spikeslab.pruning import allocation
 from spikeslab.pruning.sparsity import Sparsity, measure_sparsity
 from spikeslab.samplers.base import Sampler
@@ -197,7 +197,7 @@ class ScheduledPruner(BasePruner):
         else:
             shapes = [tuple(weight.shape) for weight in self.weights.values()]
             counts = allocation.erk(zeros, shapes, self._keep, pruned, self._sizes)
-        return smallest_per_tensor(scores, counts)
+        return [smallest(score, count) for score, count in zip(scores, counts, strict=True)]
 
 
 def zero_units_(tensor: Tensor, mask: Tensor) -> None:

@@ -367,7 +367,10 @@ class Sampler(WeightHolder, Optimizer):
         if self.prior is not None:
             self.prior.load_state_dict(state_dict["prior"])
         # torch would keep the tensors themselves, and the next step would change the state that was given.
-        own = {index: {name: _clone(value) for name, value in of.items()} for index, of in state_dict["state"].items()}
+        own = {
+            index: {name: value.clone() if isinstance(value, Tensor) else value for name, value in of.items()}
+            for index, of in state_dict["state"].items()
+        }
         switches = [{name: group[name] for name in SWITCHES} for group in self.param_groups]
         super().load_state_dict({**state_dict, "state": own})
         for group, of_group in zip(self.param_groups, switches, strict=True):
@@ -406,10 +409,6 @@ def _default_seed() -> int:
         hint = "the same on ranks that share a chain, another on ranks with a chain of their own"
         raise ArgumentValueError("seed", expectation, None, hint)
     return int(torch.randint(2**63 - 1, ()).item())
-
-
-def _clone(value: Any) -> Any:
-    return value.clone() if isinstance(value, Tensor) else value
 
 
 def _check_parameter(name: str, param: Tensor) -> None:

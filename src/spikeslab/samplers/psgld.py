@@ -72,16 +72,6 @@ class PSGLD(Sampler):
 
     def _update(self, group: Group, params: list[Tensor], grads: list[Tensor]) -> None:
         std = psgld_noise_std(lr=group["lr"], temperature=group["temperature"], num_data=group["num_data"])
-        self._call(
-            group,
-            psgld,
-            params,
-            grads,
-            [cast(Tensor, param.grad) for param in params],
-            self._state_tensors(params, "square_avg"),
-            self._noises(params, std),
-            lr=group["lr"],
-            alpha=group["alpha"],
-            eps=group["eps"],
-            noise_std=std,
-        )
+        loss_grads, averages = [cast(Tensor, param.grad) for param in params], self._state_tensors(params, "square_avg")
+        tensors = params, grads, loss_grads, averages, self._noises(params, std)
+        self._call(group, psgld, *tensors, lr=group["lr"], alpha=group["alpha"], eps=group["eps"], noise_std=std)

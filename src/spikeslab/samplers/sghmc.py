@@ -16,6 +16,7 @@ from spikeslab.schedules import ScheduleLike
 
 BUFFER_LR = "buffer_lr"
 """Key of the lr at which a group's buffer was last updated."""
+NOISE_SETTINGS = ("lr", "momentum", "temperature", "num_data", "gradient_noise")
 
 
 class SGHMC(Sampler):
@@ -80,13 +81,7 @@ class SGHMC(Sampler):
         super().__init__(params, settings | own | switches, prior=prior, seed=seed)
 
     def _noise_std(self, group: Group) -> float:
-        return sghmc_noise_std(
-            lr=group["lr"],
-            momentum=group["momentum"],
-            temperature=group["temperature"],
-            num_data=group["num_data"],
-            gradient_noise=group["gradient_noise"],
-        )
+        return sghmc_noise_std(**{name: group[name] for name in NOISE_SETTINGS})
 
     def _retemper_state(self, group: Group, temperature: float) -> None:
         """Scale the buffer, whose variance is proportional to the temperature, whatever the lr."""
@@ -120,14 +115,6 @@ class SGHMC(Sampler):
 
     def _update(self, group: Group, params: list[Tensor], grads: list[Tensor]) -> None:
         std = self._noise_std(group)
-        self._call(
-            group,
-            sghmc,
-            params,
-            grads,
-            self._state_tensors(params, "momentum_buffer"),
-            self._noises(params, std),
-            lr=group["lr"],
-            momentum=self._scale_momentum(group),
-            noise_std=std,
-        )
+        tensors = params, grads, self._state_tensors(params, "momentum_buffer"), self._noises(params, std)
+        momentum = self._scale_momentum(group)
+        self._call(group, sghmc, *tensors, lr=group["lr"], momentum=momentum, noise_std=std)

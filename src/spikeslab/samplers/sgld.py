@@ -12,6 +12,8 @@ from spikeslab.priors.base import Prior
 from spikeslab.samplers.base import RANGES, Group, Params, Sampler
 from spikeslab.schedules import ScheduleLike
 
+NOISE_SETTINGS = ("lr", "temperature", "num_data", "gradient_noise")
+
 
 class SGLD(Sampler):
     r"""Stochastic gradient Langevin dynamics (Welling and Teh, 2011).
@@ -68,12 +70,7 @@ class SGLD(Sampler):
         super().__init__(params, settings | own | switches, prior=prior, seed=seed)
 
     def _noise_std(self, group: Group) -> float:
-        return sgld_noise_std(
-            lr=group["lr"],
-            temperature=group["temperature"],
-            num_data=group["num_data"],
-            gradient_noise=group["gradient_noise"],
-        )
+        return sgld_noise_std(**{name: group[name] for name in NOISE_SETTINGS})
 
     def _move(self, group: Group) -> Move:
         return Move(group["lr"], self._noise_std(group))
