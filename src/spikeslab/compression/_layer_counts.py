@@ -65,8 +65,7 @@ def count_layers(
 ) -> tuple[LayerCount, ...]:
     """Count the parameters of two or more dimensions; by default every layer with a zero is ``sparse``."""
     layers = {name: tensor for name, tensor in parameters.items() if tensor.ndim >= 2}
-    unknown = [name for name in sparse or () if name not in layers]
-    if unknown:
+    if unknown := [name for name in sparse or () if name not in layers]:
         raise ArgumentValueError(
             "weights", "must be names of weight matrices of the model", Phrase(f"got {quote(unknown)}")
         )

@@ -214,7 +214,8 @@ class Compression:
         problem = self._pose(model, names, followers, batch)
         run = CompressionRun(self, task, loss, problem)
         run.try_batches(batch, val_batch)
-        run.check_folder()
+        if (folder := run.run_folder) is not None:
+            folder.check()
         return run
 
     def _check_folder(self) -> None:
@@ -255,14 +256,7 @@ class Compression:
 
 @dataclass(frozen=True, eq=False)
 class CompressionRun:
-    """A compression that is ready to run.
-
-    Attributes:
-        arguments: The arguments.
-        task: The task of the network.
-        loss: The loss to train with.
-        problem: The problem, in a copy of the network that the run changes.
-    """
+    """A compression that is ready to run; its problem is in a copy of the network, which the run changes."""
 
     arguments: Compression
     task: Task
@@ -287,15 +281,14 @@ class CompressionRun:
             if val_batch is not None:
                 Evaluation(self.task, [val_batch], VALIDATION).of_model(problem.model)
 
-    def check_folder(self) -> None:
-        """Raise if the folder holds a run that this one may not continue."""
-        if self.folder is not None:
-            self._run_folder(self.folder).check()
-
-    def _run_folder(self, path: Path) -> RunFolder:
+    @property
+    def run_folder(self) -> RunFolder | None:
+        """The folder with its settings, which decide whether a run in it may be continued."""
         arguments = self.arguments
+        if self.folder is None:
+            return None
         return RunFolder(
-            path,
+            self.folder,
             resume=arguments.resume,
             settings=self._record() | asdict(self.problem.settings) | dict(arguments.facts),
             upgrade=Settings.upgrade,
@@ -338,7 +331,7 @@ class CompressionRun:
             callbacks=[callback for callback in callbacks if callback is not None],
             precision=self.problem.settings.precision,
         )
-        training.run(steps=timeline.total, folder=None if self.folder is None else self._run_folder(self.folder))
+        training.run(steps=timeline.total, folder=self.run_folder)
         model.eval()
         check_finite(model, posterior, unbounded)
         if evaluation is not None and evaluate is not None:
@@ -379,11 +372,7 @@ class CompressionRun:
 
 
 class History(Callback):
-    """Record of every epoch: step, mean loss, lr, temperature, and what the callbacks before it measured.
-
-    Attributes:
-        records: One mapping for each epoch.
-    """
+    """Records of the epochs: step, mean loss, lr, temperature, and what the callbacks before it measured."""
 
     name = "history"
 
@@ -420,8 +409,7 @@ class History(Callback):
 
 def _check_start(model: nn.Module) -> None:
     """Raise if training has nothing to start from; a buffer may hold infinities, as masks of attention do."""
-    lazy = [name for name, parameter in model.named_parameters() if is_lazy(parameter)]
-    if lazy:
+    if lazy := [name for name, parameter in model.named_parameters() if is_lazy(parameter)]:
         raise ArgumentValueError(
             "model",
             "must be a module without lazy parameters",

@@ -36,13 +36,7 @@ ONNX = "{} in onnxruntime"
 
 @dataclass(frozen=True)
 class Latency:
-    """Median time of a forward pass.
-
-    Attributes:
-        variant: Name of the model.
-        batch: Rows of the input.
-        seconds: Time for the whole batch.
-    """
+    """Median time in seconds of the forward pass of a variant, for a whole batch of so many rows."""
 
     variant: str
     batch: int
@@ -91,7 +85,12 @@ def measure_latency(
             inputs = tuple(tensor[rows] for tensor in examples)
             begun = time.perf_counter(), time.process_time()
             seconds = _time_in_turn(variants, inputs, rounds)
-            _warn_if_starved(time.perf_counter() - begun[0], time.process_time() - begun[1], inputs[0])
+            wall, used = time.perf_counter() - begun[0], time.process_time() - begun[1]
+            if inputs[0].is_cpu and used < ENOUGH * wall:
+                warn(
+                    f"Other programs had the processor for {1.0 - used / wall:.0%} of the time of these measurements: "
+                    "measure again when they are done."
+                )
             found += [Latency(name, batch, median(times)) for name, times in seconds.items()]
     return found
 
@@ -117,15 +116,6 @@ def _time(model: nn.Module, inputs: tuple[Tensor, ...]) -> float:
     model(*inputs)
     _wait(inputs)
     return time.perf_counter() - begun
-
-
-def _warn_if_starved(wall: float, used: float, example: Tensor) -> None:
-    """Warn if this process, which only computes, had less than one processor for most of the time."""
-    if example.is_cpu and used < ENOUGH * wall:
-        warn(
-            f"Other programs had the processor for {1.0 - used / wall:.0%} of the time of these measurements: measure "
-            "again when they are done."
-        )
 
 
 def _wait(inputs: tuple[Tensor, ...]) -> None:

@@ -43,8 +43,7 @@ def weight_names(model: nn.Module, weights: Chosen = None) -> list[str]:
         items: list[object] = list(weights)
         globs = [item for item in items if isinstance(item, str)]
         names = _match(model, globs) if len(globs) == len(items) else _find_names(parameters, items)
-    frozen = [name for name in names if not parameters[name].requires_grad]
-    if frozen:
+    if frozen := [name for name in names if not parameters[name].requires_grad]:
         raise ArgumentValueError("weights", "must be trained", Phrase(f"{quote(frozen)} has requires_grad=False"))
     return names
 
@@ -82,8 +81,7 @@ def channel_followers(model: nn.Module, weights: Chosen = None) -> dict[str, str
         raise ArgumentValueError(
             "weights", f"must name layers with free channels, {quote(found)}", Phrase(f"got {quote(tied) or 'none'}")
         )
-    frozen = [name for name in chosen if name in frozen]
-    if frozen:
+    if frozen := [name for name in chosen if name in frozen]:
         raise _frozen_error("weights", "must be trained", frozen)
     return {name: found[name] for name in chosen}
 

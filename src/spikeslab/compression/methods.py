@@ -40,12 +40,7 @@ INCLUSION = 1e-8
 
 @dataclass(frozen=True)
 class MethodParts:
-    """Sampler and pruner of a method.
-
-    Attributes:
-        sampler: Sampler that moves the weights; it knows the prior.
-        prune: Callback that sets weights to zero.
-    """
+    """Sampler of a method, which knows the prior, and callback that sets weights to zero."""
 
     sampler: SGHMC
     prune: Prune

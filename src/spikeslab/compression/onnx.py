@@ -62,7 +62,7 @@ def export_onnx(
     """
     _check_installed("export_onnx")
     path = Path(file)
-    if path.exists() and not _is_onnx(path):
+    if path.exists() and not (path.is_file() and PRODUCER in path.read_bytes()[:HEAD]):
         raise FileExistsError(f"file must be a new file or an ONNX file of torch, but {path} is something else.")
     plain, inputs, content = _export(model, example_input)
     difference, allowed = _compare(content, plain, inputs, rtol, atol)
@@ -157,10 +157,6 @@ def _run(session: Any, inputs: tuple[Tensor, ...]) -> list[Tensor]:
     names = [entry.name for entry in session.get_inputs()]
     given = {name: tensor.numpy() for name, tensor in zip(names, inputs, strict=True)}
     return [torch.from_numpy(output) for output in session.run(None, given)]
-
-
-def _is_onnx(path: Path) -> bool:
-    return path.is_file() and PRODUCER in path.read_bytes()[:HEAD]
 
 
 @contextmanager

@@ -87,13 +87,12 @@ class Compressed:
         self.posterior.save(folder / POSTERIOR)
         self.write(folder)
 
-    def write(self, folder: Path) -> list[Path]:
+    def write(self, folder: Path) -> None:
         """Write the model and the report into an existing folder, and replace earlier ones."""
         write_atomically(folder / MODEL_FILE, save(state_tensors(self.model)))
         # The same names as in the other file; finalize, for a module, would take parametrizations off.
         save_sparse(tensor_dict(self.model), folder / SPARSE_FILE)
         write_atomically(folder / REPORT_FILE, json.dumps(nan_to_null(self.report), indent=1).encode())
-        return [folder / name for name in (MODEL_FILE, SPARSE_FILE, REPORT_FILE)]
 
 
 def find_unbounded(model: nn.Module) -> frozenset[str]:

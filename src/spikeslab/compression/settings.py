@@ -203,10 +203,6 @@ class Timeline:
     >>> timeline = Timeline(Settings(samples=4), total=100)
     >>> timeline.prune_end, timeline.freeze, timeline.burn_in, timeline.thin
     (60, 60, 76, 6)
-
-    Args:
-        settings: The settings.
-        total: Steps of the run.
     """
 
     settings: Settings

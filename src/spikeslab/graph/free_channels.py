@@ -67,11 +67,8 @@ def _plain_layer(traced: TracedModel, node: fx.Node) -> Conv | nn.Linear | None:
 def _find_norms(traced: TracedModel, node: fx.Node, rank: int | None) -> list[fx.Node] | None:
     """Return the normalisations between a tensor and the layers that read it; ``None`` if its channels are not free.
 
-    Args:
-        traced: The network.
-        node: The tensor.
-        rank: Its number of dimensions, with channels in dimension 1; ``None`` behind a linear layer, whose features are
-            in the last of any number of dimensions.
+    ``rank`` is its number of dimensions, with channels in dimension 1; ``None`` behind a linear layer, whose features
+    are in the last of any number of dimensions.
     """
     norms: list[fx.Node] = []
     for user in node.users:

@@ -81,12 +81,9 @@ def operation_name(node: fx.Node) -> str:
 def find_effect(traced: TracedModel, node: fx.Node, tensors: Sequence[fx.Node], rank: int | None) -> Effect | None:
     """Return the effect of an operation on the channels of its inputs; ``None`` if it may not keep them apart.
 
-    Args:
-        traced: The network.
-        node: The operation.
-        tensors: Its inputs that have channels; any other input must be a scalar parameter.
-        rank: Number of dimensions of the first input, whose dimension 1 has the channels. With ``None`` the last
-            dimension has them and their number is not known, as behind a linear layer of tokens.
+    ``tensors`` are its inputs that have channels; any other must be a scalar parameter. ``rank`` is the number of
+    dimensions of the first, whose dimension 1 has the channels; with ``None`` the last dimension has them and their
+    number is not known, as behind a linear layer of tokens.
     """
     module = traced.module(node)
     if module is None:

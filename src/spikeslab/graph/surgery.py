@@ -49,11 +49,7 @@ def remove_dead_channels(
     """Remove dead channels in place; return the network, and a note for each thing that stays.
 
     The result is a ``torch.fx.GraphModule`` if a branch is gone or a ``view`` has a fixed size that no longer fits.
-
-    Args:
-        network: The network, in evaluation mode.
-        example_input: A batch, or a tuple of batches.
-        fold: If True, fold batch normalisation first.
+    With ``fold=True``, batch normalisation is folded first. The network is in evaluation mode.
 
     Raises:
         UntraceableError: If the network has no faithful graph, or ``forward`` reads widths in a way that it hides.
