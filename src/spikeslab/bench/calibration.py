@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import itertools
 import warnings
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -59,6 +60,10 @@ CHECKPOINT = Path("out/selection")
 # Simulation-based calibration: bins of the histograms, data sets of one cell.
 BINS, BLOCK = 16, 25
 QUANTITIES = ("coefficient", "fit", "size", "slab", "intercept", "sigma", "log likelihood")
+P_VALUES: dict[str, Callable[[list[float]], float]] = {
+    "KS": lambda ranks: float(kstest(ranks, "uniform").pvalue),
+    "χ²": lambda ranks: float(chisquare(np.histogram(ranks, BINS, (0.0, 1.0))[0]).pvalue),
+}
 
 
 class TrueParameters(NamedTuple):
@@ -290,30 +295,22 @@ def _bin_probabilities(records: list[Record]) -> list[dict[str, Any]]:
 
 
 def _coverage_table(found: dict[str, list[Record]], curves: dict[str, list[dict[str, Any]]]) -> Table:
-    rows = []
-    for method, records in found.items():
-        sure = [record for record in records if record["sure"]]
-        middle = next(part for part in curves[method] if part["bin"] == "0.4 to 0.6")
-        rows.append(
-            {
-                "method": METHODS[method],
-                "prediction": Estimate.of([100.0 * record["covered"] / NEW_ROWS for record in records]),
-                "coefficient": _pool([record["coef_covered"] for record in sure], [record["sure"] for record in sure]),
-                "sure": sum(record["sure"] for record in sure),
-                "middle": None if middle["real"] is None else Estimate(100.0 * middle["real"], 100.0 * middle["error"]),
-                "count": middle["count"],
-                "sets": len(records),
-            }
-        )
-    columns = [
-        Column("method", "Method"),
-        Column("prediction", "predictions covered %", ".1f"),
-        Column("coefficient", "coefficients covered %", ".1f"),
-        Column("sure", "coefficients", ","),
-        Column("middle", "PIP 0.4 to 0.6: real %", ".0f"),
-        Column("count", "variables", ","),
-        Column("sets", "data sets", ","),
-    ]
+    middle = {method: next(part for part in bins if part["bin"] == "0.4 to 0.6") for method, bins in curves.items()}
+    columns: dict[Column, Callable[[str], Any]] = {
+        Column("method", "Method"): METHODS.__getitem__,
+        Column("prediction", "predictions covered %", ".1f"): lambda method: Estimate.of(
+            [100.0 * record["covered"] / NEW_ROWS for record in found[method]]
+        ),
+        Column("coefficient", "coefficients covered %", ".1f"): lambda method: _pool_coverage(found[method]),
+        Column("sure", "coefficients", ","): lambda method: sum(record["sure"] for record in found[method]),
+        Column("middle", "PIP 0.4 to 0.6: real %", ".0f"): lambda method: (
+            Estimate(100.0 * middle[method]["real"], 100.0 * middle[method]["error"])
+            if middle[method]["count"]
+            else None
+        ),
+        Column("count", "variables", ","): lambda method: middle[method]["count"],
+        Column("sets", "data sets", ","): lambda method: len(found[method]),
+    }
     notes = [
         f"Data sets with n = {ROWS}, p = {VARIABLES}, neighbouring columns correlated by {CORRELATION}, and "
         "parameters drawn from the prior of the first row, under which 90 % intervals "
@@ -321,16 +318,17 @@ def _coverage_table(found: dict[str, list[Record]], curves: dict[str, list[dict[
         "differs; SGLD-SA has the paper's settings and a prior of its own. Covered are new responses, and coefficients "
         "of variables with a PIP above 0.9. ± is the standard error over data sets."
     ]
-    return Table("Coverage of 90 % intervals on data from the prior", columns, rows, notes)
+    return Table.build("Coverage of 90 % intervals on data from the prior", found, columns, notes)
 
 
-def _pool(hits: list[int], counts: list[int]) -> Estimate | None:
-    """Return the percentage of all hits, with the error of a ratio of sums over independent data sets."""
+def _pool_coverage(records: list[Record]) -> Estimate | None:
+    """Return the percentage of coefficients covered, with the error of a ratio of sums over independent data sets."""
+    hits, counts = (np.array([each[key] for each in records if each["sure"]]) for key in ("coef_covered", "sure"))
     if len(counts) < 2:
         return None
-    share = sum(hits) / sum(counts)
-    excess = np.array(hits) - share * np.array(counts)
-    return Estimate(100.0 * share, 100.0 * float(np.sqrt(np.sum(excess**2))) / sum(counts))
+    share = hits.sum() / counts.sum()
+    error = np.sqrt(np.square(hits - share * counts).sum()) / counts.sum()
+    return Estimate(100.0 * float(share), 100.0 * float(error))
 
 
 def _curve_table(curves: dict[str, list[dict[str, Any]]]) -> Table:
@@ -381,14 +379,13 @@ def run_sbc(plan: BenchPlan) -> Findings:
         }
         for key, case in CASES.items()
     }
-    names = list(next(iter(ranks.values())))
     rows = [
-        {"case": label, "test": test, **{name: _p_value(test, found[name]) for name in names}}
+        {"case": label, "test": test, **{name: p_value(found[name]) if found[name] else None for name in QUANTITIES}}
         for label, found in ranks.items()
-        for test in ("KS", "χ²")
+        for test, p_value in P_VALUES.items()
     ]
-    tests = [value for row in rows for name in names if (value := row[name]) is not None]
-    columns = [Column("case", "Sampler"), Column("test", ""), *(Column(name, name, ".3f") for name in names)]
+    tests = [value for row in rows for name in QUANTITIES if (value := row[name]) is not None]
+    columns = [Column("case", "Sampler"), Column("test", ""), *(Column(name, name, ".3f") for name in QUANTITIES)]
     notes = [
         f"p-values of the uniformity of the ranks of the truth over {repeats:,} data sets, ties broken at random: "
         f"Kolmogorov and Smirnov's test, and χ² on {BINS} bins. The smallest of all {len(tests)} is {min(tests):.4f}; "
@@ -399,24 +396,14 @@ def run_sbc(plan: BenchPlan) -> Findings:
     return Findings({"sbc": table}, {"sbc": _rank_figure(ranks)})
 
 
-def _p_value(test: str, ranks: list[float]) -> float | None:
-    """Return the p-value of a test of uniformity, or None without ranks."""
-    if not ranks:
-        return None
-    if test == "KS":
-        return float(kstest(ranks, "uniform").pvalue)
-    return float(chisquare(np.histogram(ranks, BINS, (0.0, 1.0))[0]).pvalue)
-
-
 def _rank_figure(ranks: dict[str, dict[str, list[float]]]) -> Figure:
-    names = list(next(iter(ranks.values())))
     with new_figure(1.0 * len(ranks) + 0.6) as figure:
-        grid = figure.subplots(len(ranks), len(names), sharex=True, squeeze=False)
-        for axes, name in zip(grid[0], names, strict=True):
+        grid = figure.subplots(len(ranks), len(QUANTITIES), sharex=True, squeeze=False)
+        for axes, name in zip(grid[0], QUANTITIES, strict=True):
             axes.set_title(name, fontsize=9.5)
         for row, (label, found) in zip(grid, ranks.items(), strict=True):
             row[0].set_ylabel(label.replace(", ", ",\n", 1), rotation=0, ha="right", va="center", fontsize=8.5)
-            for axes, name in zip(row, names, strict=True):
+            for axes, name in zip(row, QUANTITIES, strict=True):
                 remove_y_axis(axes)
                 if not found[name]:
                     axes.spines["bottom"].set_visible(False)

@@ -32,11 +32,15 @@ def run_chains(plan: BenchPlan) -> Findings:
     """Time a step of many stacked chains in units of a step of one."""
     torch.manual_seed(plan.seed)
     x, y = torch.randn(CHAINS, BATCH, FEATURES), torch.randn(CHAINS, BATCH, 1)
+
+    def plain() -> nn.Module:  # the same network without a stacked forward pass of its own
+        return nn.Sequential(nn.Linear(FEATURES, 50), nn.ReLU(), nn.Linear(50, 1))
+
     candidates = {
         ONE: _one_chain(x[0].clone(), y[0].clone(), plan.seed, fused=None),
         "one chain, fused=False": _one_chain(x[0].clone(), y[0].clone(), plan.seed, fused=False),
         f"{CHAINS} stacked chains, MLP": _stacked(lambda: MLP(FEATURES), x, y, plan.seed),
-        f"{CHAINS} stacked chains, torch.vmap": _stacked(_plain, x, y, plan.seed),
+        f"{CHAINS} stacked chains, torch.vmap": _stacked(plain, x, y, plan.seed),
     }
     times = measure(candidates, plan, seconds=0.05)
     note = (
@@ -73,11 +77,6 @@ def run_predict(plan: BenchPlan) -> Findings:
     ]
     title = f"Time of a prediction of the UCI network, in units of one forward pass, {plan.words}"
     return Findings({"predict": Table(title, columns, rows, notes, {"microseconds": raw})})
-
-
-def _plain() -> nn.Module:
-    """Return the same network without a stacked forward pass of its own."""
-    return nn.Sequential(nn.Linear(FEATURES, 50), nn.ReLU(), nn.Linear(50, 1))
 
 
 def _one_chain(x: Tensor, y: Tensor, seed: int, *, fused: bool | None) -> Callable[[], None]:

@@ -1,9 +1,9 @@
-"""Suites on the paper's networks: an epoch of MNIST, bfloat16 and distillation, dead channels, and sparse files."""
+"""Suites on networks: an epoch of MNIST, bfloat16 and distillation, dead channels, files, methods of ``compress``."""
 
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
 
@@ -12,11 +12,13 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from spikeslab.bench.timing import CONTROL, HOW, BenchPlan, Findings, measure, ratio_note, ratio_table
-from spikeslab.compression import compact, finalize, fold_batch_norm
+from spikeslab.compression import METHODS, Settings, compact, compress, finalize, fold_batch_norm
 from spikeslab.compression.sparse_file import DENSE, file_sizes
 from spikeslab.compression.tasks import CLASSIFICATION, Task, classify, with_distillation
 from spikeslab.errors import SpikeSlabWarning
 from spikeslab.paper.cifar10.networks import resnet20
+from spikeslab.paper.demo import load_digits
+from spikeslab.paper.demo.digits import DigitsPreset, train_dense
 from spikeslab.paper.images.augmentation import NORMALIZE, Augment
 from spikeslab.paper.images.networks import CNN
 from spikeslab.priors import SA, SpikeSlab
@@ -24,11 +26,15 @@ from spikeslab.pruning import Pruner
 from spikeslab.report.tables import Cell, Column, Table
 from spikeslab.samplers import SGHMC
 from spikeslab.schedules import Schedule, constant, polynomial
-from spikeslab.training import TensorBatches, Training
+from spikeslab.training import Callback, TensorBatches, Training
 from spikeslab.weights import select_weights
 
 BARE, FLOAT32 = "bare loop: forward, backward, SGD on ready floats", "float32"
 SPARSE, SPARSITY = "layer*.conv*.weight", 0.9
+CASES: list[tuple[str, dict[str, Any]]] = [
+    *((method, {}) for method in METHODS),
+    *(("a-sghmc-sa", {"omega_sum": 5.0, "v0": v0}) for v0 in (0.007, 0.013, 0.05)),
+]
 
 Step = Callable[[], object]
 
@@ -80,14 +86,13 @@ def run_epoch(plan: BenchPlan) -> Findings:
             "our loop with augmentation: all of a step": loop(Augment("mnist")),
         }
     times = measure(candidates, plan, seconds=0.0)
-    seconds = {name: {"seconds": times.least(name) * rows / batch} for name in candidates}
+    seconds = {Column("seconds", "s of an epoch", ".1f"): lambda name: times.least(name) * rows / batch}
     note = (
         f"2-Conv-2-FC CNN with 681,506 parameters, prior on 627,200, batch {batch}, channels last, random images. "
         f"{ratio_note(plan)} {CONTROL} Samples, evaluations, log and checkpoints are not part of a step."
     )
     title = f"A step of an epoch of MNIST, in units of a bare loop, {plan.words}"
-    table = ratio_table(title, times, BARE, note, seconds, Column("seconds", "s of an epoch", ".1f"))
-    return Findings({"epoch": table})
+    return Findings({"epoch": ratio_table(title, times, BARE, note, seconds)})
 
 
 def run_precision(plan: BenchPlan) -> Findings:
@@ -161,14 +166,68 @@ def run_files(plan: BenchPlan) -> Findings:
     Pruner(select_weights(model, SPARSE), constant(SPARSITY), network=model).step()
     tensors = finalize(model).state_dict()
     sizes = file_sizes(tensors, tensors)
-    rows: list[dict[str, Cell]] = [
-        {"file": name, "bytes": size, "smaller": sizes[DENSE] / size} for name, size in sizes.items()
-    ]
-    columns = [Column("file", "File"), Column("bytes", "bytes", ","), Column("smaller", "times smaller", ".2f")]
+    columns: dict[Column, Callable[[str], Cell]] = {
+        Column("file", "File"): str,
+        Column("bytes", "bytes", ","): sizes.get,
+        Column("smaller", "times smaller", ".2f"): lambda name: sizes[DENSE] / sizes[name],
+    }
     nonzeros = sum(int(parameter.count_nonzero()) for parameter in model.parameters())
     plan.tick(plan.repeats)
     note = f"Random weights, pruned by magnitude; {nonzeros:,} parameters are left."
-    return Findings({"files": Table(f"Files of a ResNet20 with {SPARSITY:.0%} zeros", columns, rows, [note])})
+    return Findings({"files": Table.build(f"Files of a ResNet20 with {SPARSITY:.0%} zeros", sizes, columns, [note])})
+
+
+def run_methods(plan: BenchPlan) -> Findings:
+    """Compress the digits CNN by every method, in ``plan.repeats`` epochs each.
+
+    The settings are the defaults, tuned for none of the methods: the table shows that all of them run on one harness,
+    not which one wins. The last rows vary the width of the spike with ``omega_sum=5``, where it matters most.
+    """
+    digits = load_digits()
+    dense = train_dense(digits, DigitsPreset(), plan.seed, Callback())
+    train = TensorBatches(digits.x_train, digits.y_train, batch_size=64, seed=plan.seed)
+    unseen = [(torch.cat([digits.x_validation, digits.x_test]), torch.cat([digits.y_validation, digits.y_test]))]
+    found: list[tuple[str, Mapping[str, float], Mapping[str, float] | None, int]] = []
+    for method, changes in CASES:
+        result = compress(
+            dense,
+            train,
+            unseen,
+            sparsity=SPARSITY,
+            epochs=plan.repeats,
+            method=method,
+            seed=plan.seed,
+            settings=Settings(**changes),
+            progress=False,
+        )
+        scores, network = result.evaluation, result.report["network"]
+        if not found:
+            found.append(("dense", scores["dense"], None, network["weights"]))
+        label = ", ".join([method, *(f"{name}={value:g}" for name, value in changes.items())])
+        found.append((label, scores["sparse"], scores["average"], network["nonzeros"]))
+        plan.tick(plan.repeats)
+    images = len(unseen[0][1])
+    notes = [
+        f"{plan.repeats} epochs from one dense network, one seed, default settings where none are named. "
+        f"{images} images that are not trained on, one of which is {100 / images:.2f} points."
+    ]
+    title = f"Methods of compress on the digits CNN, {SPARSITY:.0%} of the network zero"
+    table = Table.build(
+        title,
+        found,
+        {
+            Column("method", "Method"): lambda row: row[0],
+            Column("accuracy", "accuracy %", ".2f"): lambda row: 100.0 * row[1]["accuracy"],
+            Column("nll", "NLL", ".3f"): lambda row: row[1]["nll"],
+            Column("average_accuracy", "average: accuracy %", ".2f"): lambda row: (
+                100.0 * row[2]["accuracy"] if row[2] else None
+            ),
+            Column("average_nll", "average: NLL", ".3f"): lambda row: row[2]["nll"] if row[2] else None,
+            Column("nonzeros", "non-zeros", ","): lambda row: row[3],
+        },
+        notes,
+    )
+    return Findings({"digits": table})
 
 
 def _channels_last(build: Callable[[], nn.Module], seed: int) -> nn.Module:

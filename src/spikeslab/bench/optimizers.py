@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 import warnings
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, NamedTuple, cast
 
 import torch
@@ -66,12 +67,10 @@ def run_update(plan: BenchPlan) -> Findings:
     times = {name: measure(_updates(network, plan.seed), plan, seconds=0.01) for name, network in NETWORKS.items()}
     timed = next(iter(times.values())).seconds
     names = list(dict.fromkeys([*timed, *POSTERIORS]))
-    rows = [
-        {"what": name, **{key: cell for n, t in times.items() for key, cell in _ratios(n, t, name)}} for name in names
-    ]
-    columns = [Column("what", "")]
-    for network in NETWORKS:
-        columns += [Column(network, network, ".2f"), Column(f"{network}, median", "median", ".2f")]
+    columns: dict[Column, Callable[[str], Cell]] = {Column("what", ""): str}
+    for network, found in times.items():
+        columns[Column(network, network, ".2f")] = partial(_cell, found.ratio, found)
+        columns[Column(f"{network}, median", "median", ".2f")] = partial(_cell, found.median_ratio, found)
     sizes = {name: sum(p.numel() for p in network.build().parameters()) for name, network in NETWORKS.items()}
     counts = ", ".join(f"{name} {size:,}" for name, size in sizes.items())
     notes = [
@@ -87,7 +86,11 @@ def run_update(plan: BenchPlan) -> Findings:
         notes.append(UNFUSED)
     raw = {"microseconds": {name: t.microseconds() for name, t in times.items()}}
     title = f"Time of an update, in units of torch.optim.SGD(momentum=0.9), {plan.words}"
-    return Findings({"update": Table(title, columns, rows, notes, raw)})
+    return Findings({"update": Table.build(title, names, columns, notes, raw)})
+
+
+def _cell(ratio: Callable[[str, str], float], times: Times, name: str) -> float | None:
+    return ratio(name, SGD_NAME) if name in times.seconds else None
 
 
 def run_step(plan: BenchPlan) -> Findings:
@@ -112,14 +115,6 @@ def run_step(plan: BenchPlan) -> Findings:
     title = f"Time of a training step, in units of the same with torch.optim.SGD(momentum=0.9), {plan.words}"
     raw = {"microseconds": {network: times.microseconds() for network, times in found.items()}}
     return Findings({"step": Table.build(title, rows, columns, notes, raw)})
-
-
-def _ratios(network: str, times: Times, name: str) -> list[tuple[str, Cell]]:
-    known = name in times.seconds
-    return [
-        (network, times.ratio(name, SGD_NAME) if known else None),
-        (f"{network}, median", times.median_ratio(name, SGD_NAME) if known else None),
-    ]
 
 
 def _updates(network: BenchNetwork, seed: int) -> Candidates:
@@ -167,14 +162,6 @@ class PlainSGLD(Optimizer):
             torch._foreach_add_(params, noise, alpha=math.sqrt(2.0 * group["lr"] / group["num_data"]))
 
 
-def spike_slab(weights: dict[str, Any], adapt_every: int = 1) -> SpikeSlab:
-    """Return the adaptive prior of all comparisons."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", SpikeSlabWarning)
-        adapt = SA(polynomial(1.0, power=0.75, offset=1000))
-        return SpikeSlab(weights, v0=1e-3, v1=1.0, adapt=adapt, adapt_every=adapt_every)
-
-
 def build_optimizers(network: BenchNetwork, seed: int) -> dict[str, Callable[[nn.Module], Optimizer]]:
     """Return constructors by name; the first is the unit of the others."""
     num_data = network.num_data
@@ -183,7 +170,10 @@ def build_optimizers(network: BenchNetwork, seed: int) -> dict[str, Callable[[nn
         return SGHMC(model.parameters(), lr=LR, momentum=0.9, num_data=num_data, prior=prior, seed=seed)
 
     def sghmc_sa(model: nn.Module, adapt_every: int = 1) -> Optimizer:
-        return sghmc(model, spike_slab(select_weights(model, *network.globs), adapt_every))
+        weights, adapt = select_weights(model, *network.globs), SA(polynomial(1.0, power=0.75, offset=1000))
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", SpikeSlabWarning)
+            return sghmc(model, SpikeSlab(weights, v0=1e-3, v1=1.0, adapt=adapt, adapt_every=adapt_every))
 
     def sgd(model: nn.Module) -> Optimizer:
         return SGD(model.parameters(), lr=LR, momentum=0.9, foreach=True)
@@ -201,21 +191,21 @@ def build_optimizers(network: BenchNetwork, seed: int) -> dict[str, Callable[[nn
 
 
 class _StoredGradient(torch.autograd.Function):
-    """Loss with a precomputed gradient: it costs nothing, so that only the update is timed."""
+    """Loss of zero with a precomputed gradient: it costs nothing, so that only the update is timed.
+
+    Half of the tensors are parameters, the other half their gradients.
+    """
 
     @staticmethod
     def forward(*tensors: Tensor) -> Tensor:
-        """Return zero; half of the tensors are parameters, the other half their gradients."""
         return tensors[0].new_zeros(())
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Tensor, ...], output: Tensor) -> None:
-        """Keep the gradients."""
         ctx.gradients = inputs[len(inputs) // 2 :]
 
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
-        """Return the gradients."""
         return (*ctx.gradients, *(None for _ in ctx.gradients))
 
 
@@ -231,16 +221,16 @@ def _posteriors_updates(params: Sequence[Tensor]) -> dict[str, Callable[[], obje
     def update_of(kind: str) -> Callable[[], None]:
         transform = getattr(load("posteriors").sgmcmc, kind).build(log_posterior, lr=LR)
         values = {str(index): param.detach().clone() for index, param in enumerate(params)}
-        return posteriors_step(transform, values, None)
+        return posteriors_step(transform, values)
 
     return {name: update_of(kind) for name, kind in POSTERIORS.items()}
 
 
-def posteriors_step(transform: Any, values: dict[str, Tensor], batch: Any) -> Callable[[], None]:
-    """Return a function that takes one step of a transform of posteriors, in place."""
+def posteriors_step(transform: Any, values: dict[str, Tensor]) -> Callable[..., None]:
+    """Return a function that takes one step of a transform of posteriors on a batch, in place."""
     state = transform.init(values)
 
-    def step() -> None:
+    def step(*batch: Tensor) -> None:
         nonlocal state
         result = transform.update(state, batch, inplace=True)
         state = result[0] if isinstance(result, tuple) and not hasattr(result, "params") else result

@@ -76,17 +76,16 @@ def _samplers(count: int, seed: int) -> list[tuple[nn.Parameter, SGLD]]:
     ]
 
 
-def _move(weight: nn.Parameter, sampler: SGLD) -> None:
+def _move(weight: nn.Parameter, sampler: SGLD) -> float:
+    """Take a step and return the new weight."""
     weight.grad = _gradient(weight.detach())
     sampler.step()
+    return float(weight.detach())
 
 
 def _run_single(steps: int, seed: int) -> dict[str, Cell]:
     ((weight, sampler),) = _samplers(1, seed)
-    trace = []
-    for _ in range(steps):
-        _move(weight, sampler)
-        trace.append(float(weight.detach()))
+    trace = [_move(weight, sampler) for _ in range(steps)]
     return {**_summarize(trace), "rates": "–", "noise": "–", "trips": None}
 
 

@@ -135,19 +135,10 @@ def _threaded(size: int, threads: list[int], seed: int) -> dict[str, Callable[[]
 
 
 def _cost_table(by_size: dict[int, Times], names: list[str], plan: BenchPlan) -> Table:
-    columns = [
-        Column("what", ""),
-        *(Column(f"{size}", f"{size:,}", ".2f") for size in by_size),
-        Column("slope", "slope", ".3f"),
-    ]
-    rows: list[dict[str, Cell]] = [
-        {
-            "what": name,
-            **{f"{size}": times.ratio(name, SGD_NAME) for size, times in by_size.items()},
-            "slope": slope(by_size, name),
-        }
-        for name in names
-    ]
+    columns: dict[Column, Callable[[str], Cell]] = {Column("what", ""): str}
+    for size, times in by_size.items():
+        columns[Column(f"{size}", f"{size:,}", ".2f")] = partial(times.ratio, base=SGD_NAME)
+    columns[Column("slope", "slope", ".3f")] = partial(slope, by_size)
     left_out = [f"{size:,}" for size in SIZES if size not in by_size]
     notes = [
         f"Time of an update of one tensor in units of torch's SGD at the same size; slope: of log time against log "
@@ -161,7 +152,7 @@ def _cost_table(by_size: dict[int, Times], names: list[str], plan: BenchPlan) ->
     if not is_installed("numba"):
         notes.append(UNFUSED)
     title = f"Time of an update against the number of parameters, {plan.words}"
-    return Table(title, columns, rows, notes, _raw(by_size))
+    return Table.build(title, names, columns, notes, _raw(by_size))
 
 
 def _raw(by_size: dict[int, Times]) -> dict[str, Any]:
@@ -169,16 +160,12 @@ def _raw(by_size: dict[int, Times]) -> dict[str, Any]:
 
 
 def _thread_table(by_size: dict[int, Times], threads: list[int], plan: BenchPlan) -> Table:
-    rows: list[dict[str, Cell]] = [
-        {
-            "parameters": size,
-            "what": name,
-            **{f"{count}": times.ratio(f"{name} @1", f"{name} @{count}") for count in threads},
-            "median": times.median_ratio(f"{name} @1", f"{name} @{threads[-1]}"),
-        }
-        for size, times in by_size.items()
-        for name in dict.fromkeys(key.rpartition(" @")[0] for key in times.seconds)
-    ]
+    rows: list[dict[str, Cell]] = []
+    for size, times in by_size.items():
+        for name in dict.fromkeys(key.rpartition(" @")[0] for key in times.seconds):
+            gains = {f"{count}": times.ratio(f"{name} @1", f"{name} @{count}") for count in threads}
+            median = times.median_ratio(f"{name} @1", f"{name} @{threads[-1]}")
+            rows.append({"parameters": size, "what": name, **gains, "median": median})
     columns = [
         Column("parameters", "parameters", ","),
         Column("what", ""),

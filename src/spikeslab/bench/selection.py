@@ -69,11 +69,16 @@ def _fits(plan: BenchPlan) -> Table:
     x, y = data.x_train.double().numpy(), data.y_train.double().numpy()
     candidates: dict[str, Callable[[], object]] = {}
     if is_installed("numba") and is_installed("sklearn"):
-        candidates |= _sklearn_fits(x, y, plan.seed)
+        from spikeslab.sklearn import SpikeSlabRegressor
+
+        candidates[OURS] = lambda: SpikeSlabRegressor(n_jobs=-1, random_state=plan.seed).fit(x, y)
+        candidates[LASSO] = lambda: load("sklearn.linear_model").LassoCV().fit(x, y)
     if is_installed("abess"):
         candidates[ABESS] = lambda: load("abess").LinearRegression().fit(x, y)
     if is_installed("skglm") and is_installed("sklearn"):
-        candidates[SKGLM] = _skglm_fit(x, y)
+        most = float(np.abs(x.T @ (y - y.mean())).max()) / len(y)
+        model, grid = load("skglm").MCPRegression(), {"alpha": most * np.logspace(-0.05, -2.0, 20)}
+        candidates[SKGLM] = lambda: load("sklearn.model_selection").GridSearchCV(model, grid, cv=5).fit(x, y)
     if is_installed("numpyro") and not plan.quick:
         candidates[NUMPYRO] = _horseshoe(x, y, plan.seed)
     times = measure(candidates, plan, seconds=0.0)
@@ -107,12 +112,21 @@ def _torch_steps(
     model = nn.Linear(x.shape[1], 1, bias=False)
     optimizer, loss = build(model.weight)
 
+    def step(rows: Tensor, targets: Tensor) -> None:
+        optimizer.zero_grad()
+        loss(model(rows)[:, 0], targets).backward()
+        optimizer.step()
+
+    return _repeat(step, x, y)
+
+
+def _repeat(step: Callable[[Tensor, Tensor], None], x: Tensor, y: Tensor) -> Callable[[], None]:
+    """Return a function that takes all steps, each with a new batch."""
+
     def run() -> None:
         for _ in range(STEPS):
             rows = torch.randperm(len(x))[:BATCH]
-            optimizer.zero_grad()
-            loss(model(x[rows])[:, 0], y[rows]).backward()
-            optimizer.step()
+            step(x[rows], y[rows])
 
     return run
 
@@ -147,16 +161,7 @@ def _posteriors_steps(x: Tensor, y: Tensor) -> Callable[[], None]:
         return -0.5 * (rows @ values["weight"] - targets).square().mean(), torch.zeros(())
 
     transform = load("posteriors").sgmcmc.sgld.build(log_posterior, lr=LR)
-    batch: list[Tensor] = [x[:BATCH], y[:BATCH]]
-    step = posteriors_step(transform, {"weight": torch.zeros(x.shape[1])}, batch)
-
-    def run() -> None:
-        for _ in range(STEPS):
-            rows = torch.randperm(len(x))[:BATCH]
-            batch[:] = x[rows], y[rows]
-            step()
-
-    return run
+    return _repeat(posteriors_step(transform, {"weight": torch.zeros(x.shape[1])}), x, y)
 
 
 def _blackjax_steps(x: NDArray[Any], y: NDArray[Any], seed: int) -> Candidates:
@@ -185,25 +190,6 @@ def _blackjax_steps(x: NDArray[Any], y: NDArray[Any], seed: int) -> Candidates:
         jax.block_until_ready(state)
 
     return {JITTED: run_steps, SCANNED: lambda: jax.block_until_ready(scanned(*start))}
-
-
-def _sklearn_fits(x: Array, y: Array, seed: int) -> Candidates:
-    from sklearn.linear_model import LassoCV
-
-    from spikeslab.sklearn import SpikeSlabRegressor
-
-    return {
-        OURS: lambda: SpikeSlabRegressor(n_jobs=-1, random_state=seed).fit(x, y),
-        LASSO: lambda: LassoCV().fit(x, y),
-    }
-
-
-def _skglm_fit(x: Array, y: Array) -> Callable[[], object]:
-    from sklearn.model_selection import GridSearchCV
-
-    most = float(np.abs(x.T @ (y - y.mean())).max()) / len(y)
-    penalties = {"alpha": most * np.logspace(-0.05, -2.0, 20)}
-    return lambda: GridSearchCV(load("skglm").MCPRegression(), penalties, cv=5).fit(x, y)
 
 
 def _horseshoe(x: Array, y: Array, seed: int) -> Callable[[], object]:

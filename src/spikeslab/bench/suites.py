@@ -80,11 +80,7 @@ SUITES = {
         blocks=7,
     ),
     "selection-classes": Suite(
-        "a sweep of variable selection against the number of classes",
-        "selection_scaling:run_classes",
-        5,
-        ("classes",),
-        blocks=6,
+        "a sweep of variable selection against classes", "selection_scaling:run_classes", 5, ("classes",), blocks=6
     ),
     "selection-calibration": Suite(
         "frequencies of inclusion and coverage of intervals, on data from the prior (long)",
@@ -105,20 +101,10 @@ SUITES = {
         unit="data sets",
     ),
     "compression": Suite(
-        "the methods of `compress` on the digits CNN (minutes)",
-        "compression:run",
-        30,
-        ("digits",),
-        blocks=14,
-        unit="epochs",
+        "the methods of `compress` (minutes)", "networks:run_methods", 30, ("digits",), blocks=14, unit="epochs"
     ),
     "replica-exchange": Suite(
-        "replica exchange on a target with two modes",
-        "replica_exchange:run",
-        40_000,
-        ("two-modes",),
-        blocks=5,
-        unit="steps",
+        "replica exchange on two modes", "replica_exchange:run", 40_000, ("two-modes",), blocks=5, unit="steps"
     ),
     "epoch": Suite("a step of an epoch of MNIST against a bare loop", "networks:run_epoch", 60, ("epoch",)),
     "precision": Suite(

@@ -11,6 +11,7 @@ import time
 import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from importlib import import_module
 from importlib.util import find_spec
 from statistics import median
@@ -159,22 +160,18 @@ def ratio_table(
     times: Times,
     base: str,
     note: str,
-    more: Mapping[str, Mapping[str, Cell]] | None = None,
-    *columns: Column,
+    more: Mapping[Column, Callable[[str], Cell]] | None = None,
+    *,
     spec: str = ".3f",
 ) -> Table:
-    """Return the ratio and the median ratio of each candidate, with ``more`` cells in ``columns``."""
-    rows = [
-        {
-            "what": name,
-            "ratio": times.ratio(name, base),
-            "median": times.median_ratio(name, base),
-            **(more or {}).get(name, {}),
-        }
-        for name in times.seconds
-    ]
-    heads = [Column("what", ""), Column("ratio", "ratio", spec), Column("median", "median", spec), *columns]
-    return Table(title, heads, rows, [note], {"microseconds": times.microseconds()})
+    """Return the ratio and the median ratio of each candidate, and ``more`` columns."""
+    columns: dict[Column, Callable[[str], Cell]] = {
+        Column("what", ""): str,
+        Column("ratio", "ratio", spec): partial(times.ratio, base=base),
+        Column("median", "median", spec): partial(times.median_ratio, base=base),
+    }
+    raw = {"microseconds": times.microseconds()}
+    return Table.build(title, times.seconds, columns | dict(more or {}), [note], raw)
 
 
 def use_threads(threads: int) -> None:

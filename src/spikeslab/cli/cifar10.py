@@ -141,7 +141,7 @@ def cifar10(
         structure=structure,
     )
     _check_options(dense, pretrain, best_epoch, held_out)
-    check_results(out, experiment.table_names(), experiment.figure_names(out))
+    check_results(out, experiment.TABLES, experiment.figure_names(out))
     check_new(out, resume, [out / run.name for run in study.runs()])
     study.check()
     start = {"dense": dense.name} if dense else {"pretrain": True, "pretrain_epochs": pretrain_epochs}

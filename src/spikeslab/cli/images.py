@@ -96,7 +96,7 @@ def _make_command(dataset: str, text: str) -> Callable[..., None]:
         preset = make_preset(names[1][0], dataset, augment=augment)
         run = ImageRun(dataset, names[0][0], preset, epochs, augment, seed, held_out, precision)
         study = ImageStudy(run, *names, tuple(range(seed, seed + seeds)))
-        taken = [run.folder(out) for run in study.runs()] + [out / f"{study.stem}accuracy.json"]
+        taken = [run.folder(out) for runs in study.rows() for run in runs] + [out / f"{study.stem}accuracy.json"]
         check_new(out, resume, taken)
         with explain_os_errors(out):
             data, foreign = load_images(dataset, data_dir)
@@ -181,8 +181,15 @@ def adversarial(
     - a quick look: `spikeslab reproduce adversarial --datasets mnist --images 200 --samples 5`
     """
     from spikeslab.paper._grid import CELLS
-    from spikeslab.paper.adversarial.report import FIGURES, TABLES, write_adversarial
-    from spikeslab.paper.adversarial.study import DATASETS, AdversarialStudy, check_runs, run_adversarial
+    from spikeslab.paper.adversarial.study import (
+        DATASETS,
+        FIGURES,
+        TABLES,
+        AdversarialStudy,
+        check_runs,
+        run_adversarial,
+        write_adversarial,
+    )
     from spikeslab.paper.images.runs import METHODS
 
     check_results(out, TABLES, FIGURES)

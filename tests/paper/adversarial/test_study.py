@@ -18,14 +18,16 @@ from spikeslab.attacks import fgsm, of_model, of_posterior
 from spikeslab.cli.app import run as cli
 from spikeslab.paper._grid import SettingsError
 from spikeslab.paper.adversarial import study as adversarial
-from spikeslab.paper.adversarial.report import accuracy_table, curves_table, paper_curve
 from spikeslab.paper.adversarial.study import (
     AdversarialStudy,
     Attack,
     AttackedNetwork,
     Curve,
+    accuracy_table,
     check_runs,
+    curves_table,
     measure,
+    paper_curve,
     run_adversarial,
 )
 from spikeslab.paper.images import runs as image_runs

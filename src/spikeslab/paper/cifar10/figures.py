@@ -52,6 +52,7 @@ def sparsity_figure(rows: Sequence[CifarRow]) -> Figure:
 
     Filled markers are the last epoch, open ones the average, crosses the paper.
     """
+    first = {(row.method, row.sparsity): row for row in reversed(rows)}  # the one beside which the paper's point stands
     places = {sparsity: place for place, sparsity in enumerate(sorted({row.sparsity for row in rows}))}
     series: dict[Key, list[CifarRow]] = {}
     for row in rows:
@@ -69,7 +70,8 @@ def sparsity_figure(rows: Sequence[CifarRow]) -> Figure:
             axes.plot(x, [each.mean for each in averages], marker, color=colour, markersize=8, markerfacecolor="none")
             errors = [each.error or 0.0 for each in singles]
             axes.errorbar(x, [each.mean for each in singles], errors, fmt="none", ecolor=colour, capsize=2)
-            paper = _drop_missing([(place, _paper(row, rows)) for place, row in zip(x, members, strict=True)])
+            own_paper = [row.paper if first[method, row.sparsity] is row else None for row in members]
+            paper = _drop_missing(zip(x, own_paper, strict=True))
             axes.plot(*paper, "x", color=colour, markersize=7, markeredgewidth=1.8)
             epochs = " or ".join(f"{count}" for count in sorted({row.epochs for row in members}))
             name = f"{method_title(method)}, {label}, {epochs} epochs"
@@ -86,12 +88,6 @@ def sparsity_figure(rows: Sequence[CifarRow]) -> Figure:
         axes.set(xlabel="zeros in the whole network", ylabel="accuracy, %", title="ResNet20 on CIFAR-10")
         _legend(figure, handles)
     return figure
-
-
-def _paper(row: CifarRow, rows: Sequence[CifarRow]) -> float | None:
-    """Return the paper's accuracy for the first of the rows that it belongs to."""
-    alike = [other for other in rows if (other.method, other.sparsity) == (row.method, row.sparsity)]
-    return row.paper if alike[0] is row else None
 
 
 def _shift(row: CifarRow, rows: Sequence[CifarRow]) -> float:
@@ -116,7 +112,7 @@ def course_figure(courses: Sequence[Course]) -> Figure:
     with new_figure(4.6) as figure:
         for axes, (name, key, logarithmic) in zip(figure.subplots(2, 3, sharex=True).flat, panels, strict=True):
             for course in courses:
-                x, y = _drop_missing([(record["epoch"], _entry(record, key)) for record in course.records])
+                x, y = _drop_missing((record["epoch"], _entry(record, key)) for record in course.records)
                 axes.plot(x, y, **lines[course.method, course.label])
             axes.set_title(name, fontsize=9.5)
             if logarithmic and axes.lines and any(value > 0.0 for line in axes.lines for value in line.get_ydata()):
@@ -150,7 +146,7 @@ def _entry(record: Mapping[str, Any], key: str) -> float | None:
     return None if value is None or (key.startswith("effective") and value <= 0.0) else float(value)
 
 
-def _drop_missing(points: Sequence[tuple[float, float | None]]) -> tuple[list[float], list[float]]:
+def _drop_missing(points: Iterable[tuple[float, float | None]]) -> tuple[list[float], list[float]]:
     """Return x and y of the points that have a value."""
     found = [(x, y) for x, y in points if y is not None]
     return [x for x, _ in found], [y for _, y in found]

@@ -155,9 +155,6 @@ def run_cifar10(
 
     Returns the content of ``result.json``: metrics of the dense, the sparse and the averaged network on the test or the
     held-out images, the non-zeros, the best epoch where it was asked for, and the settings.
-
-    Raises:
-        CheckpointError: If the folder holds a run with other settings.
     """
     folder = run_folder(out, run.name)
     x, y, x_held, y_held = data.hold_out(run.held_out)

@@ -42,6 +42,8 @@ from spikeslab.training.run_folder import METRICS_FILE
 STEMS = {TEST: "", HELD_OUT: "held-out-"}
 ACCURACY, DETAILS, FILES, PAPER, COURSE = "accuracy", "details", "files", "paper", "course"
 TABLE3 = "table3"
+TABLES = [f"{stem}{name}" for stem in STEMS.values() for name in (ACCURACY, DETAILS, FILES, PAPER, TABLE3)]
+"""Names of all tables."""
 
 
 @dataclass(frozen=True)
@@ -63,11 +65,7 @@ class CifarStudy:
             yield replace(self.run, method=method, sparsity=sparsity, changes=changes, seed=seed)
 
     def check(self) -> None:
-        """Raise if a run is impossible, by preparing those of the first seed, which takes a while.
-
-        Raises:
-            ArgumentError: With the name of the setting that is wrong.
-        """
+        """Raise if a run is impossible, by preparing those of the first seed, which takes a while."""
         for run in replace(self, seeds=self.seeds[:1]).runs():
             check_run(run)
 
@@ -114,11 +112,7 @@ def make_study(
     structure: str = WEIGHTS,
     **more: Any,
 ) -> CifarStudy:
-    """Return a study with the preset's values for all that is ``None``; ``more`` are attributes of :class:`CifarRun`.
-
-    Raises:
-        ArgumentError: If a value is not allowed.
-    """
+    """Return a study with the preset's values for all that is ``None``; ``more`` are attributes of ``CifarRun``."""
     own = PRESETS[check_choice("preset", preset, PRESETS)]
     names = tuple(dict.fromkeys(check_method(name.strip()) for name in methods or own.methods))
     shares = tuple(dict.fromkeys(sparsities))
@@ -163,11 +157,6 @@ def run_study(
     return failed
 
 
-def table_names() -> list[str]:
-    """Return the names of all tables."""
-    return [f"{stem}{name}" for stem in STEMS.values() for name in (ACCURACY, DETAILS, FILES, PAPER, TABLE3)]
-
-
 def figure_names(out: Path) -> list[str]:
     """Return the names of figures that :func:`write_figures` may replace in ``out``."""
     return [*(f"{stem}{ACCURACY}" for stem in STEMS.values()), *(path.stem for path in out.glob(f"*{COURSE}-*.png"))]
@@ -199,7 +188,8 @@ def write_figures(out: Path) -> list[Path]:
         of_weights = [row for row in rows if row.of_weights]  # a share of channels is no share of the network
         files += [save(sparsity_figure(of_weights), out / f"{stem}{ACCURACY}.png")] if of_weights else []
         for sparsity in dict.fromkeys(row.sparsity for row in rows):
-            courses = [_read_course(row) for row in rows if row.sparsity == sparsity]
+            own = [row for row in rows if row.sparsity == sparsity]  # the logs are those of the first seed
+            courses = [Course(row.method, row.label, MetricsLog(row.folders[0] / METRICS_FILE).read()) for row in own]
             files.append(save(course_figure(courses), out / f"{stem}{COURSE}-{sparsity:g}.png"))
     return files
 
@@ -218,8 +208,3 @@ def _provenance(rows: Sequence[CifarRow]) -> Provenance:
     results = [result for row in rows for result in row.results]
     commands = dict.fromkeys(result["command"] for result in results)
     return Provenance("\n".join(commands), min(result["seed"] for result in results))
-
-
-def _read_course(row: CifarRow) -> Course:
-    """Return the log of the first seed of a row."""
-    return Course(row.method, row.label, MetricsLog(row.folders[0] / METRICS_FILE).read())

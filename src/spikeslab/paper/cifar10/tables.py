@@ -142,22 +142,14 @@ class CifarRow:
     results: Sequence[Mapping[str, Any]]
     folders: Sequence[Path]
 
-    def nll(self, kind: str) -> Estimate | None:
-        """Return the negative log-likelihood, or ``None`` where it is infinite."""
-        found = [result[kind]["nll"] for result in self.results]
-        return None if None in found else Estimate.of(found)
-
-    def estimate(self, function: Callable[[Mapping[str, Any]], float]) -> Estimate:
-        """Return the mean and standard error of a number over seeds."""
-        return Estimate.of([function(result) for result in self.results])
+    def estimate(self, function: Callable[[Mapping[str, Any]], float | None]) -> Estimate | None:
+        """Return the mean and standard error of a number over seeds, or ``None`` if a run does not have it."""
+        found = [number for result in self.results if (number := function(result)) is not None]
+        return Estimate.of(found) if len(found) == len(self.results) else None
 
     def percent(self, kind: str, metric: str = "accuracy") -> Estimate:
         """Return a share in per cent, of the dense, the sparse or the averaged network."""
-        return self.estimate(lambda result: 100.0 * result[kind][metric])
-
-    def drop(self, kind: str) -> Estimate:
-        """Return the points of accuracy below the dense network."""
-        return self.estimate(lambda result: 100.0 * (result["dense"]["accuracy"] - result[kind]["accuracy"]))
+        return Estimate.of([100.0 * result[kind][metric] for result in self.results])
 
     @property
     def of_weights(self) -> bool:
@@ -174,11 +166,6 @@ class CifarRow:
         """Accuracy of the last epoch in the authors' log, if there is one."""
         return LOGS[self.method][1] if self.method in LOGS and self.sparsity == 0.9 and self.paper else None
 
-    def of_files(self, function: Callable[[Mapping[str, Any]], float]) -> Estimate | None:
-        """Return the mean and standard error of a number of the saved files, if they were measured."""
-        measured = all("files" in result for result in self.results)
-        return self.estimate(lambda result: function(result["files"])) if measured else None
-
     @property
     def multiply_adds(self) -> float | None:
         """Per cent of the multiply-adds left without dead channels, if channels were pruned."""
@@ -190,9 +177,7 @@ class CifarRow:
     @property
     def best_epoch(self) -> Estimate | None:
         """Highest accuracy on the test images over epochs, if all runs asked for it."""
-        if not all(result["best_epoch"] for result in self.results):
-            return None
-        return self.estimate(lambda result: 100.0 * result["best_epoch"]["accuracy"])
+        return self.estimate(lambda result: 100.0 * best["accuracy"] if (best := result["best_epoch"]) else None)
 
 
 def group_rows(results: Sequence[tuple[Path, Mapping[str, Any]]], part: str) -> list[CifarRow]:
@@ -244,14 +229,18 @@ HEAD: dict[Column, Callable[[CifarRow], Cell]] = {
 
 def accuracy_table(rows: Sequence[CifarRow], part: str) -> Table:
     """Return the accuracy of the dense, the sparse and the averaged network, with the paper's."""
+
+    def drop(kind: str) -> Callable[[CifarRow], Cell]:
+        return lambda row: row.estimate(lambda run: 100.0 * (run["dense"]["accuracy"] - run[kind]["accuracy"]))
+
     columns = HEAD | {
         Column("paper", "paper, best epoch %", ".2f"): lambda row: row.paper,
         Column("log", "its log, last epoch %", ".2f"): lambda row: row.log,
         Column("dense", "dense %", ".2f"): lambda row: row.percent("dense").mean,
         Column("single", "last epoch %", ".2f"): lambda row: row.percent(SINGLE),
-        Column("drop", "drop from dense", ".2f"): lambda row: row.drop(SINGLE),
+        Column("drop", "drop from dense", ".2f"): drop(SINGLE),
         Column("average", "average %", ".2f"): lambda row: row.percent(AVERAGE),
-        Column("average_drop", "drop from dense", ".2f"): lambda row: row.drop(AVERAGE),
+        Column("average_drop", "drop from dense", ".2f"): drop(AVERAGE),
     }
     best = any(row.best_epoch for row in rows)
     if best:
@@ -264,12 +253,12 @@ def accuracy_table(rows: Sequence[CifarRow], part: str) -> Table:
 def detail_table(rows: Sequence[CifarRow], part: str) -> Table:
     """Return the calibration, the non-zeros and the time."""
     columns = HEAD | {
-        Column("nll", "NLL", ".4f"): lambda row: row.nll(SINGLE),
-        Column("average_nll", "NLL, average", ".4f"): lambda row: row.nll(AVERAGE),
+        Column("nll", "NLL", ".4f"): lambda row: row.estimate(lambda run: run[SINGLE]["nll"]),
+        Column("average_nll", "NLL, average", ".4f"): lambda row: row.estimate(lambda run: run[AVERAGE]["nll"]),
         Column("ece", "ECE %", ".2f"): lambda row: row.percent(SINGLE, "ece"),
         Column("average_ece", "ECE %, average", ".2f"): lambda row: row.percent(AVERAGE, "ece"),
         Column("nonzeros", "non-zeros", ","): lambda row: round(
-            row.estimate(lambda result: result["network"]["nonzeros"]).mean
+            Estimate.of([run["network"]["nonzeros"] for run in row.results]).mean
         ),
         Column("network", "zeros in the network %", ".2f"): lambda row: row.percent("network", "sparsity").mean,
         Column("layers", "zeros in the sparse layers %", ".2f"): lambda row: (
@@ -280,7 +269,7 @@ def detail_table(rows: Sequence[CifarRow], part: str) -> Table:
         columns[Column("multiply_adds", "multiply-adds left %", ".1f")] = lambda row: row.multiply_adds
     columns[Column("samples", "samples")] = lambda row: min(result["samples"] for result in row.results)
     columns[Column("minutes", "min per epoch", ".1f")] = lambda row: (
-        row.estimate(lambda result: result["seconds"] / 60.0 / result["epochs"]).mean
+        Estimate.of([run["seconds"] / 60.0 / run["epochs"] for run in row.results]).mean
     )
     texts = {
         True: "the sparse layers are the 18 convolutions of 3 x 3 but the first, 267,264 weights, as in the paper",
@@ -299,7 +288,9 @@ def file_table(rows: Sequence[CifarRow], part: str) -> Table:
     """Return the bytes on disk, and the accuracy of the networks read back from rounded values."""
 
     def cell(values: str, function: Callable[[Mapping[str, Any], Mapping[str, Any]], float]) -> Callable[..., Cell]:
-        return lambda row: row.of_files(lambda files: function(files[values], files[DENSE]))
+        return lambda row: row.estimate(
+            lambda run: function(run["files"][values], run["files"][DENSE]) if "files" in run else None
+        )
 
     columns = HEAD | {Column("dense", "dense, kB", ".0f"): cell(DENSE, lambda own, dense: own["bytes"] / 1000.0)}
     for values, name in zip(VALUES, ("lossless", "fp16", "int8"), strict=True):

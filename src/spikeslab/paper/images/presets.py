@@ -53,16 +53,6 @@ class ImagePreset:
             return {"name": self.name, "batch_size": self.batch_size, "adam_lr": self.adam_lr}
         return {name: value for name, value in asdict(self).items() if name != "chains"} | {"adam_lr": None}
 
-    def sampler(self, num_data: int, steps: int) -> dict[str, Any]:
-        """Return the arguments of SGHMC."""
-        return {
-            "lr": self.learning_rate(steps),
-            "momentum": 0.9,
-            "num_data": num_data,
-            "temperature": self.temperature,
-            "weight_decay": self.weight_decay,
-        }
-
     def learning_rate(self, steps: int) -> float | Schedule:
         """Return the learning rate of a run: a cosine down to ``sampling_lr``, then waves up to ``crest_lr``."""
         if self.sampling_lr is None:

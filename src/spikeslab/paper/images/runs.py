@@ -144,7 +144,16 @@ def build(run: ImageRun, num_data: int, folder: Path | None) -> ImageNetwork:
         warnings.simplefilter("ignore", SpikeSlabWarning)
         size = sum(weight.numel() for weight in weights.values())
         prior = SpikeSlab(weights, **run.preset.prior(run.method == "sghmc-sa", size))
-    sampler = SGHMC(model.parameters(), prior=prior, seed=run.seed, **run.preset.sampler(num_data, steps))
+    sampler = SGHMC(
+        model.parameters(),
+        lr=run.preset.learning_rate(steps),
+        momentum=0.9,
+        num_data=num_data,
+        temperature=run.preset.temperature,
+        weight_decay=run.preset.weight_decay,
+        prior=prior,
+        seed=run.seed,
+    )
     burn_in, thin = run.preset.thinning(steps)
     directory = None if folder is None else folder / POSTERIOR
     posterior = Posterior(model, burn_in, thin, sampler=sampler, directory=directory, exist_ok=True)
@@ -167,11 +176,7 @@ def read_network(run: ImageRun, folder: Path) -> tuple[nn.Module, Chains | None]
 
 
 def read_run(run: ImageRun, folder: Path) -> dict[str, Any] | None:
-    """Return what a finished run found, or ``None`` if it has not finished.
-
-    Raises:
-        CheckpointError: If it was made with other settings.
-    """
+    """Return what a finished run found, or ``None`` if it has not finished; raise if it has other settings."""
     result = read_result(folder)
     if result is not None:
         check_settings(folder, _flat(DEFAULTS | result["settings"]), _flat(run.record()))
@@ -220,9 +225,6 @@ def run_images(run: ImageRun, out: Path, data: Images, foreign: Tensor, **option
 
     ``options`` are those of :func:`train`. Returns the content of ``result.json``: metrics of the last weights and of
     the posterior average on the held-out and the test images, and how well they tell ``foreign`` images apart.
-
-    Raises:
-        CheckpointError: If the folder holds a run with other settings.
     """
     folder = run.folder(out)
     found = read_run(run, folder)

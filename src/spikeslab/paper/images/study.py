@@ -14,7 +14,6 @@ from torch import Tensor
 from spikeslab.errors import ArgumentValueError
 from spikeslab.files import write_atomically
 from spikeslab.paper.images.data import Images
-from spikeslab.paper.images.figures import image_figures
 from spikeslab.paper.images.presets import ImagePreset, make_preset
 from spikeslab.paper.images.runs import (
     HELD,
@@ -27,7 +26,14 @@ from spikeslab.paper.images.runs import (
     run_images,
     train,
 )
-from spikeslab.paper.images.tables import ImageRow, accuracy_table, difference_table, make_rows, uncertainty_table
+from spikeslab.paper.images.tables import (
+    ImageRow,
+    accuracy_table,
+    difference_table,
+    image_figures,
+    make_rows,
+    uncertainty_table,
+)
 from spikeslab.report.figures import save
 from spikeslab.report.tables import Cell, Column, Provenance, Table, command_line
 from spikeslab.training import describe_classifier
@@ -49,11 +55,6 @@ class ImageStudy:
             preset = make_preset(name, self.run.dataset, augment=self.run.augment)
             for method in self.methods:
                 yield [replace(self.run, method=method, preset=preset, seed=seed) for seed in self.seeds]
-
-    def runs(self) -> Iterator[ImageRun]:
-        """Yield all runs."""
-        for row in self.rows():
-            yield from row
 
     @property
     def command(self) -> str:

@@ -1,4 +1,4 @@
-"""Tables of MNIST and Fashion-MNIST, with the numbers of the paper and of the methods that it cites."""
+"""Tables and figures of MNIST and Fashion-MNIST, with the numbers of the paper and of the methods that it cites."""
 
 from __future__ import annotations
 
@@ -8,11 +8,14 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
+from matplotlib.figure import Figure
 from torch import Tensor
 
 from spikeslab.errors import pluralize
-from spikeslab.metrics import selective_accuracy
-from spikeslab.paper.images.runs import ADAM, HELD, OTHER, average_samples
+from spikeslab.metrics import entropy, mutual_information, reliability_curve, selective_accuracy
+from spikeslab.paper.images.runs import ADAM, FOREIGN, HELD, OTHER, average_samples
+from spikeslab.report import plots
+from spikeslab.report.figures import BLUE, GREEN, GREY, ORANGE, add_title
 from spikeslab.report.tables import Column, Estimate, Table
 
 NAMES = {"vanilla": "Vanilla", "dropout": "Dropout", "sghmc": "SGHMC", "sghmc-sa": "SGHMC-SA"}
@@ -29,6 +32,10 @@ CITED: dict[str, dict[str, float]] = {
 }
 AUGMENTED_EPOCHS = {"mnist": "200", "fashion": "1,000"}  # of the paper
 TITLES = {"mnist": "MNIST", "fashion": "Fashion-MNIST"}
+COLOURS = {"vanilla": GREY, "dropout": ORANGE, "sghmc": GREEN, "sghmc-sa": BLUE}
+COVERAGES = torch.linspace(0.5, 1.0, 26)
+FEWEST_ROWS = 20
+"""Fewest images of a bin whose accuracy is drawn."""
 
 
 @dataclass(frozen=True)
@@ -186,3 +193,42 @@ def uncertainty_table(dataset: str, rows: Sequence[ImageRow], labels: Tensor) ->
             "on the test images of which the model is most confident."
         ],
     )
+
+
+def image_figures(dataset: str, rows: Sequence[ImageRow], labels: Tensor, about: str) -> dict[str, Figure]:
+    """Return figures by name, for the rows of one preset that the paper reports.
+
+    Curves are those of the first seed, bars are means over seeds. ``about`` is a part of the titles.
+    """
+    final = {row.name: row for row in rows if row.reported}
+    own, foreign = ({name: row.probabilities(part)[0] for name, row in final.items()} for part in ("test", FOREIGN))
+    colours = {name: COLOURS[row.method] for name, row in final.items()}
+    reliability = {name: reliability_curve(p, labels) for name, p in own.items()}
+    selective = {name: selective_accuracy(p, labels, COVERAGES) for name, p in own.items()}
+    entropies = {name: (entropy(own[name]), entropy(foreign[name])) for name in own}
+    scores = {
+        name: {
+            "error, %": Estimate.of([100.0 * (1.0 - result["test"][row.kind]["accuracy"]) for result in row.results]),
+            "NLL": row.estimate("nll"),
+            "Brier": row.estimate("brier"),
+            "ECE, %": row.estimate("ece", 100.0),
+        }
+        for name, row in final.items()
+    }
+    title, other = f"{TITLES[dataset]}, {about}", TITLES[OTHER[dataset]]
+    figures = {
+        "scores": plots.scores_figure(scores, colours),
+        "reliability": plots.reliability_figure(reliability, colours, FEWEST_ROWS),
+        "selective": plots.selective_accuracy_figure(selective, COVERAGES, colours),
+        "detection": plots.detection_figure(entropies, colours),
+    }
+    titles = dict.fromkeys(figures, title) | {"detection": f"{title}: entropy tells {other} apart"}
+    for name, row in final.items():
+        if row.method == "sghmc-sa":
+            spread = [mutual_information(row.predictions[0][f"{part}.samples"]) for part in ("test", FOREIGN)]
+            both = {"entropy": entropies[name], "mutual information": (spread[0], spread[1])}
+            figures["uncertainty"] = plots.uncertainty_figure(both, TITLES[dataset], other)
+            titles["uncertainty"] = f"{title}: {name}"
+    for name, figure in figures.items():
+        add_title(figure, titles[name])
+    return figures
