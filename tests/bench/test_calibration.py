@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from scipy.stats import kstest
 
-from spikeslab.bench.calibration import CASES, correlated_rows, draw_parameters, sbc_ranks
+from spikeslab.bench.calibration import CASES, draw_correlated_rows, draw_parameters, sbc_ranks
 from spikeslab.sklearn._sweep import PointMassPrior
 
 
@@ -60,5 +60,5 @@ def test_truth_has_the_moments_of_the_prior():
 
 
 def test_neighbouring_columns_are_correlated():
-    x = correlated_rows(4000, 3, 0.7, np.random.default_rng(0))
+    x = draw_correlated_rows(4000, 3, 0.7, np.random.default_rng(0))
     assert np.corrcoef(x.T) == pytest.approx(np.array([[1, 0.7, 0.49], [0.7, 1, 0.7], [0.49, 0.7, 1]]), abs=0.05)

@@ -45,5 +45,5 @@ def test_without_matplotlib_a_table_says_so_and_nothing_measured_is_lost(monkeyp
 
 
 def test_the_second_core_is_measured_with_the_paper_s_network():
-    assert scaling._threaded_sizes(quick=False) == [681_500, 10**7]
-    assert scaling._threaded_sizes(quick=True) == [681_500]
+    assert scaling._thread_sizes(quick=False) == [681_500, 10**7]
+    assert scaling._thread_sizes(quick=True) == [681_500]

@@ -91,7 +91,7 @@ def _draw_scale(df: float, scale: float, rng: Generator) -> float:
     return float(np.sqrt(df * scale**2 / 2.0 / rng.standard_gamma(df / 2.0)))
 
 
-def correlated_rows(n: int, p: int, correlation: float, rng: Generator) -> Floats:
+def draw_correlated_rows(n: int, p: int, correlation: float, rng: Generator) -> Floats:
     """Draw rows whose columns follow a stationary autoregression."""
     x = rng.standard_normal((n, p))
     for j in range(1, p):
@@ -149,7 +149,7 @@ def sbc_ranks(case: SBCCase, seed: int) -> dict[str, float]:
     Ties are broken at random.
     """
     rng = np.random.default_rng([seed, *case.label.encode()])
-    x = standardise(correlated_rows(case.n, case.p, 0.5, rng))
+    x = standardise(draw_correlated_rows(case.n, case.p, 0.5, rng))
     vectors = case.classes if case.family == "multinomial" else 1
     truth = draw_parameters(case.prior, case.p, vectors, rng)
     y = _response(case, x, truth, rng)
@@ -217,7 +217,7 @@ def _rank(draws: Floats, truth: float, rng: Generator) -> float:
 def fit_and_score(cell: Cell) -> Record:
     """Return the inclusion probabilities and the intervals that cover, on one data set drawn from `PRIOR`."""
     rng = np.random.default_rng(cell.seed)
-    x = correlated_rows(ROWS + NEW_ROWS, VARIABLES, CORRELATION, rng)
+    x = draw_correlated_rows(ROWS + NEW_ROWS, VARIABLES, CORRELATION, rng)
     x = (x - x[:ROWS].mean(axis=0)) / x[:ROWS].std(axis=0)
     truth = draw_parameters(PRIOR, VARIABLES, 1, rng)
     beta = truth.beta[0]

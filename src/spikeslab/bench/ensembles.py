@@ -39,8 +39,8 @@ def run_chains(plan: BenchPlan) -> Findings:
     candidates = {
         ONE: _one_chain(x[0].clone(), y[0].clone(), plan.seed, fused=None),
         "one chain, fused=False": _one_chain(x[0].clone(), y[0].clone(), plan.seed, fused=False),
-        f"{CHAINS} stacked chains, MLP": _stacked(lambda: MLP(FEATURES), x, y, plan.seed),
-        f"{CHAINS} stacked chains, torch.vmap": _stacked(plain, x, y, plan.seed),
+        f"{CHAINS} stacked chains, MLP": _stack_chains(lambda: MLP(FEATURES), x, y, plan.seed),
+        f"{CHAINS} stacked chains, torch.vmap": _stack_chains(plain, x, y, plan.seed),
     }
     times = measure(candidates, plan, seconds=0.05)
     note = (
@@ -86,7 +86,7 @@ def _one_chain(x: Tensor, y: Tensor, seed: int, *, fused: bool | None) -> Callab
     return training_step(model, sampler, GaussianLikelihood(prior), x, y)
 
 
-def _stacked(build: Callable[[], nn.Module], x: Tensor, y: Tensor, seed: int) -> Callable[[], None]:
+def _stack_chains(build: Callable[[], nn.Module], x: Tensor, y: Tensor, seed: int) -> Callable[[], None]:
     model = StackedModel([build() for _ in range(CHAINS)])
     prior = StackedSpikeSlab(select_weights(model, "*.weight"), **PRIOR)
     sampler = SGHMC(model.parameters(), lr=1e-6, num_data=NUM_DATA, prior=prior, seed=seed, fused=False)

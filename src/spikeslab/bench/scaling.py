@@ -40,9 +40,9 @@ THREADED = (681_500, 10**7)  # the paper's CNN for MNIST, and what no cache hold
 
 def run(plan: BenchPlan) -> Findings:
     """Time the update at several sizes and numbers of threads, and count its memory."""
-    sizes, threads, threaded = _sizes(plan.quick), _thread_counts(), _threaded_sizes(plan.quick)
+    sizes, threads, threaded = _sizes(plan.quick), _thread_counts(), _thread_sizes(plan.quick)
     by_size = {size: measure(_steps(size, plan.seed), plan, seconds=0.02) for size in sizes}
-    by_thread = {size: measure(_threaded(size, threads, plan.seed), plan, seconds=0.02) for size in threaded}
+    by_thread = {size: measure(_thread_steps(size, threads, plan.seed), plan, seconds=0.02) for size in threaded}
     use_threads(plan.threads)
     left_out = len(SIZES) + len(THREADED) - len(sizes) - len(threaded)
     if left_out:
@@ -93,7 +93,7 @@ def _sizes(quick: bool) -> list[int]:
     return [size for size in SIZES if size <= max(most, SIZES[0])]
 
 
-def _threaded_sizes(quick: bool) -> list[int]:
+def _thread_sizes(quick: bool) -> list[int]:
     return [size for size in THREADED if size <= max(_sizes(quick))] or [max(_sizes(quick))]
 
 
@@ -125,7 +125,7 @@ def _steps(size: int, seed: int) -> dict[str, Callable[[], object]]:
     return {name: optimizer.step for name, optimizer in _optimizers(size, seed).items()}
 
 
-def _threaded(size: int, threads: list[int], seed: int) -> dict[str, Callable[[], object]]:
+def _thread_steps(size: int, threads: list[int], seed: int) -> dict[str, Callable[[], object]]:
     def step(optimizer: Optimizer, count: int) -> None:
         use_threads(count)
         optimizer.step()

@@ -98,9 +98,9 @@ def _shift(row: CifarRow, rows: Sequence[CifarRow]) -> float:
 
 def course_figure(courses: Sequence[Course]) -> Figure:
     """Draw accuracy or loss, sparsity, lr, penalty and norm of the weights against epochs."""
-    judged = any("evaluation" in record for course in courses for record in course.records)
+    evaluated = any("evaluation" in record for course in courses for record in course.records)
     panels = [
-        ("accuracy, %" if judged else "training loss", "accuracy" if judged else "loss", False),
+        ("accuracy, %" if evaluated else "training loss", "accuracy" if evaluated else "loss", False),
         ("zeros in the network, %", "sparsity", False),
         ("lr", "lr", True),
         ("L2 penalty of a weight left", "effective_l2", True),

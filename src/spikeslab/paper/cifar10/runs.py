@@ -163,14 +163,14 @@ def run_cifar10(
     if found is not None:
         check_settings(folder, result_settings(found), asdict(settings) | facts)
         return found
-    judged = OrderedBatches(x_held, y_held) if run.held_out else OrderedBatches(data.x_test, data.y_test)
+    batches = OrderedBatches(x_held, y_held) if run.held_out else OrderedBatches(data.x_test, data.y_test)
     augment = Augment("cifar10", run.erasing)
     compression = _prepare(
         run,
         dense.model,
         TensorBatches(x, y, batch_size=run.batch_size, seed=run.seed, transform=augment),
         settings,
-        val_loader=judged if run.held_out or run.best_epoch else None,
+        val_loader=batches if run.held_out or run.best_epoch else None,
         folder=folder,
         resume=True,
         report=report,
@@ -187,7 +187,7 @@ def run_cifar10(
         {
             "command": command,
             "facts": facts,
-            **describe(compressed, judged, dense),
+            **describe(compressed, batches, dense),
             "part": HELD_OUT if run.held_out else TEST,
             "best_epoch": find_best_epoch(folder) if run.best_epoch else None,
             "seconds": json.loads((folder / RECORD_FILE).read_text(encoding="utf-8"))["seconds"],
@@ -195,16 +195,16 @@ def run_cifar10(
     )
 
 
-def describe(compressed: Compressed, judged: OrderedBatches, dense: Dense) -> dict[str, Any]:
+def describe(compressed: Compressed, batches: OrderedBatches, dense: Dense) -> dict[str, Any]:
     """Return the numbers of a compression; images that were not evaluated in training are evaluated here, once."""
     found = compressed.evaluation or {
-        "dense": Evaluation(compressed.task, judged).of_model(dense.model),
-        **compressed.evaluate(judged),
+        "dense": Evaluation(compressed.task, batches).of_model(dense.model),
+        **compressed.evaluate(batches),
     }
     kept = ("method", "target", "epochs", "seed", "samples", "settings", "sparse_layers", "network", "compacted")
     return {name: compressed.report[name] for name in kept if name in compressed.report} | {
-        "rows": len(judged.labels),
-        "files": compressed.evaluate_stored(judged),
+        "rows": len(batches.labels),
+        "files": compressed.evaluate_stored(batches),
         **{name: numbers(each) for name, each in found.items()},
     }
 
@@ -212,12 +212,12 @@ def describe(compressed: Compressed, judged: OrderedBatches, dense: Dense) -> di
 def find_best_epoch(folder: Path) -> dict[str, float] | None:
     """Return the epoch of the highest accuracy in the log, among those that are nearly as sparse as the last."""
     records = MetricsLog(folder / METRICS_FILE).read()
-    judged = [
+    epochs = [
         {"epoch": record["epoch"], "accuracy": record["evaluation"]["accuracy"]}
         for record in records
         if record["sparsity_sparse"] >= records[-1]["sparsity_sparse"] - NEARLY
     ]
-    return max(judged, key=lambda record: record["accuracy"], default=None)
+    return max(epochs, key=lambda record: record["accuracy"], default=None)
 
 
 def result_settings(result: Mapping[str, Any]) -> dict[str, Any]:

@@ -191,19 +191,19 @@ def group_rows(results: Sequence[tuple[Path, Mapping[str, Any]]], part: str) -> 
         if result["part"] == part:
             facts = result["facts"]
             head = (facts["row"], result["target"], facts["label"], result["epochs"])
-            key = json.dumps(_flat(result), sort_keys=True)
+            key = json.dumps(_flatten(result), sort_keys=True)
             alike.setdefault(head, {}).setdefault(key, []).append((folder, result))
     rows = []
     for (method, sparsity, label, epochs), groups in alike.items():
         found = [sorted(group, key=lambda item: item[1]["seed"]) for group in groups.values()]
-        labels = _distinguish(label, [_flat(group[0][1]) for group in found])
+        labels = _distinguish(label, [_flatten(group[0][1]) for group in found])
         for group, own in zip(found, labels, strict=True):
             folders, ordered = zip(*group, strict=True)
             rows.append(CifarRow(method, sparsity, own, epochs, ordered, folders))
     return sorted(rows, key=lambda row: (row.sparsity, row.epochs, -row.percent(AVERAGE).mean))
 
 
-def _flat(result: Mapping[str, Any]) -> dict[str, Any]:
+def _flatten(result: Mapping[str, Any]) -> dict[str, Any]:
     """Return the settings behind a result by name, with those of the prior as ``prior.name``."""
     found = result_settings(result)
     prior = found.pop("prior")

@@ -179,11 +179,11 @@ def read_run(run: ImageRun, folder: Path) -> dict[str, Any] | None:
     """Return what a finished run found, or ``None`` if it has not finished; raise if it has other settings."""
     result = read_result(folder)
     if result is not None:
-        check_settings(folder, _flat(DEFAULTS | result["settings"]), _flat(run.record()))
+        check_settings(folder, _flatten(DEFAULTS | result["settings"]), _flatten(run.record()))
     return result
 
 
-def _flat(record: Mapping[str, Any]) -> dict[str, Any]:
+def _flatten(record: Mapping[str, Any]) -> dict[str, Any]:
     return {**record["preset"], **{name: value for name, value in record.items() if name != "preset"}}
 
 
