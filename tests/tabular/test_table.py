@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import builtins
+import csv
 import gzip
 import re
+import time
 from decimal import Decimal
 
 import pandas as pd
@@ -119,6 +121,52 @@ def test_row_names_without_a_heading_are_left_out(tmp_path):
 def test_text_that_looks_like_numbers(tmp_path):
     path = write(tmp_path, "zip,a\n01,1\n02,2\n")
     assert read_table(path, text=["zip"]).frame["zip"].tolist() == ["01", "02"]
+
+
+@pytest.mark.parametrize(("name", "separator"), [("data.csv", ","), ("data.tsv.gz", "\t"), ("data.csv", ";")])
+def test_tables_of_many_columns(tmp_path, rng, name, separator):
+    """Lines of more than 131,072 characters, with a column of row names, one of text and one of missing values."""
+    numbers = rng.standard_normal((4, 30_000)).tolist()
+    lines = [["", *(f"gene {j}" for j in range(30_000)), "kind", "age", "code"]]
+    for i, row in enumerate(numbers):
+        lines.append([f'"r_{i}"', *map(repr, row), ["a", "b", "NA", "a"][i], ["1", "", "3", "4"][i], "1_0"])
+    text = "\n".join(separator.join(line) for line in lines)
+    content = text.encode()
+    (tmp_path / name).write_bytes(gzip.compress(content) if name.endswith(".gz") else content)
+    before, start = csv.field_size_limit(), time.process_time()
+    table = read_table(tmp_path / name)
+    assert time.process_time() - start < 5.0
+    assert csv.field_size_limit() == before
+    assert table.frame.iloc[:, :30_000].to_numpy().tolist() == numbers
+    assert list(table.frame.columns[[0, -3, -1]]) == ["gene 0", "kind", "code"]
+    assert table.frame["kind"].fillna("?").tolist() == ["a", "b", "?", "a"]
+    assert table.frame["age"].fillna(0.0).tolist() == [1.0, 0.0, 3.0, 4.0]
+    assert table.frame["code"].tolist() == ["1_0"] * 4
+    assert table.notes[-1].startswith("Left out the first column")
+
+
+def test_tables_of_many_columns_of_text_are_read_too(tmp_path, monkeypatch):
+    monkeypatch.setattr("spikeslab.tabular.table.WIDE", 1000)
+    text = ",".join(f"snp{j}" for j in range(1100)) + "\n" + "\n".join(",".join([v] * 1100) for v in ("AG", "GG"))
+    frame = frame_of(tmp_path, text)
+    assert frame["snp1099"].tolist() == ["AG", "GG"]
+
+
+def test_many_columns_with_a_row_that_is_too_short(tmp_path):
+    rows = ["1," * 29_999 + "1"] * 20
+    text = "\n".join([",".join(f"v{j}" for j in range(30_000)), *rows, "1,2"])
+    refused(
+        lambda: frame_of(tmp_path, text),
+        "data.csv is not a table: its header has 30,000 fields, but its line 22 has 2.",
+    )
+
+
+def test_a_long_cell_is_read(tmp_path):
+    assert frame_of(tmp_path, f"a,b\n1,{'x' * 200_000}\n")["b"].str.len().tolist() == [200_000]
+
+
+def test_integers_beyond_the_largest_number_are_infinite(tmp_path):
+    assert frame_of(tmp_path, f"a,b\n{'1' * 400},1\n-{'1' * 400},2\n")["a"].tolist() == [float("inf"), -float("inf")]
 
 
 @pytest.mark.parametrize(

@@ -166,7 +166,8 @@ def _print_data(console: Console, table: DataTable, target: Target, design: Desi
     count = len(design.encoding.variables)
     spread = f" in {columns:,} columns" if columns > count else ""
     size = f"{table.name}: {pluralize(rows, 'row')}, {pluralize(count, 'variable')}{spread}; target {target.name}."
-    for line in (size, spell(describe_family(target), spelling), *table.notes, *describe_dropped(design)):
+    family = spell(describe_family(target), spelling)
+    for line in (size, f"Family {family}", *table.notes, *describe_dropped(design)):
         console.print(line, soft_wrap=True)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Self
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
 MAX_LEVELS = 200
 """Largest number of different texts of a column that is encoded by 0/1 columns."""
 LARGEST = 1e100  # the squares of larger numbers overflow
-SHOWN = 5
+SHOWN, LONGEST = 5, 80  # names in a message, and characters of an example
 
 
 @dataclass(frozen=True)
@@ -41,14 +42,6 @@ class Variable:
     def columns(self) -> tuple[str, ...]:
         """Names of the variable's columns in the design matrix."""
         return tuple(f"{self.name}={level}" for level in self.levels) or (self.name,)
-
-
-@dataclass(frozen=True)
-class Dropped:
-    """Column that was left out, and the reason."""
-
-    name: str
-    reason: str
 
 
 @dataclass(frozen=True)
@@ -84,16 +77,18 @@ class Encoding:
         """
         missing = [variable.name for variable in self.variables if variable.name not in table.frame]
         if missing:
-            raise TableError(f"{table.name} lacks {_columns(missing)}, which the model uses.")
+            raise TableError(f"{table.name} lacks {_list_columns(missing)}, which the model uses.")
         used = table.frame[[variable.name for variable in self.variables]]
         _refuse_missing(table.name, used)
-        texts = _texts(used.drop(columns=self.text))
+        numbers = _leave_out(used, self.text)
+        texts = _find_texts(numbers)
         if texts:
-            raise TableError(f"{table.name} has text in {_examples(texts)}, but the model was fitted to numbers.")
-        out = np.empty((len(used), len(self.columns)))
-        for variable, columns in zip(self.variables, self.slices(), strict=True):
+            raise TableError(f"{table.name} has text in {_list_texts(texts)}, but the model was fitted to numbers.")
+        names, slices = self.columns, self.slices()
+        out = np.empty((len(used), len(names)))
+        out[:, [s.start for v, s in zip(self.variables, slices, strict=True) if not v.levels]] = _to_matrix(numbers)
+        for variable, columns in zip(self.variables, slices, strict=True):
             if not variable.levels:
-                out[:, columns.start] = _numbers(used[variable.name])
                 continue
             cells = used[variable.name].astype(str).to_numpy()
             known = [*variable.levels] if variable.baseline is None else [variable.baseline, *variable.levels]
@@ -105,10 +100,11 @@ class Encoding:
                 )
             for i, level in enumerate(variable.levels, start=columns.start):
                 out[:, i] = cells == level
-        large = [self.columns[j] for j in np.flatnonzero(~(np.abs(out) <= LARGEST).all(axis=0))]
+        large = [names[j] for j in np.flatnonzero(~(np.abs(out) <= LARGEST).all(axis=0))]
         if large:
-            raise TableError(f"{table.name} has infinite numbers, or numbers beyond {LARGEST:g}, in {_columns(large)}.")
-        return pd.DataFrame(out, columns=pd.Index(self.columns, dtype=object), copy=False)
+            listed = _list_columns(large)
+            raise TableError(f"{table.name} has infinite numbers, or numbers beyond {LARGEST:g}, in {listed}.")
+        return pd.DataFrame(out, columns=pd.Index(names, dtype=object), copy=False)
 
     def state(self) -> list[dict[str, Any]]:
         """Return the encoding in JSON's types."""
@@ -130,12 +126,12 @@ class Design:
     Attributes:
         X: Design matrix.
         encoding: Encoding of the table's columns in it.
-        dropped: Columns that were left out.
+        dropped: Reasons why columns were left out, by name.
     """
 
     X: pd.DataFrame
     encoding: Encoding
-    dropped: tuple[Dropped, ...]
+    dropped: dict[str, str]
 
 
 def make_design(table: DataTable, target: str, *, one_hot: bool = False, drop: Collection[str] = ()) -> Design:
@@ -157,69 +153,66 @@ def make_design(table: DataTable, target: str, *, one_hot: bool = False, drop: C
         table.column(name, "drop")
         if name == target:
             raise ArgumentValueError("drop", "must not be the target", name)
-    dropped = [Dropped(name, "on request") for name in drop]
-    frame = table.frame.drop(columns=[target, *drop])
-    for name, reason in _useless(frame).items():
-        dropped.append(Dropped(name, reason))
-    frame = frame.drop(columns=[column.name for column in dropped if column.name in frame])
+    dropped = dict.fromkeys(drop, "on request")
+    frame = _leave_out(table.frame, [target, *drop])
+    useless = _find_useless(frame)
+    dropped |= useless
+    frame = _leave_out(frame, useless)
     _refuse_missing(table.name, frame)
-    texts = _texts(frame)
+    texts = _find_texts(frame)
     if texts and not one_hot:
         raise TableError(
-            f"{table.name} has text in {_examples(texts)}: "
+            f"{table.name} has text in {_list_texts(texts)}: "
             "encode it by 0/1 columns with {one_hot=True}, or leave it out with {drop}."
         )
-    variables = []
-    for name in frame.columns:
-        if name not in texts:
-            variables.append(Variable(name))
-            continue
+    levels: dict[str, list[str]] = {}
+    for name in texts:
         cells = frame[name].astype(str)
-        levels = sorted(cells.unique())
-        if len(levels) == len(cells):
-            dropped.append(Dropped(name, "a different text in every row"))
-            continue
-        _refuse_levels(table.name, name, cells, levels)
-        variables.append(Variable(name, tuple(levels)) if len(levels) > 2 else Variable(name, (levels[1],), levels[0]))
-    for name, twin in _copies(frame, [v.name for v in variables if not v.levels]).items():
-        dropped.append(Dropped(name, f"the same as {twin!r}"))
-    gone = {column.name for column in dropped}
-    encoding = Encoding(tuple(variable for variable in variables if variable.name not in gone))
+        levels[name] = sorted(cells.unique())
+        if len(levels[name]) == len(cells):
+            dropped[name] = "a different text in every row"
+        else:
+            _check_levels(table.name, name, cells, levels[name])
+    dropped |= _find_copies(_leave_out(frame, texts))
+    encoding = Encoding(tuple(_make_variable(name, levels.get(name)) for name in frame.columns if name not in dropped))
     if not encoding.variables:
-        left_out = f" (left out: {quote(sorted(gone), SHOWN)})" if gone else ""
+        left_out = f" (left out: {quote(sorted(dropped), SHOWN)})" if dropped else ""
         raise TableError(f"{table.name} has no usable column besides the target {target!r}{left_out}.")
-    names = encoding.columns
-    if len(set(names)) < len(names):
-        twice = sorted({name for name in names if names.count(name) > 1})
+    twice = sorted(name for name, count in Counter(encoding.columns).items() if count > 1)
+    if twice:
         raise TableError(f"{table.name} has columns named {quote(twice)}, which {{one_hot=True}} needs: rename them.")
-    return Design(encoding.transform(table), encoding, tuple(dropped))
+    return Design(encoding.transform(table), encoding, dropped)
 
 
-def _useless(frame: pd.DataFrame) -> dict[str, str]:
-    """Return the names of empty and constant columns, with the reason to leave them out."""
-    reasons = {}
-    for name in frame.columns:
-        cells = frame[name]
-        if cells.isna().all():
-            reasons[name] = "no values"
-        elif _is_numeric(cells):
-            numbers = cells.to_numpy()
-            if (numbers == numbers[0]).all():
-                reasons[name] = "constant"
-        elif not cells.isna().any() and (cells.astype(str) == str(cells.iloc[0])).all():
+def _make_variable(name: str, levels: Sequence[str] | None) -> Variable:
+    if levels is None:
+        return Variable(name)
+    return Variable(name, tuple(levels)) if len(levels) > 2 else Variable(name, (levels[1],), levels[0])
+
+
+def _leave_out(frame: pd.DataFrame, names: Collection[str]) -> pd.DataFrame:
+    """Return the other columns; ``frame.drop`` takes seconds if there are many."""
+    return frame.loc[:, ~frame.columns.isin([*names])] if names else frame
+
+
+def _find_useless(frame: pd.DataFrame) -> dict[str, str]:
+    """Return the names of empty and constant columns, in their order, with the reason to leave them out."""
+    reasons = dict.fromkeys(frame.columns[frame.isna().all()], "no values")
+    numeric = _is_numeric(frame)
+    numbers = _to_matrix(frame.loc[:, numeric])
+    reasons |= dict.fromkeys(frame.columns[numeric][(numbers == numbers[:1]).all(axis=0)], "constant")
+    for name in frame.columns[~numeric]:
+        if not frame[name].isna().any() and frame[name].astype(str).nunique() == 1:
             reasons[name] = "constant"
-    return reasons
+    return {name: reasons[name] for name in frame.columns if name in reasons}
 
 
-def _copies(frame: pd.DataFrame, names: Sequence[str]) -> dict[str, str]:
-    """Return the names of columns that are equal to an earlier one, with its name."""
+def _find_copies(frame: pd.DataFrame) -> dict[str, str]:
+    """Return the reason to leave out each column of numbers that is equal to an earlier one."""
     first: dict[bytes, str] = {}
-    copies = {}
-    for name in names:
-        twin = first.setdefault(_numbers(frame[name]).tobytes(), name)
-        if twin != name:
-            copies[name] = twin
-    return copies
+    columns = zip(frame.columns, np.ascontiguousarray(_to_matrix(frame).T), strict=True)
+    twins = {name: first.setdefault(column.tobytes(), name) for name, column in columns}
+    return {name: f"the same as {twin!r}" for name, twin in twins.items() if twin != name}
 
 
 def _refuse_missing(source: str, frame: pd.DataFrame) -> None:
@@ -228,24 +221,27 @@ def _refuse_missing(source: str, frame: pd.DataFrame) -> None:
     if len(counts):
         listed = [f"{name!r} ({count:,})" for name, count in counts.items()]
         raise TableError(
-            f"{source} has missing values in {_shortened(listed)} of {len(frame):,} rows: fill them in, or leave out "
+            f"{source} has missing values in {_shorten(listed)} of {len(frame):,} rows: fill them in, or leave out "
             "those rows or columns. Empty cells and words such as NA, NaN, None and null are missing values."
         )
 
 
-def _texts(frame: pd.DataFrame) -> dict[str, str]:
+def _find_texts(frame: pd.DataFrame) -> dict[str, str]:
     """Return the names of the columns that are not numbers, with an example of their text."""
     examples = {}
-    for name in frame.columns:
-        if not _is_numeric(frame[name]):
-            cells = frame[name].astype(str)
-            words = cells[pd.to_numeric(cells, errors="coerce").isna()]
-            examples[name] = str((words if len(words) else cells).iloc[0])
+    for name in frame.columns[~_is_numeric(frame)]:
+        cells = frame[name].astype(str)
+        words = _find_words(cells)
+        examples[name] = str((words if len(words) else cells).iloc[0])
     return examples
 
 
-def _refuse_levels(source: str, name: str, cells: pd.Series, levels: Sequence[str]) -> None:
-    words = cells[pd.to_numeric(cells, errors="coerce").isna()]
+def _find_words(cells: pd.Series) -> pd.Series:
+    return cells[pd.to_numeric(cells, errors="coerce").isna()]
+
+
+def _check_levels(source: str, name: str, cells: pd.Series, levels: Sequence[str]) -> None:
+    words = _find_words(cells)
     if len(words) < len(cells) / 2:
         what = f"but for {len(words):,} of {len(cells):,} rows, such as {words.iloc[0]!r}" if len(words) else "as text"
         raise TableError(
@@ -258,26 +254,25 @@ def _refuse_levels(source: str, name: str, cells: pd.Series, levels: Sequence[st
         )
 
 
-def _is_numeric(cells: pd.Series) -> bool:
-    kind = cells.dtype
-    return pd.api.types.is_bool_dtype(kind) or (
-        pd.api.types.is_numeric_dtype(kind) and not pd.api.types.is_complex_dtype(kind)
-    )
+def _is_numeric(frame: pd.DataFrame) -> NDArray[np.bool_]:
+    """Return a mask of the columns of numbers and booleans."""
+    kinds = {kind: pd.api.types.is_numeric_dtype(kind) and kind.kind != "c" for kind in set(frame.dtypes)}
+    return np.array([kinds[kind] for kind in frame.dtypes], dtype=bool)
 
 
-def _numbers(cells: pd.Series) -> Floats:
-    return cells.to_numpy(dtype=np.float64, na_value=np.nan)
+def _to_matrix(frame: pd.DataFrame) -> Floats:
+    return frame.to_numpy(dtype=np.float64, na_value=np.nan)
 
 
-def _shortened(listed: Sequence[str]) -> str:
+def _shorten(listed: Sequence[str]) -> str:
     more = len(listed) - SHOWN
     return ", ".join(listed[:SHOWN]) + (f" and {more:,} more columns" if more > 0 else "")
 
 
-def _columns(names: Sequence[str]) -> str:
+def _list_columns(names: Sequence[str]) -> str:
     return f"the {'columns' if len(names) > 1 else 'column'} {quote(names, SHOWN)}"
 
 
-def _examples(texts: Mapping[str, str]) -> str:
-    listed = [f"{name!r} (such as {example!r})" for name, example in texts.items()]
-    return f"the {'columns' if len(listed) > 1 else 'column'} {_shortened(listed)}"
+def _list_texts(texts: Mapping[str, str]) -> str:
+    listed = [f"{name!r} (such as {example[:LONGEST]!r})" for name, example in texts.items()]
+    return f"the {'columns' if len(listed) > 1 else 'column'} {_shorten(listed)}"

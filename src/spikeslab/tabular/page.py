@@ -40,17 +40,17 @@ QUANTITIES = {
 
 
 def describe_family(target: Target) -> str:
-    """Return a sentence about the family and its reason, with arguments marked."""
+    """Return the family and its reason, the end of a sentence with arguments marked."""
     if not target.guess:
-        return f"Family {target.family}, as given."
-    return f"Family {target.family}, guessed from the target: {target.guess}. Set {{family}} to choose another."
+        return f"{target.family}, as given."
+    return f"{target.family}, guessed from the target: {target.guess}. Set {{family}} to choose another."
 
 
 def describe_dropped(design: Design) -> Iterator[str]:
     """Yield a sentence for each reason why columns were left out."""
     by_reason: dict[str, list[str]] = {}
-    for column in design.dropped:
-        by_reason.setdefault(column.reason, []).append(column.name)
+    for name, reason in design.dropped.items():
+        by_reason.setdefault(reason, []).append(name)
     for reason, names in by_reason.items():
         more = f" and {len(names) - LISTED:,} more" if len(names) > LISTED else ""
         yield f"Left out ({reason}): {', '.join(names[:LISTED])}{more}."
@@ -216,7 +216,7 @@ def _data(selection: Selection, data: DataTable) -> list[Block]:
     blocks: list[Block] = [Facts(facts), *(Text(note) for note in data.notes)]
     if not design.dropped:
         return [*blocks, Text("No column was left out.")]
-    dropped = [{"name": column.name, "reason": column.reason} for column in design.dropped]
+    dropped = [{"name": name, "reason": reason} for name, reason in design.dropped.items()]
     more = [f"{len(dropped) - SHOWN:,} more were left out."] if len(dropped) > SHOWN else []
     table = Table("Columns left out", [Column("name", "Column"), Column("reason", "Why")], dropped[:SHOWN], more)
     return [*blocks, Grid(table)]
@@ -228,7 +228,7 @@ def _settings(selection: Selection, spelling: Spelling) -> dict[str, str]:
     steps = pluralize(estimator.n_iter_, "step")
     chosen = ", chosen by auto" if estimator.method == "auto" else ""
     return {
-        "Family": spell(describe_family(selection.target), spelling).removeprefix("Family "),
+        "Family": spell(describe_family(selection.target), spelling),
         "Method": f"{estimator.method_}{chosen}",
         "Chains": f"{chains}, each with {steps} after the burn-in, of which {draws:,} are kept",
         "Selection": f"{selection.rule}",

@@ -11,24 +11,35 @@ import gzip
 import re
 import zlib
 from collections import Counter
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from difflib import get_close_matches
-from io import TextIOWrapper
+from io import StringIO, TextIOWrapper
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import pandas as pd
 
 from spikeslab.errors import ArgumentValueError, SpikeSlabError, first_line, pluralize, quote
 
 if TYPE_CHECKING:
-    from typing import IO
+    from _csv import Reader
+    from collections.abc import Callable
+    from contextlib import AbstractContextManager
+
+    from numpy.typing import NDArray
 
 KINDS = (".csv", ".tsv", ".csv.gz", ".tsv.gz", ".parquet")
 SEPARATORS = {",": "commas", ";": "semicolons", "\t": "tabs", "|": "vertical bars"}
 DECIMAL_COMMA = re.compile(r"\s*[+-]?\d*,\d+([eE][+-]?\d+)?\s*|\s*[+-]?\d+\s*")
+QUOTED = re.compile(r'(?:^|(?<=[,;|\t\r\n])) *"(?:[^"]|"")*"')
+HEAD = 10  # lines that decide about the separator
+WIDE = 20_000  # columns from which a table is read row by row
+MAX_WORDS, PASSES = 1000, 20  # columns of such a table that are not numbers, and passes over the file to find them
+LONGEST = 2**31 - 1  # characters of a field
 MARKS = {b"\xff\xfe": "utf-16", b"\xfe\xff": "utf-16"}  # byte order marks, as spreadsheets write them
 
 
@@ -122,18 +133,15 @@ def _read_parquet(path: Path) -> DataTable:
 
 
 def _read_text(path: Path, kind: str, text: Collection[str]) -> DataTable:
-    zipped = kind.endswith(".gz")
+    zipped, usual = kind.endswith(".gz"), "\t" if ".tsv" in kind else ","
     try:
         with gzip.open(path) if zipped else path.open("rb") as file:
             head = file.read(1 << 16)
         encoding = MARKS.get(head[:2], "utf-8-sig")
         if b"\0" in head and encoding != "utf-16":
             raise TableError(f"{path.name} is not a text file.")
-        separator, header = _layout(path, zipped, encoding, "\t" if ".tsv" in kind else ",")
+        separator, header = _read_layout(path, zipped, encoding, usual)
         options: dict[str, Any] = {
-            "sep": separator,
-            "encoding": encoding,
-            "compression": "gzip" if zipped else None,
             "skipinitialspace": True,
             "index_col": False,
             "header": 0,
@@ -141,10 +149,15 @@ def _read_text(path: Path, kind: str, text: Collection[str]) -> DataTable:
             "low_memory": False,
             "dtype": {i: str for i, name in enumerate(header) if name in text},
         }
-        frame = pd.read_csv(path, **options)
-        decimal_comma = separator == ";" and _has_decimal_commas(frame)
-        if decimal_comma:
-            frame = pd.read_csv(path, **options, decimal=",")
+        frame, decimal_comma = None, False
+        if len(header) >= WIDE:
+            frame = _read_wide(path.name, lambda: _open_rows(path, zipped, encoding, separator), options)
+        if frame is None:
+            options |= {"sep": separator, "encoding": encoding, "compression": "gzip" if zipped else None}
+            frame = pd.read_csv(path, **options)
+            decimal_comma = separator == ";" and _has_decimal_commas(frame)
+            if decimal_comma:
+                frame = pd.read_csv(path, **options, decimal=",")
     except UnicodeError as error:
         raise TableError(f"{path.name} is not UTF-8 text: save it with this encoding.") from error
     except (gzip.BadGzipFile, EOFError, zlib.error) as error:
@@ -154,12 +167,14 @@ def _read_text(path: Path, kind: str, text: Collection[str]) -> DataTable:
     except (pd.errors.ParserError, csv.Error) as error:
         raise TableError(f"{path.name} is not a table: {_reason(error)}.") from error
     notes = []
-    if separator != ("\t" if ".tsv" in kind else ","):
+    if separator != usual:
         decimals = ", with decimal commas" if decimal_comma else ""
         notes.append(f"The fields are separated by {SEPARATORS[separator]}{decimals}.")
-    for i, name in enumerate(header):
-        if name not in text and not pd.api.types.is_numeric_dtype(frame[i]):
-            frame[i] = _as_numbers(frame[i])  # integers of more than 64 bits
+    for i in frame.select_dtypes(exclude=["number", "bool"]).columns.difference(options["dtype"]):
+        cells = frame[i]
+        numbers = _as_numbers(cells)  # integers of more than 64 bits
+        if numbers is not cells:
+            frame[i] = numbers
     frame.columns = pd.Index([name or f"column {i + 1}" for i, name in enumerate(header)])
     if not header[0] and len(header) > 1 and frame.iloc[:, 0].is_unique:
         frame = frame.iloc[:, 1:]
@@ -168,34 +183,90 @@ def _read_text(path: Path, kind: str, text: Collection[str]) -> DataTable:
 
 
 @contextmanager
-def _opened(path: Path, zipped: bool, encoding: str) -> Iterator[IO[str]]:
+def _open_rows(path: Path, zipped: bool, encoding: str, separator: str) -> Iterator[Reader]:
+    limit = csv.field_size_limit(LONGEST)
+    try:
+        with gzip.open(path) if zipped else path.open("rb") as file:
+            text = TextIOWrapper(file, encoding=encoding, newline="")
+            yield csv.reader(text, delimiter=separator, skipinitialspace=True)
+    finally:
+        csv.field_size_limit(limit)
+
+
+def _read_layout(path: Path, zipped: bool, encoding: str, usual: str) -> tuple[str, list[str]]:
+    """Return the separator and the names in the header: the separator that makes most columns of the first lines."""
     with gzip.open(path) if zipped else path.open("rb") as file:
-        yield TextIOWrapper(file, encoding=encoding, newline="")
-
-
-def _layout(path: Path, zipped: bool, encoding: str, usual: str) -> tuple[str, list[str]]:
-    """Return the separator and the names in the header: the separator that makes most columns of the first rows."""
-    heads = {}
-    for separator in sorted(SEPARATORS, key=lambda separator: separator != usual):
-        with _opened(path, zipped, encoding) as file:
-            rows = csv.reader(file, delimiter=separator, skipinitialspace=True)
-            heads[separator] = [row for row, _ in zip(rows, range(10), strict=False) if row]
-        if not heads[separator]:
-            raise TableError(f"{path.name} is empty.")
+        text = "".join(islice(TextIOWrapper(file, encoding=encoding, newline=""), HEAD))
+    lines = [line for line in re.split(r"[\r\n]+", QUOTED.sub("", text)) if line]
 
     def fitness(separator: str) -> tuple[bool, int]:
-        widths = [len(row) for row in heads[separator]]
+        widths = [line.count(separator) + 1 for line in lines]
         return max(widths) == min(widths) > 1, widths[0]
 
-    separator = max(heads, key=fitness)  # the usual one, which comes first, where several are as good
-    header, *others = heads[separator]
+    separators = sorted(SEPARATORS, key=lambda separator: separator != usual)
+    separator = max(separators, key=fitness) if lines else usual  # the usual one where several are as good
+    with _open_rows(path, zipped, encoding, separator) as rows:
+        header, *others = [row for row in islice(rows, HEAD) if row] or [[]]
+    if not header:
+        raise TableError(f"{path.name} is empty.")
     for line, row in enumerate(others, start=2):
-        if len(row) != len(header):
-            raise TableError(
-                f"{path.name} is not a table: its header has {pluralize(len(header), 'field')}, "
-                f"but its line {line} has {len(row)}."
-            )
+        _check_width(path.name, len(header), row, line)
     return separator, [name.strip() for name in header]
+
+
+def _check_width(name: str, width: int, row: Sequence[str], line: int) -> None:
+    if len(row) != width:
+        raise TableError(
+            f"{name} is not a table: its header has {pluralize(width, 'field')}, but its line {line} has {len(row)}."
+        )
+
+
+def _read_wide(
+    name: str, open_rows: Callable[[], AbstractContextManager[Reader]], options: dict[str, Any]
+) -> pd.DataFrame | None:
+    """Read a table of many columns row by row; pandas does it column by column, at a cost for each.
+
+    Args:
+        name: File name, for messages.
+        open_rows: Function that opens the rows of the file, the header first.
+        options: Options of ``pandas.read_csv`` for the columns that are not all numbers.
+
+    Returns:
+        The table, or ``None`` if pandas should read it, because many columns are not all numbers.
+    """
+    words = set(options["dtype"])
+    for _ in range(PASSES):
+        order, texts = sorted(words), []
+        numbers: list[NDArray[np.float64]] = []
+        with open_rows() as rows:
+            width = len(next(row for row in rows if row))
+            for row in rows:
+                if not row:
+                    continue
+                _check_width(name, width, row, rows.line_num)
+                texts.append([row[i] for i in order])
+                for i in order:
+                    row[i] = "0"
+                try:
+                    numbers.append(np.fromiter(map(float, row), np.float64, width))
+                except ValueError:
+                    numbers = []
+                if not numbers or "_" in "".join(row):  # Python's float takes 1_000, which is text
+                    words |= {i for i, cell in enumerate(row) if not _is_number(cell)}
+                    break
+        if len(words) == len(order):
+            others = [i for i in range(width) if i not in words]
+            frame = pd.DataFrame(np.array(numbers).reshape(-1, width)[:, others], columns=others)
+            if not words:
+                return frame
+            buffer = StringIO()
+            csv.writer(buffer).writerows([order, *texts])
+            buffer.seek(0)
+            rest: Any = pd.read_csv(buffer, **options | {"names": order})
+            return frame.join(rest)[[*range(width)]]
+        if len(words) > MAX_WORDS:
+            break
+    return None
 
 
 def _has_decimal_commas(frame: pd.DataFrame) -> bool:
@@ -212,6 +283,8 @@ def _as_numbers(cells: pd.Series) -> pd.Series:
     """Return the cells as numbers if all of them are."""
     try:
         numbers = pd.to_numeric(cells, errors="coerce")
+    except OverflowError:  # integers beyond the largest float: as text they are infinite
+        numbers = pd.to_numeric(cells.astype(str).where(cells.notna()), errors="coerce")
     except (TypeError, ValueError):  # lists and the like
         return cells
     return cells if (numbers.isna() & cells.notna()).any() else numbers.astype(float)
@@ -232,4 +305,4 @@ def _is_number(text: str) -> bool:
         float(text)
     except ValueError:
         return False
-    return True
+    return "_" not in text
