@@ -50,10 +50,7 @@ def curves_figure(facts: RunFacts) -> Figure | None:
     evaluated = _evaluated(facts)
     for name in _names(evaluated):
         panels[f"{EVALUATIONS.get(name, name)} (evaluation)"] = {"": evaluated.series("evaluation", name)}
-    panels["sparsity"] = {
-        "whole network": facts.series("sparsity"),
-        "sparse layers": facts.series("sparsity_sparse"),
-    }
+    panels["sparsity"] = {"whole network": facts.series("sparsity"), "sparse layers": facts.series("sparsity_sparse")}
     kinetic = _median(list(facts.layers("kinetic_temperature").values()))
     panels["temperature"] = {"kinetic, median over layers": kinetic, "set": facts.series("temperature")}
     panels["lr"] = {"": facts.series("lr")}

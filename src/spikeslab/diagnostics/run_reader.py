@@ -16,19 +16,12 @@ from types import NoneType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
-import torch
 
 from spikeslab.errors import first_line, quote
 from spikeslab.functional.convergence import NEEDED_DRAWS
 from spikeslab.posterior.chains import chain_folders
-from spikeslab.posterior.convergence import (
-    PREDICTIONS,
-    Convergence,
-    assess,
-    learned_tensors,
-    weight_draws,
-)
-from spikeslab.posterior.samples import INDEX, DiskSamples, Tensors, read_tensors
+from spikeslab.posterior.convergence import PREDICTIONS, Convergence, assess, learned_tensors, weight_draws
+from spikeslab.posterior.samples import DiskSamples, Tensors, ZeroCounts, read_tensors
 from spikeslab.training.checkpoints import Checkpoint, Checkpoints
 from spikeslab.training.log import MetricsLog, RunError
 from spikeslab.training.run_folder import CHECKPOINTS, EVALUATION_FILE, METRICS_FILE, POSTERIOR, RECORD_FILE, VERSION
@@ -216,14 +209,7 @@ def _chains(folder: Path, checkpoint: Checkpoint | None) -> list[_Chain]:
         steps = [int(record["step"]) for record in state.get("records", [])]
         samples = dict(zip(steps, state.get("samples", []), strict=True))
         return [_Chain(steps, lambda step: read_tensors(samples[step]))] if state else []
-    return [_Chain(_sample_steps(store), store.read) for store in stores]
-
-
-def _sample_steps(store: DiskSamples) -> list[int]:
-    try:
-        return [int(record["step"]) for record in store.read_index()["samples"]]
-    except (KeyError, TypeError) as error:
-        raise RunError(f"{store.directory / INDEX} is damaged: it lists no samples.") from error
+    return [_Chain([record["step"] for record in store.read_index()["samples"]], store.read) for store in stores]
 
 
 def _describe_samples(chains: Sequence[_Chain]) -> tuple[SampleFacts | None, list[Convergence]]:
@@ -232,54 +218,36 @@ def _describe_samples(chains: Sequence[_Chain]) -> tuple[SampleFacts | None, lis
     counts = [len(chain.steps) for chain in chains]
     if not all(counts):
         return SampleFacts(counts, 0, 0, 0, 0), []
-    zeros = [_Zeros() for _ in chains]
-    draws = weight_draws([z.watch(chain, min(counts)) for z, chain in zip(zeros, chains, strict=True)])
+    zeros = [ZeroCounts() for _ in chains]
+    draws = weight_draws([_count_zeros(chain, min(counts), z) for chain, z in zip(chains, zeros, strict=True)])
     facts = SampleFacts(
         chains=counts,
         first_step=min(chain.steps[0] for chain in chains),
-        zeros_each=min(min(z.each) for z in zeros),
-        zeros_common=min(z.common() for z in zeros),
+        zeros_each=min(z.fewest for z in zeros),
+        zeros_common=min(z.common for z in zeros),
         total=zeros[0].total,
     )
     return facts, [assess(name, values) for name, values in draws.items()]
 
 
-class _Zeros:
-    """Counts of zeros in the samples of a chain, taken while they are read."""
-
-    def __init__(self) -> None:
-        self.each: list[int] = []
-        self.total = 0
-        self._alive: dict[str, torch.Tensor] = {}
-
-    def watch(self, chain: _Chain, length: int) -> Iterator[Tensors]:
-        """Yield the last ``length`` samples."""
-        for step in chain.steps[-length:]:
-            tensors = chain.read(step)
-            weights = learned_tensors(tensors)
-            alive = {name: weight != 0 for name, weight in weights.items()}
-            self.total = sum(weight.numel() for weight in weights.values())
-            self.each.append(self.total - sum(int(mask.sum()) for mask in alive.values()))
-            self._alive = {name: mask | self._alive.get(name, mask) for name, mask in alive.items()}
-            yield tensors
-
-    def common(self) -> int:
-        """Return the number of weights that are zero in all samples."""
-        return self.total - sum(int(mask.sum()) for mask in self._alive.values())
+def _count_zeros(chain: _Chain, length: int, zeros: ZeroCounts) -> Iterator[Tensors]:
+    """Yield the last ``length`` samples of a chain, and count the zeros of their weights."""
+    for tensors in map(chain.read, chain.steps[-length:]):
+        zeros.add(learned_tensors(tensors))
+        yield tensors
 
 
 def _predictions(evaluation: Mapping[str, Any]) -> list[Convergence]:
     """Return the convergence of the predictions, which the run itself computed, since that needs the model."""
     try:
-        found = [Convergence(**_numbers(item)) for item in evaluation.get("convergence", [])]
+        # JSON has null for NaN.
+        entries: list[dict[str, Any]] = [
+            {k: math.nan if v is None else v for k, v in e.items()} for e in evaluation.get("convergence", [])
+        ]
+        found = [Convergence(**entry) for entry in entries]
     except (TypeError, AttributeError) as error:
         raise RunError(f"{EVALUATION_FILE} has a damaged entry 'convergence': {first_line(error)}.") from error
     return [item for item in found if item.name == PREDICTIONS]
-
-
-def _numbers(item: Mapping[str, Any]) -> dict[str, Any]:
-    """Return ``item`` with NaN in place of null."""
-    return {name: math.nan if value is None else value for name, value in item.items()}
 
 
 def _loss(facts: RunFacts) -> list[Convergence]:

@@ -29,13 +29,7 @@ Loss: TypeAlias = Callable[[int], Tensor]
 
 
 class Exchange(ABC):
-    """Swap move between neighbouring rungs.
-
-    Args:
-        replicas: Samplers of the ladder.
-        journal: Record of the configuration at each rung.
-        temperatures: Temperatures of the rungs.
-    """
+    """Swap move between neighbouring rungs."""
 
     def __init__(self, replicas: Replicas, journal: Journal, temperatures: tuple[float, ...]) -> None:
         self.replicas = replicas

@@ -17,7 +17,6 @@ import torch
 
 from spikeslab.errors import ArgumentValueError, Phrase, check_count, quote
 from spikeslab.posterior.convergence import DELTA, common_length, latent_draws, prediction_draws
-from spikeslab.posterior.samples import Tensors
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -105,16 +104,10 @@ def _places(
 def _parameters(
     posteriors: Sequence[Posterior], places: dict[str, NDArray[np.int64] | None], length: int, kept: slice
 ) -> dict[str, NDArray[Any]]:
-    chains = [
-        [_take(posterior.tensors(i), places) for i in range(len(posterior))[-length:][kept]] for posterior in posteriors
-    ]
-    return {name: np.stack([np.stack([sample[name] for sample in chain]) for chain in chains]) for name in places}
+    def take(tensor: torch.Tensor, index: NDArray[np.int64] | None) -> NDArray[Any]:
+        array: NDArray[Any] = (tensor if tensor.dtype == torch.float64 else tensor.float()).numpy()
+        return array if index is None else array.reshape(-1)[index]
 
-
-def _take(tensors: Tensors, places: dict[str, NDArray[np.int64] | None]) -> dict[str, NDArray[Any]]:
-    taken = {}
-    for name, index in places.items():
-        tensor = tensors[name]
-        array = (tensor if tensor.dtype == torch.float64 else tensor.float()).numpy()
-        taken[name] = array if index is None else array.reshape(-1)[index]
-    return taken
+    chains = [map(p.tensors, range(len(p))[-length:][kept]) for p in posteriors]
+    taken = [[{name: take(sample[name], places[name]) for name in places} for sample in chain] for chain in chains]
+    return {name: np.array([[sample[name] for sample in chain] for chain in taken]) for name in places}

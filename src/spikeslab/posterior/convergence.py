@@ -122,11 +122,9 @@ def _without_nan(numbers: Iterable[float]) -> Iterator[float]:
 
 
 def weight_draws(chains: Sequence[Iterable[Tensors]], *, seed: int = 0) -> dict[str, Draws]:
-    """Return the norms of all layers and the values of some random weights; samples are read one at a time.
+    """Return the norms of all layers and the values of some random weights that the first sample does not prune.
 
-    Args:
-        chains: Samples of each chain, of equal number.
-        seed: Seed of the choice of weights, among those that are not zero in the first sample.
+    The chains have equal numbers of samples, which are read one at a time.
     """
     picks: dict[str, torch.Tensor] = {}
     norms, values = [], []

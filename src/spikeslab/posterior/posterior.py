@@ -13,15 +13,7 @@ from typing import Any, cast
 import torch
 from torch import Tensor, nn
 
-from spikeslab.errors import (
-    ArgumentTypeError,
-    ArgumentValueError,
-    Phrase,
-    StateError,
-    check_choice,
-    check_count,
-    quote,
-)
+from spikeslab.errors import ArgumentTypeError, ArgumentValueError, Phrase, StateError, check_choice, check_count, quote
 from spikeslab.likelihoods import GaussianLikelihood
 from spikeslab.posterior._arviz import to_inference_data
 from spikeslab.posterior._forward import SampleForward

@@ -41,13 +41,7 @@ class Average:
         self._moments: tuple[Tensor, Tensor, Tensor] | None = None
 
     def add(self, values: Tensor, noises: Tensor, weights: Sequence[float]) -> None:
-        """Add predictions of some samples and the variances of the data around them.
-
-        Args:
-            values: Predictions, (samples, ...).
-            noises: Variances, (samples, ...).
-            weights: One for each sample.
-        """
+        """Add predictions (samples, ...), variances of the data around them, and the weights of the samples."""
         total = math.fsum(weights)
         shares = torch.tensor([weight / total for weight in weights], dtype=values.dtype, device=values.device)
         mean = weighted_mean(shares, values)

@@ -235,28 +235,42 @@ def check_index(path: Path, index: Mapping[str, Any]) -> None:
         raise SamplesError(f"{path} has impossible values of {', '.join(wrong)}.")
 
 
+class ZeroCounts:
+    """Counts of zeros in samples that are read one at a time: the fewest in a sample, and those common to all."""
+
+    def __init__(self) -> None:
+        self.total = self.fewest = 0
+        self._alive: Tensors = {}
+
+    def add(self, tensors: Tensors) -> None:
+        """Count the zeros of a sample."""
+        alive = {name: tensor != 0 for name, tensor in tensors.items()}
+        self.total = sum(tensor.numel() for tensor in tensors.values())
+        zeros = self.total - sum(int(mask.sum()) for mask in alive.values())
+        self.fewest = min(zeros, self.fewest) if self._alive else zeros
+        self._alive = {name: mask | self._alive.get(name, mask) for name, mask in alive.items()}
+
+    @property
+    def common(self) -> int:
+        """Number of values that are zero in all samples."""
+        return self.total - sum(int(mask.sum()) for mask in self._alive.values())
+
+
 def mean_tensors(samples: Iterable[tuple[Tensors, float]], last: Tensors) -> Tensors:
     """Return the weighted mean of samples, computed in double precision; integer tensors are the last sample's.
 
-    Warns if the samples have different zeros, since the mean then has fewer than each of them.
-
-    Args:
-        samples: Tensors by name, and the weight of each; the weights sum to 1.
-        last: Tensors of the last sample.
+    Warns if the samples have different zeros, since the mean then has fewer than each of them. The weights sum to 1.
     """
     mean = {name: torch.zeros_like(tensor, dtype=torch.float64) for name, tensor in last.items()}
-    ever_alive = {name: torch.zeros_like(tensor, dtype=torch.bool) for name, tensor in last.items()}
-    zeros = []
+    zeros = ZeroCounts()
     for tensors, weight in samples:
         for name, tensor in tensors.items():
             mean[name].add_(tensor, alpha=weight)
-            ever_alive[name] |= tensor != 0
-        zeros.append(sum(int((tensor == 0).sum()) for tensor in tensors.values()))
-    common = sum(int((~alive).sum()) for alive in ever_alive.values())
-    if common < min(zeros):
+        zeros.add(tensors)
+    if zeros.common < zeros.fewest:
         warn(
-            f"The samples have different zeros: their mean has {common}, each sample at least {min(zeros)}. Freeze the "
-            "mask before collecting, or prune the mean again and recalibrate it."
+            f"The samples have different zeros: their mean has {zeros.common}, each sample at least {zeros.fewest}. "
+            "Freeze the mask before collecting, or prune the mean again and recalibrate it."
         )
     return {
         name: mean[name].to(tensor.dtype) if tensor.is_floating_point() else tensor for name, tensor in last.items()

@@ -97,11 +97,7 @@ class Callback:
 
 
 class PeriodicCallback(Callback, ABC):
-    """Callback that acts at an interval and after the last step.
-
-    Args:
-        every: Interval.
-    """
+    """Callback that acts at an interval and after the last step."""
 
     def __init__(self, every: Every) -> None:
         self.every = every

@@ -95,13 +95,7 @@ def describe(run: Training) -> dict[str, Any]:
 
 
 class Log(PeriodicCallback):
-    """Writes a record to ``metrics.jsonl``, and to TensorBoard, at an interval and after the last step.
-
-    Args:
-        log: The file.
-        every: Interval.
-        tensorboard: Folder of TensorBoard's files; ``None`` writes none.
-    """
+    """Writes a record to ``metrics.jsonl``, and to a folder for TensorBoard, at an interval and after the last step."""
 
     def __init__(self, log: MetricsLog, every: Every, tensorboard: Path | None = None) -> None:
         super().__init__(every)

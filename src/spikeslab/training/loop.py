@@ -230,7 +230,7 @@ class Training:
         if isinstance(self.sampler, Sampler):
             return
         for name, parameter in self.model.named_parameters():
-            if parameter.grad is not None and not bool(parameter.grad.isfinite().all()):
+            if _bad(parameter.grad):
                 raise NonFiniteError(
                     f"The gradient of {name} must be finite, but got NaN or Inf at step {self.steps + 1}: try a lower "
                     "{lr}."
@@ -320,28 +320,23 @@ def _explain_nonfinite(model: nn.Module, forward: Callable[[], object]) -> str:
         if _bad(parameter):
             return f"the weight {name} is not finite; try a lower {{lr}}"
     buffers = [name for name, buffer in model.named_buffers() if _bad(buffer)]
+    names = {module: name for name, module in model.named_modules()}
     found: list[str] = []
-    inputs_finite = True
+    bad_inputs: list[Tensor] = []
 
-    def check_inputs(module: nn.Module, inputs: Any) -> None:
-        nonlocal inputs_finite
-        inputs_finite = all(not _bad(item) for item in inputs if isinstance(item, Tensor))
+    def watch(module: nn.Module, inputs: Any, output: Any) -> None:
+        if not found and _bad(output):
+            found.append(f"{type(module).__name__} {names[module]}".strip())
+        if module is model:
+            bad_inputs.extend(filter(_bad, inputs))
 
-    def watch(name: str) -> Callable[[nn.Module, Any, Any], None]:
-        def hook(module: nn.Module, inputs: Any, output: Any) -> None:
-            if not found and isinstance(output, Tensor) and _bad(output):
-                found.append(f"{type(module).__name__} {name}".strip())
-
-        return hook
-
-    handles = [module.register_forward_hook(watch(name)) for name, module in model.named_modules()]
-    handles.append(model.register_forward_pre_hook(check_inputs))
+    handles = [module.register_forward_hook(watch) for module in names]
     try:
         forward()
     finally:
         for handle in handles:
             handle.remove()
-    if not inputs_finite:
+    if bad_inputs:
         return "the input of the model is not finite, so check the data"
     if buffers:
         return f"the buffer {buffers[0]} is not finite; try a lower {{lr}}"
@@ -350,5 +345,5 @@ def _explain_nonfinite(model: nn.Module, forward: Callable[[], object]) -> str:
     return "all weights and all outputs are finite, so check the loss and the targets"
 
 
-def _bad(tensor: Tensor) -> bool:
-    return tensor.is_floating_point() and not bool(tensor.isfinite().all())
+def _bad(value: object) -> bool:
+    return isinstance(value, Tensor) and value.is_floating_point() and not bool(value.isfinite().all())

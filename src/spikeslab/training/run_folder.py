@@ -21,15 +21,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
-from spikeslab.errors import (
-    ArgumentTypeError,
-    ArgumentValueError,
-    Phrase,
-    SpikeSlabError,
-    first_line,
-    mark,
-    warn,
-)
+from spikeslab.errors import ArgumentTypeError, ArgumentValueError, Phrase, SpikeSlabError, first_line, mark, warn
 from spikeslab.files import FolderExistsError, write_atomically
 from spikeslab.training.callbacks import EVALUATION, Callback, Evaluate, Every, PeriodicCallback
 from spikeslab.training.checkpoints import Checkpoint, CheckpointError, Checkpoints
@@ -247,12 +239,7 @@ def describe_changes(before: Mapping[str, Any], now: Mapping[str, Any]) -> str:
 
 
 class Save(PeriodicCallback):
-    """Saves a checkpoint at an interval and after the last step.
-
-    Args:
-        checkpoints: Checkpoints of the run.
-        every: Interval.
-    """
+    """Saves a checkpoint at an interval and after the last step."""
 
     def __init__(self, checkpoints: Checkpoints, every: Every) -> None:
         super().__init__(every)
