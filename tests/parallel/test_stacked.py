@@ -125,7 +125,7 @@ def test_a_diverged_chain_is_named_and_harms_no_other():
         sampler.zero_grad()
         likelihood(model(x), y).backward()
         sampler.step()
-    assert model.diverged() == [1]
+    assert model.find_diverged() == [1]
     message = (
         r"the weights and gradients of all 3 chains must be finite, but got NaN or Inf in chain 1: try a lower lr\."
     )

@@ -47,7 +47,7 @@ def shorten(name: str, length: int = 28) -> str:
 def curves_figure(facts: RunFacts) -> Figure | None:
     """Plot loss, evaluation, sparsity, temperature and lr against the step; return ``None`` without numbers."""
     panels: dict[str, dict[str, Series]] = {"training loss": {"": facts.series("loss")}}
-    evaluated = _evaluated(facts)
+    evaluated = _select_evaluations(facts)
     for name in _names(evaluated):
         panels[f"{EVALUATIONS.get(name, name)} (evaluation)"] = {"": evaluated.series("evaluation", name)}
     panels["sparsity"] = {"whole network": facts.series("sparsity"), "sparse layers": facts.series("sparsity_sparse")}
@@ -69,7 +69,7 @@ def is_constant(series: Series) -> bool:
     return bool((series.values == series.values[:1]).all())
 
 
-def _evaluated(facts: RunFacts) -> RunFacts:
+def _select_evaluations(facts: RunFacts) -> RunFacts:
     """Return the records with a new evaluation; the others repeat the last one."""
     found = [record.get("evaluation") for record in facts.metrics]
     new = [record for record, now, before in zip(facts.metrics, found, [None, *found], strict=False) if now != before]

@@ -88,20 +88,14 @@ def check_law(facts: RunFacts) -> Finding | None:
         return None
     low, high = float(values.min()), float(values.max())
     if high == 0.0:
-        return Finding(
-            "law",
-            Level.PROBLEM,
-            "The samples were taken at temperature 0: they are points on the path of SGD, not posterior samples.",
-            "Sample at a temperature above 0; 1 is the Bayes posterior.",
-        )
+        sentence = "The samples were taken at temperature 0: they are points on the path of SGD, not posterior samples."
+        advice = "Sample at a temperature above 0; 1 is the Bayes posterior."
+        return Finding("law", Level.PROBLEM, sentence, advice)
     if low == 0.0 or high / low > CHANGED:
-        return Finding(
-            "law",
-            Level.NOTE,
-            f"The temperature went from {values[0]:.3g} to {values[-1]:.3g} while samples were taken, so they do not "
-            "share one law.",
-            "End the annealing before burn_in, or read the average as an ensemble.",
-        )
+        change = f"from {values[0]:.3g} to {values[-1]:.3g}"
+        sentence = f"The temperature went {change} while samples were taken, so they do not share one law."
+        advice = "End the annealing before burn_in, or read the average as an ensemble."
+        return Finding("law", Level.NOTE, sentence, advice)
     cold = ", a cold posterior (1 is the Bayes posterior)" if high < 1.0 else ""
     return Finding("law", Level.OK, f"All samples were taken at temperature {values[-1]:.3g}{cold}.")
 
@@ -114,13 +108,10 @@ def check_masks(facts: RunFacts) -> Finding | None:
     each, common = samples.zeros_each / samples.total, samples.zeros_common / samples.total
     if samples.zeros_common >= samples.zeros_each:
         return Finding("zeros", Level.OK, f"All samples have the same {samples.zeros_common:,} zeros ({common:.1%}).")
-    return Finding(
-        "zeros",
-        Level.PROBLEM if common < 0.9 * each else Level.NOTE,
-        f"The samples have different zeros: at least {each:.1%} of the weights in each, but only {common:.1%} in all, "
-        "so their mean is less sparse than they are.",
-        "Freeze the mask before collecting (pruner.freeze()), or prune the mean again.",
-    )
+    shares = f"at least {each:.1%} of the weights in each, but only {common:.1%} in all"
+    sentence = f"The samples have different zeros: {shares}, so their mean is less sparse than they are."
+    advice = "Freeze the mask before collecting (pruner.freeze()), or prune the mean again."
+    return Finding("zeros", Level.PROBLEM if common < 0.9 * each else Level.NOTE, sentence, advice)
 
 
 def check_swaps(facts: RunFacts) -> Finding | None:

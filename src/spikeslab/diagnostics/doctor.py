@@ -37,8 +37,7 @@ LOWER_LR = "Lower lr, by a factor of 3 to begin with."
 def examine(facts: RunFacts) -> list[Finding]:
     """Run all checks and return their findings, problems first."""
     found = [finding for check in CHECKS if (finding := check(facts)) is not None]
-    order = list(Level)
-    return sorted(found, key=lambda finding: order.index(finding.level))
+    return sorted(found, key=lambda finding: list(Level).index(finding.level))
 
 
 def check_status(facts: RunFacts) -> Finding:
@@ -71,29 +70,22 @@ def check_loss(facts: RunFacts) -> Finding | None:
         return Finding("loss", Level.PROBLEM, f"The loss is NaN or infinite from step {step:,} on.", LOWER_LR)
     first, end = float(loss.values[0]), loss.last_third()
     last = float(end.values.mean())
-    rise = _rise(end)
+    rise = _measure_rise(end)
     if rise > RISE:
         sparsity = facts.series("sparsity").last_third()
         pruning = len(sparsity) > 0 and np.ptp(sparsity.values) > TOLERANCE
         cause = " while the network is still being pruned" if pruning else ""
-        return Finding(
-            "loss",
-            Level.PROBLEM,
-            f"The loss rose by {rise:.0%} over the last third of the run{cause}, to {float(end.values[-1]):.4g}.",
-            "Prune more slowly, or to a lower sparsity." if pruning else LOWER_LR,
-        )
+        sentence = f"The loss rose by {rise:.0%} over the last third of the run{cause}, to {float(end.values[-1]):.4g}."
+        advice = "Prune more slowly, or to a lower sparsity." if pruning else LOWER_LR
+        return Finding("loss", Level.PROBLEM, sentence, advice)
     if len(loss) > 1 and last > first:
-        return Finding(
-            "loss",
-            Level.NOTE,
-            f"The loss ended at {last:.4g}, above its first value of {first:.4g}.",
-            "If the run started from a trained network, the temperature adds this much, about T/(2N) per weight. "
-            "Otherwise lower lr.",
-        )
+        sentence = f"The loss ended at {last:.4g}, above its first value of {first:.4g}."
+        advice = "If the run started from a trained network, T adds about T/(2N) per weight. Otherwise lower lr."
+        return Finding("loss", Level.NOTE, sentence, advice)
     return Finding("loss", Level.OK, f"The loss went from {first:.4g} to {last:.4g} and does not rise.")
 
 
-def _rise(end: Series) -> float:
+def _measure_rise(end: Series) -> float:
     """Return the relative rise between the halves of a series; 0 within three standard errors."""
     half = len(end) // 2
     if half < 2:
@@ -115,7 +107,7 @@ def check_latents(facts: RunFacts) -> Finding | None:
         return Finding("latents", Level.OK, "The latents of the prior do not adapt (omega is 0), as Fixed() asks.")
     if len(omega) and omega.values[-1] < NEARLY:
         return _report_short_adaptation(float(omega.values[-1]), facts.setting("omega_sum"))
-    changes = {name: _change(series.last_third()) for name, series in traces.items()}
+    changes = {name: _measure_change(series.last_third()) for name, series in traces.items()}
     moving = {name: change for name, change in changes.items() if change > STILL}
     if moving:
         worst = max(moving, key=lambda name: moving[name])
@@ -145,7 +137,7 @@ def _report_short_adaptation(total: float, asked: object) -> Finding:
     )
 
 
-def _change(end: Series) -> float:
+def _measure_change(end: Series) -> float:
     """Return the relative change over a series, from the means of its halves."""
     half = len(end) // 2
     if not half:

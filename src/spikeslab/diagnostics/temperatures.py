@@ -86,31 +86,24 @@ def check_temperature(facts: RunFacts) -> Finding | None:
     if warm:
         name = max(warm, key=lambda layer: warm[layer])
         cause, advice = _explain_warmth(facts, set(warm), set(ratios))
-        return Finding(
-            "temperature",
-            Level.PROBLEM if warm[name] > TOO_WARM else Level.NOTE,
-            f"The chain is too warm: {_times(warm[name])} T in {name}, and above {_times(WARM)} T in {len(warm)} of "
-            f"{layers}. {cause}",
-            advice,
-        )
+        share = f"above {_format_ratio(WARM)} T in {len(warm)} of {layers}"
+        sentence = f"The chain is too warm: {_format_ratio(warm[name])} T in {name}, and {share}. {cause}"
+        return Finding("temperature", Level.PROBLEM if warm[name] > TOO_WARM else Level.NOTE, sentence, advice)
     if cool:
         name = min(cool, key=lambda layer: cool[layer])
-        return Finding(
-            "temperature",
-            Level.PROBLEM if cool[name] < TOO_COOL else Level.NOTE,
-            f"The chain is too cold: {_times(cool[name])} T in {name}, and below {_times(COOL)} T in {len(cool)} of "
-            f"{layers}.",
-            "Look for frozen or clipped weights, and for a temperature that rises within 1/(1 - momentum) steps.",
-        )
+        share = f"below {_format_ratio(COOL)} T in {len(cool)} of {layers}"
+        sentence = f"The chain is too cold: {_format_ratio(cool[name])} T in {name}, and {share}."
+        advice = "Look for frozen or clipped weights, and for a temperature that rises within 1/(1 - momentum) steps."
+        return Finding("temperature", Level.PROBLEM if cool[name] < TOO_COOL else Level.NOTE, sentence, advice)
     low, high = min(ratio for ratio, _ in ratios.values()), max(ratio for ratio, _ in ratios.values())
     sentence = f"The kinetic temperature agrees with T: {low:.2f} to {high:.2f} times T in {layers}."
     return Finding("temperature", Level.OK, sentence)
 
 
-def _times(ratio: float) -> str:
+def _format_ratio(ratio: float) -> str:
     """Format a ratio.
 
-    >>> _times(1.253), _times(153.2)
+    >>> _format_ratio(1.253), _format_ratio(153.2)
     ('1.25 times', '153 times')
     """
     return f"{ratio:.0f} times" if ratio >= 10 else f"{ratio:.3g} times"
@@ -141,28 +134,23 @@ def check_travel(facts: RunFacts) -> Finding | None:
     ratios = {name: float(value / temperature.values[-1]) for name, value in layers.items()}
     least, most = min(ratios, key=lambda name: ratios[name]), max(ratios, key=lambda name: ratios[name])
     if ratios[most] > TOO_WARM:
-        return Finding(
-            "travel",
-            Level.NOTE,
-            f"The configurational temperature of {most} is {_times(ratios[most])} T: its weights are warmer than T, or "
-            "were still far from equilibrium when averaging began.",
-            "If the kinetic temperature is right, begin the average later.",
+        sentence = (
+            f"The configurational temperature of {most} is {_format_ratio(ratios[most])} T: its weights are warmer "
+            "than T, or were still far from equilibrium when averaging began."
         )
+        advice = "If the kinetic temperature is right, begin the average later."
+        return Finding("travel", Level.NOTE, sentence, advice)
     if ratios[least] < TOO_COOL:
         low = sum(ratio < TOO_COOL for ratio in ratios.values())
-        return Finding(
-            "travel",
-            Level.NOTE,
+        share = f"below {_format_ratio(TOO_COOL)} T in {low} of {pluralize(len(ratios), 'layer')}"
+        sentence = (
             f"The chain has explored only a part of its distribution: the configurational temperature of {least} is "
-            f"{_times(ratios[least])} T, and below {_times(TOO_COOL)} T in {low} of {pluralize(len(ratios), 'layer')}.",
-            "Run longer, or raise lr as long as the kinetic temperature stays right.",
+            f"{_format_ratio(ratios[least])} T, and {share}."
         )
-    return Finding(
-        "travel",
-        Level.OK,
-        f"The weights have explored their distribution: the configurational temperature is {ratios[least]:.2g} to "
-        f"{ratios[most]:.2g} times T.",
-    )
+        advice = "Run longer, or raise lr as long as the kinetic temperature stays right."
+        return Finding("travel", Level.NOTE, sentence, advice)
+    span = f"the configurational temperature is {ratios[least]:.2g} to {ratios[most]:.2g} times T"
+    return Finding("travel", Level.OK, f"The weights have explored their distribution: {span}.")
 
 
 def kinetic_ratios(facts: RunFacts) -> dict[str, tuple[float, float]]:

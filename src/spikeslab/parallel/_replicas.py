@@ -67,13 +67,13 @@ class RankReplicas(Replicas):
         self._ranks = ranks
         self._device = ranks.device
         own = [digest("", value) for value in (samplers[0].noise.seed, settings, _describe(samplers[0]))]
-        everyone = self._all(torch.tensor(own, device=self._device))
+        everyone = self._gather_all(torch.tensor(own, device=self._device))
         seeds, ladders, kinds = (set(values) for values in zip(*(row.tolist() for row in everyone), strict=True))
         if len(ladders) > 1:
             raise StateError(f"the ladder must have the same settings on all chains, but this one has {settings}.")
         self._check_equal(seeds, kinds)
 
-    def _all(self, own: Tensor) -> list[Tensor]:
+    def _gather_all(self, own: Tensor) -> list[Tensor]:
         """Return the tensors of all chains, in their order."""
         if self.count == 1:
             return [own]
@@ -84,11 +84,11 @@ class RankReplicas(Replicas):
     def gather(self, terms: dict[int, Tensor]) -> dict[int, Tensor]:
         """Gather the terms of all chains on all chains."""
         ((rung, own),) = terms.items() or [(-1, torch.empty(0))]
-        sizes = self._all(torch.tensor([rung, len(own)], device=self._device))
+        sizes = self._gather_all(torch.tensor([rung, len(own)], device=self._device))
         _check_sizes({int(size) for at, size in sizes if int(at) >= 0})
         padded = torch.zeros(max(int(size) for _, size in sizes), dtype=torch.float64, device=self._device)
         padded[: len(own)] = own
-        everything = self._all(padded)
+        everything = self._gather_all(padded)
         return {int(at): term for (at, _), term in zip(sizes, everything, strict=True) if int(at) >= 0}
 
     def exchange_weights(self, lows: list[int]) -> None:

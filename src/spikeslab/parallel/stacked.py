@@ -88,7 +88,7 @@ class StackedModel(nn.Module):
         return model
 
     @torch.no_grad()
-    def diverged(self) -> list[int]:
+    def find_diverged(self) -> list[int]:
         """Return the chains with a parameter or gradient that is NaN or infinite."""
         tensors = [t for p in self.parameters() for t in (p, p.grad) if t is not None]
         finite = torch.stack([tensor.reshape(self.chains, -1).isfinite().all(1) for tensor in tensors]).all(0)
@@ -100,7 +100,7 @@ class StackedModel(nn.Module):
         A sampler also checks, and stops all chains if one has diverged. With ``check_finite=False`` it does not, and
         the other chains go on.
         """
-        gone = self.diverged()
+        gone = self.find_diverged()
         if gone:
             raise NonFiniteError(
                 f"the weights and gradients of all {pluralize(self.chains, 'chain')} must be finite, but got NaN or "

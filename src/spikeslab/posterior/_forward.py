@@ -180,9 +180,8 @@ class SampleForward:
         try:
             size, whole = self._measure((x[:PROBE],))
             halves = torch.cat([self._measure((half,))[1] for half in x[:PROBE].split(PROBE // 2)])
-            if halves.shape != whole.shape or not torch.allclose(
-                halves, whole, rtol=1e-3, atol=1e-5 * float(whole.abs().max())
-            ):
+            scale = float(whole.detach().abs().max())
+            if halves.shape != whole.shape or not torch.allclose(halves, whole, rtol=1e-3, atol=1e-5 * scale):
                 return None
         except Exception:  # a model may refuse a batch of this size in any way
             return None
@@ -227,9 +226,8 @@ class SampleForward:
     def _run_one(self, sample: Tensors, inputs: tuple[Any, ...]) -> Tensor:
         """Return the outputs of one sample, of shape (batch, ...)."""
         places = _places(self.model).items()
-        return _call(
-            self.model, {alias: sample[name].to(own.device, own.dtype) for alias, (name, own) in places}, inputs
-        )
+        tensors = {alias: sample[name].to(own.device, own.dtype) for alias, (name, own) in places}
+        return _call(self.model, tensors, inputs)
 
     def _measure(self, inputs: tuple[Any, ...]) -> tuple[int, Tensor]:
         """Return the bytes of all modules' outputs, an upper bound of the memory alive at any time, and the output."""

@@ -111,13 +111,13 @@ def assess(name: str, draws: Draws, *, seed: int = 0) -> Convergence:
         count,
         chains,
         length,
-        rhat=min(max(_without_nan(map(rhat, np.moveaxis(halves, 2, 0))), default=math.nan), LARGEST_RHAT),
-        ess_bulk=min(_without_nan(map(ess_bulk, np.moveaxis(scalars, 2, 0))), default=math.nan),
-        ess_tail=min(_without_nan(map(ess_tail, np.moveaxis(scalars, 2, 0))), default=math.nan),
+        rhat=min(max(_drop_nan(map(rhat, np.moveaxis(halves, 2, 0))), default=math.nan), LARGEST_RHAT),
+        ess_bulk=min(_drop_nan(map(ess_bulk, np.moveaxis(scalars, 2, 0))), default=math.nan),
+        ess_tail=min(_drop_nan(map(ess_tail, np.moveaxis(scalars, 2, 0))), default=math.nan),
     )
 
 
-def _without_nan(numbers: Iterable[float]) -> Iterator[float]:
+def _drop_nan(numbers: Iterable[float]) -> Iterator[float]:
     return (number for number in numbers if not math.isnan(number))
 
 

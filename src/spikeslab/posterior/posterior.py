@@ -168,7 +168,7 @@ class Posterior:
 
     def sample(self, index: int) -> nn.Module:
         """Return a copy of the model with the weights and buffers of sample ``index``."""
-        return self._with_tensors(self.tensors(index))
+        return self._copy_model(self.tensors(index))
 
     @torch.no_grad()
     def mean_model(self) -> nn.Module:
@@ -180,9 +180,9 @@ class Posterior:
         """
         self._check_not_empty()
         samples = ((self.tensors(index), weight) for index, weight in enumerate(self.sample_weights.tolist()))
-        return self._with_tensors(mean_tensors(samples, last=self.tensors(-1)))
+        return self._copy_model(mean_tensors(samples, last=self.tensors(-1)))
 
-    def _with_tensors(self, tensors: Tensors) -> nn.Module:
+    def _copy_model(self, tensors: Tensors) -> nn.Module:
         model = copy.deepcopy(self.model)
         model.zero_grad()
         with torch.no_grad():
@@ -318,7 +318,7 @@ class Posterior:
         """
         samples = DiskSamples(Path(directory))
         index = samples.read_index()
-        link = link or _saved_link(index)
+        link = link or _find_link(index)
         return cls._restore(model, index, samples, likelihood=likelihood, link=link, sampler=sampler)
 
     def sibling(self, index: Mapping[str, Any], samples: Samples) -> Posterior:
@@ -396,7 +396,7 @@ class Posterior:
             )
 
 
-def _saved_link(index: Mapping[str, Any]) -> Callable[[Tensor], Tensor]:
+def _find_link(index: Mapping[str, Any]) -> Callable[[Tensor], Tensor]:
     """Return the link of an index; an index of an early version has the default link."""
     name = index.get("link", "identity" if index["regression"] else "probabilities")
     if name not in LINKS:

@@ -50,7 +50,7 @@ class Every:
             else:
                 check_count(name, value)
 
-    def due(self, run: Training, since: float) -> bool:
+    def is_due(self, run: Training, since: float) -> bool:
         """Return True if the interval has passed, ``since`` seconds after the last time."""
         if self.steps is not None:
             return run.steps % self.steps == 0
@@ -115,7 +115,7 @@ class PeriodicCallback(Callback, ABC):
 
     def is_due(self, run: Training) -> bool:
         """Return True if the interval has passed."""
-        return self.every.due(run, run.seconds - self._time)
+        return self.every.is_due(run, run.seconds - self._time)
 
     def begin(self, run: Training) -> None:
         """Start the interval."""
@@ -160,7 +160,7 @@ class ScheduleLR(Callback):
 
     def after_step(self, run: Training) -> None:
         """Step the scheduler if the interval has passed."""
-        if self.every.due(run, since=0.0):
+        if self.every.is_due(run, since=0.0):
             self.scheduler.step()
 
 

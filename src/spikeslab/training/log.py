@@ -116,7 +116,7 @@ class Log(PeriodicCallback):
         record = describe(run)
         self.log.write(record)
         if self._writer is not None:
-            for name, value in _flat(record).items():
+            for name, value in _flatten(record).items():
                 self._writer.add_scalar(name, value, run.steps)
 
     def close(self) -> None:
@@ -125,12 +125,12 @@ class Log(PeriodicCallback):
             self._writer.close()
 
 
-def _flat(record: Mapping[str, Any], prefix: str = "") -> dict[str, float]:
+def _flatten(record: Mapping[str, Any], prefix: str = "") -> dict[str, float]:
     """Return the numbers of a record, with nested names joined by slashes."""
     flat: dict[str, float] = {}
     for name, value in record.items():
         if isinstance(value, Mapping):
-            flat |= _flat(value, f"{prefix}{name}/")
+            flat |= _flatten(value, f"{prefix}{name}/")
         elif isinstance(value, (int, float)):
             flat[f"{prefix}{name}"] = float(value)
     return flat

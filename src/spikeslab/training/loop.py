@@ -162,12 +162,12 @@ class Training:
             Interrupted: After Ctrl-C or SIGTERM, once the step is finished and, in a folder, saved.
             NonFiniteError: If a loss, gradient or weight is NaN or infinite; the last checkpoint is kept.
         """
-        target = self._target(epochs, steps)
+        target = self._count_steps(epochs, steps)
         place = None if folder is None else folder if isinstance(folder, RunFolder) else RunFolder(folder)
         with ExitStack() as stack:
             self._clock = time.monotonic()
             if place is not None:
-                stack.enter_context(place.used_by(self, target))
+                stack.enter_context(place.open_for(self, target))
             callbacks = [*self.callbacks, *([] if place is None else place.callbacks)]
             self.total_steps = target
             for callback in callbacks:
@@ -186,7 +186,7 @@ class Training:
                 callback.end(self)
         self._seconds, self._clock = self.seconds, time.monotonic()
 
-    def _target(self, epochs: int | None, steps: int | None) -> int:
+    def _count_steps(self, epochs: int | None, steps: int | None) -> int:
         if (epochs is None) == (steps is None):
             got = Phrase(f"got {{epochs={epochs!r}}} and {{steps={steps!r}}}")
             raise ArgumentValueError("epochs", "must be given, or {steps} instead", got)
@@ -230,7 +230,7 @@ class Training:
         if isinstance(self.sampler, Sampler):
             return
         for name, parameter in self.model.named_parameters():
-            if _bad(parameter.grad):
+            if _is_nonfinite(parameter.grad):
                 raise NonFiniteError(
                     f"The gradient of {name} must be finite, but got NaN or Inf at step {self.steps + 1}: try a lower "
                     "{lr}."
@@ -317,18 +317,18 @@ def _transient_buffers(model: nn.Module) -> Iterable[tuple[str, Tensor]]:
 def _explain_nonfinite(model: nn.Module, forward: Callable[[], object]) -> str:
     """Describe the first tensor that is not finite: a weight, the input, a buffer or the output of a module."""
     for name, parameter in model.named_parameters():
-        if _bad(parameter):
+        if _is_nonfinite(parameter):
             return f"the weight {name} is not finite; try a lower {{lr}}"
-    buffers = [name for name, buffer in model.named_buffers() if _bad(buffer)]
+    buffers = [name for name, buffer in model.named_buffers() if _is_nonfinite(buffer)]
     names = {module: name for name, module in model.named_modules()}
     found: list[str] = []
     bad_inputs: list[Tensor] = []
 
     def watch(module: nn.Module, inputs: Any, output: Any) -> None:
-        if not found and _bad(output):
+        if not found and _is_nonfinite(output):
             found.append(f"{type(module).__name__} {names[module]}".strip())
         if module is model:
-            bad_inputs.extend(filter(_bad, inputs))
+            bad_inputs.extend(filter(_is_nonfinite, inputs))
 
     handles = [module.register_forward_hook(watch) for module in names]
     try:
@@ -345,5 +345,5 @@ def _explain_nonfinite(model: nn.Module, forward: Callable[[], object]) -> str:
     return "all weights and all outputs are finite, so check the loss and the targets"
 
 
-def _bad(value: object) -> bool:
+def _is_nonfinite(value: object) -> bool:
     return isinstance(value, Tensor) and value.is_floating_point() and not bool(value.isfinite().all())

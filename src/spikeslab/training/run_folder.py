@@ -95,7 +95,7 @@ class RunFolder:
         self.callbacks: list[Callback] = [Log(self.log, log_every or Every(epochs=1), log_to), self._save]
 
     @contextmanager
-    def used_by(self, run: Training, total_steps: int) -> Iterator[None]:
+    def open_for(self, run: Training, total_steps: int) -> Iterator[None]:
         """Lock the folder, resume the run in it if wanted, and record how the run ends.
 
         Raises:

@@ -167,7 +167,7 @@ def sample_splits(splits: Splits, preset: UCIPreset, *, epochs: int, seed: int) 
                 last = model(splits.x_test).squeeze(2) * unit + centre
             variance = loss.sigma.square().unsqueeze(1).float() * unit.square()
             average.add(last.unsqueeze(0), variance.expand_as(last).unsqueeze(0), [1.0])
-    return _score(last, average.result(), splits.y_test, model.diverged())
+    return _score(last, average.result(), splits.y_test, model.find_diverged())
 
 
 class _Squares:
