@@ -28,14 +28,14 @@ def main() -> int:
         package = (error.name or "").partition(".")[0]
         if package not in EXTRAS and "pip install" not in str(error):
             raise
-        print(_advice(package, str(error)), file=sys.stderr)
+        print(_advise(package, str(error)), file=sys.stderr)
         return 2
 
 
-def _advice(package: str, message: str) -> str:
+def _advise(package: str, message: str) -> str:
     """Return a sentence that says what to install.
 
-    >>> _advice("rich", "No module named 'rich'")
+    >>> _advise("rich", "No module named 'rich'")
     "The command line needs the package 'rich', which is not installed: pip install 'spikeslab[cli,report,sklearn]'."
     """
     if package not in EXTRAS:

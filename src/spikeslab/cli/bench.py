@@ -16,7 +16,7 @@ from spikeslab.bench import SUITES, BenchPlan, Findings
 from spikeslab.bench.suites import QUICK_REPEATS
 from spikeslab.bench.timing import use_threads
 from spikeslab.cli.errors import explain_os_errors
-from spikeslab.cli.options import CORES, check_choices, check_file, check_results, check_writable
+from spikeslab.cli.options import CORES, check_choices, check_counts, check_file, check_results, check_writable
 from spikeslab.cli.output import plain_console, print_result, write_file
 from spikeslab.errors import ArgumentValueError, check_count
 from spikeslab.report.progress import Progress
@@ -30,10 +30,7 @@ STANDARD = ",".join(name for name, suite in SUITES.items() if suite.standard)
 def bench(
     suite: Annotated[str, typer.Option(help="Suites from the list above, separated by commas.")] = STANDARD,
     threads: Annotated[int, typer.Option(help="Threads of torch; processes in the suites that fit many models.")] = 1,
-    repeats: Annotated[
-        int | None,
-        typer.Option(help="Rounds, in each of which every candidate has a turn; by default as many as in the list."),
-    ] = None,
+    repeats: Annotated[int | None, typer.Option(help="Turns of each candidate.", show_default="as listed")] = None,
     quick: Annotated[bool, typer.Option("--quick", help="Two rounds and small sizes, to see that it runs.")] = False,
     seed: Annotated[int, typer.Option(help="Seed of data, weights and noise.")] = 0,
     json_file: Annotated[
@@ -41,12 +38,12 @@ def bench(
     ] = None,
     out: Annotated[Path | None, typer.Option(help="Folder for the tables (Markdown and JSON) and figures.")] = None,
 ) -> None:
-    """Measure the cost of a step, a chain, a prediction and a fit, as ratios to those of other libraries.
+    """Compare the cost of steps, chains, predictions and fits with that of other libraries.
 
-    All candidates run in one process and take turns, so that a busy machine slows all alike; the least of many times
-    counts. The peers are torch's SGD and Adam, a plain SGLD, posteriors, blackjax, skglm, abess, scikit-learn and
-    numpyro. Install them with `pip install 'spikeslab[bench]'`; a missing one is named under its table. Suites with a
-    star run only if they are named.
+    Costs are ratios of times. All candidates take turns in one process, so a busy machine slows them alike, and the
+    shortest of many times counts. The peers are torch's SGD and Adam, a plain SGLD, posteriors, blackjax, skglm, abess,
+    scikit-learn and numpyro: `pip install 'spikeslab[bench]'` installs them, and a table names those that are missing.
+    Suites with a star run only if you name them.
 
     For example:
 
@@ -82,7 +79,7 @@ def bench(
         for name, findings in found.items():
             files += _write(out, findings, runs[name], suffixes[name])
     if json_file is not None:
-        write_file("--json", json_file, _json(found, runs).encode())
+        write_file("--json", json_file, _to_json(found, runs).encode())
         files.append(json_file)
     print_result(console, [], files)
 
@@ -90,11 +87,9 @@ def bench(
 def _make_plans(
     names: Iterable[str], threads: int, repeats: int | None, quick: bool, seed: int
 ) -> dict[str, BenchPlan]:
-    check_count("threads", threads)
+    check_counts(threads=threads, repeats=repeats)
     if threads > CORES:
         raise ArgumentValueError("threads", f"must be an integer up to the number of cores, {CORES}", threads)
-    if repeats is not None:
-        check_count("repeats", repeats)
     check_count("seed", seed, minimum=0)
     if seed > LARGEST_SEED:
         raise ArgumentValueError("seed", f"must be an integer up to {LARGEST_SEED}", seed)
@@ -113,7 +108,7 @@ def _list_suites() -> str:
 bench.__doc__ = f"{cleandoc(bench.__doc__ or '')}\n\n{_list_suites()}"  # what --help shows
 
 
-def _json(found: dict[str, Findings], runs: dict[str, Provenance]) -> str:
+def _to_json(found: dict[str, Findings], runs: dict[str, Provenance]) -> str:
     """Return all tables as one JSON text, by suite and name."""
     tables = {
         name: {key: json.loads(table.json(runs[name])) for key, table in findings.tables.items()}

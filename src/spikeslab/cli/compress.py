@@ -74,7 +74,7 @@ def init(
     text = package_files("spikeslab.cli").joinpath("recipe_template.py").read_text(encoding="utf-8")
     write_file("RECIPE", recipe, text.replace(f"compress {COPY}", f"compress {shlex.quote(str(recipe))}").encode())
     console = plain_console()
-    console.print(f"Files written:\n  {recipe}", soft_wrap=True)
+    print_result(console, [], [recipe])
     command = command_line("compress", recipe, out=f"out/{recipe.stem}")
     console.print(f"Next:\n  {command}", soft_wrap=True)
 

@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 
 from spikeslab.cli.options import check_file
-from spikeslab.cli.output import plain_console, write_file
+from spikeslab.cli.output import plain_console, print_result, write_file
 from spikeslab.diagnostics import REPORT
 from spikeslab.diagnostics.doctor import examine
 from spikeslab.diagnostics.findings import Finding, findings_table, verdict
@@ -44,8 +44,8 @@ def doctor(
     console.print()
     console.print(findings_table(findings).rich())
     if json_file is not None:
-        write_file("--json", json_file, _json(run, facts, findings).encode())
-        console.print(f"Files written:\n  {json_file}", soft_wrap=True)
+        write_file("--json", json_file, _to_json(run, facts, findings).encode())
+        print_result(console, [], [json_file])
 
 
 def report(
@@ -64,10 +64,10 @@ def report(
     if out is not None:
         check_file("--out", path, PAGE, "a report")
     write_file("--out", path, run_page(run).html().encode())
-    plain_console().print(f"Files written:\n  {path}", soft_wrap=True)
+    print_result(plain_console(), [], [path])
 
 
-def _json(run: Path, facts: RunFacts, findings: list[Finding]) -> str:
+def _to_json(run: Path, facts: RunFacts, findings: list[Finding]) -> str:
     record = {
         "diagnosis of": str(run),
         "verdict": verdict(findings),

@@ -42,7 +42,7 @@ def spells(**names: str) -> Callable[[Function], Function]:
     return decorate
 
 
-def option_spelling(command: TyperCommand) -> Spelling:
+def make_spelling(command: TyperCommand) -> Spelling:
     """Return the spelling of arguments as options of a command.
 
     What :func:`spells` says comes first, then the command's own options and arguments, then the settings that ``--set``
@@ -95,7 +95,7 @@ class Command(PlainFlags, TyperCommand):
             InputError: In place of any error that names an argument.
             typer.Exit: In place of a signal, of which typer would make 130 whatever it was.
         """
-        spelling = option_spelling(self)
+        spelling = make_spelling(self)
         with print_warnings(spelling):
             try:
                 return super().invoke(ctx)

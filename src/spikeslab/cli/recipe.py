@@ -50,23 +50,23 @@ class Recipe:
         """The trained network."""
         model = self._call(MODEL)
         if not isinstance(model, nn.Module):
-            raise self._error(MODEL, "must return a torch.nn.Module", model)
+            raise self._refuse(MODEL, "must return a torch.nn.Module", model)
         return model
 
     @cached_property
     def train_data(self) -> Any:
         """Batches to train on."""
-        return self._batches(TRAIN)
+        return self._call_batches(TRAIN)
 
     @cached_property
     def val_data(self) -> Any:
         """Batches to evaluate on after every epoch."""
-        return self._batches(VAL)
+        return self._call_batches(VAL)
 
     @cached_property
     def test_data(self) -> Any:
         """Batches to evaluate on once, or ``None``."""
-        return self._batches(TEST) if hasattr(self.module, TEST) else None
+        return self._call_batches(TEST) if hasattr(self.module, TEST) else None
 
     @property
     def loss(self) -> Callable[..., Any] | None:
@@ -79,7 +79,7 @@ class Recipe:
         settings = getattr(self.module, SETTINGS, None)
         if settings is not None and not isinstance(settings, Settings):
             expectation = "must be spikeslab.compression.Settings(...)"
-            raise RecipeError(f"settings in {self.path}", expectation, Phrase(f"got {_kind(settings)}"))
+            raise RecipeError(f"settings in {self.path}", expectation, Phrase(f"got {_describe_type(settings)}"))
         return settings or Settings()
 
     @cached_property
@@ -89,38 +89,36 @@ class Recipe:
             example = self._call(EXAMPLE)
             if _is_batch(example) or (isinstance(example, tuple) and example and all(map(_is_batch, example))):
                 return example  # type: ignore[no-any-return]
-            raise self._error(EXAMPLE, "must return a batch, or a tuple of batches", example)
+            raise self._refuse(EXAMPLE, "must return a batch, or a tuple of batches", example)
+        data = self.val_data
         try:
-            batch = next(iter(self.val_data), None)
-        except RecipeError:
-            raise
+            batch = next(iter(data), None)
         except (Exception, SystemExit) as error:
-            raise RecipeError(
-                f"{VAL}() in {self.path}", "must yield batches", Phrase(describe_failure(self.path, error))
-            ) from error
+            raise self._blame(VAL, "must yield batches", error) from error
         first = batch[0] if isinstance(batch, tuple | list) and batch else batch
         if not isinstance(first, Tensor) or not _is_batch(first):
-            raise self._error(
+            raise self._refuse(
                 VAL, "must yield batches (x, y) with a tensor x, where there is no example_input()", batch
             )
         return first
 
-    def _batches(self, name: str) -> Any:
+    def _call_batches(self, name: str) -> Any:
         data = self._call(name)
         if not hasattr(data, "__iter__") or isinstance(data, (Tensor, str, dict)) or iter(data) is data:
-            raise self._error(name, "must return a loader or a list of batches that can be run through again", data)
+            raise self._refuse(name, "must return a loader or a list of batches that can be run through again", data)
         return data
 
     def _call(self, name: str) -> Any:
         try:
             return getattr(self.module, name)()
         except (Exception, SystemExit) as error:
-            raise RecipeError(
-                f"{name}() in {self.path}", "must run without an error", Phrase(describe_failure(self.path, error))
-            ) from error
+            raise self._blame(name, "must run without an error", error) from error
 
-    def _error(self, function: str, expectation: str, value: object) -> RecipeError:
-        return RecipeError(f"{function}() in {self.path}", expectation, Phrase(f"got {_kind(value)}"))
+    def _refuse(self, function: str, expectation: str, value: object) -> RecipeError:
+        return RecipeError(f"{function}() in {self.path}", expectation, Phrase(f"got {_describe_type(value)}"))
+
+    def _blame(self, function: str, expectation: str, error: BaseException) -> RecipeError:
+        return RecipeError(f"{function}() in {self.path}", expectation, Phrase(describe_failure(self.path, error)))
 
 
 def read_recipe(path: Path, needed: Sequence[str] = (MODEL, TRAIN, VAL)) -> Recipe:
@@ -170,7 +168,7 @@ def _join(names: Sequence[str]) -> str:
     return " and ".join(filter(None, (", ".join(names[:-1]), names[-1])))
 
 
-def _kind(value: object) -> str:
+def _describe_type(value: object) -> str:
     return "None" if value is None else f"an object of type {type(value).__name__}"
 
 
@@ -180,9 +178,9 @@ def find_line(path: Path, error: BaseException) -> str | None:
     The user's code is the recipe at ``path`` and all that is neither this package nor installed.
     """
     if isinstance(error, SyntaxError) and error.lineno is not None:
-        return f"line {error.lineno} of {_display(error.filename or str(path), path)}"
+        return f"line {error.lineno} of {_shorten_path(error.filename or str(path), path)}"
     own = [frame for frame in traceback.extract_tb(error.__traceback__) if _is_user_file(frame.filename)]
-    return f"line {own[-1].lineno} of {_display(own[-1].filename, path)}" if own else None
+    return f"line {own[-1].lineno} of {_shorten_path(own[-1].filename, path)}" if own else None
 
 
 def is_from_user(path: Path, error: BaseException) -> bool:
@@ -200,7 +198,7 @@ def _is_user_file(filename: str) -> bool:
     return not filename.startswith("<") and not any(file.is_relative_to(place) for place in (package, *installed))
 
 
-def _display(filename: str, path: Path) -> str:
+def _shorten_path(filename: str, path: Path) -> str:
     return str(path) if Path(filename).resolve() == path.resolve() else filename
 
 

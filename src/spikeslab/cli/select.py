@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, cast
 
 import typer
 
-from spikeslab.cli.errors import InputError, explain_os_errors, option_spelling, spells
+from spikeslab.cli.errors import InputError, explain_os_errors, make_spelling, spells
 from spikeslab.cli.options import check_folder, check_seed
 from spikeslab.cli.output import plain_console
 from spikeslab.errors import (
@@ -101,7 +101,7 @@ def select(
     options: dict[str, object] = {"target": target, "family": family, "out": out, "level": level, "seed": seed}
     options |= {"threshold": threshold, "fdr": fdr, "method": method, "iterations": iterations}
     options |= {"one_hot": one_hot, "drop": drop}
-    console, spelling = plain_console(), option_spelling(cast("TyperCommand", context.command))
+    console, spelling = plain_console(), make_spelling(cast("TyperCommand", context.command))
     table = read_table(data)
     response = read_target(table, target, family)
     design = make_design(table, target, one_hot=one_hot, drop=drop or ())

@@ -49,7 +49,7 @@ def sparsity(
     if onnx:
         check_onnx("--onnx")
     stored = read_stored(model, recipe)
-    report = _report(stored, latency, onnx)
+    report = _make_report(stored, latency, onnx)
     text = json.dumps({"sparsity of": str(model), **report.record()}, indent=1, ensure_ascii=False, allow_nan=False)
     files = [] if out is None else _write(out, report, text)
     if json_file is not None:
@@ -61,7 +61,7 @@ def sparsity(
     print_result(console, report.tables(), files)
 
 
-def _report(stored: StoredNetwork, latency: bool, onnx: bool) -> SparsityReport:
+def _make_report(stored: StoredNetwork, latency: bool, onnx: bool) -> SparsityReport:
     if stored.recipe is None:
         return SparsityReport.of_tensors(stored.tensors, stored.weights)
     dense, model, example = stored.build()
@@ -74,9 +74,8 @@ def _check_out(out: Path) -> None:
     check_folder(out)
     record = out / f"{STEM}.json"
     check_file("--out", record, MARK, WHAT)
-    for other in (out / f"{STEM}.md", out / f"{STEM}.png"):
-        if other.exists() and not record.exists():
-            raise InputError(f"--out must be a folder without other files of that name, but {other} exists.")
+    for suffix in ("md", "png"):  # known by the record beside them
+        check_file("--out", out / f"{STEM}.{suffix}", "" if record.exists() else None, WHAT)
 
 
 def _write(out: Path, report: SparsityReport, text: str) -> list[Path]:

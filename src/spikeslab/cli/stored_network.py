@@ -69,7 +69,7 @@ def read_stored(model: Path, recipe: Path | None) -> StoredNetwork:
     tensors, file = _read_tensors(model)
     copy = model / COPY
     found = recipe or (copy if copy.is_file() else None)
-    return StoredNetwork(tensors, file, _sparse_weights(model), found, recipe is None)
+    return StoredNetwork(tensors, file, _read_sparse_weights(model), found, recipe is None)
 
 
 def read_dense(path: Path) -> dict[str, Tensor]:
@@ -103,7 +103,7 @@ def _read_tensors(model: Path) -> tuple[dict[str, Tensor], Path]:
         raise InputError(f"MODEL must be a readable safetensors file, but {file}: {error}.") from error
 
 
-def _sparse_weights(model: Path) -> list[str] | None:
+def _read_sparse_weights(model: Path) -> list[str] | None:
     record = model / REPORT_FILE
     if not record.is_file():
         return None

@@ -63,18 +63,6 @@ def to_array(values: Tensor) -> NDArray[Any]:
     return values.detach().cpu().numpy()
 
 
-def draw_reliability(axes: Axes, curve: Reliability, colour: str, label: str | None = None, fewest: int = 1) -> None:
-    """Draw accuracy against confidence in the bins that hold at least ``fewest`` rows."""
-    shown = curve.count >= fewest
-    confidence, accuracy = to_array(curve.confidence[shown]), to_array(curve.accuracy[shown])
-    axes.plot(confidence, accuracy, "o-", color=colour, markersize=4, label=label)
-
-
-def draw_diagonal(axes: Axes) -> None:
-    """Draw the line on which confidence is accuracy."""
-    axes.axline((0.0, 0.0), slope=1.0, color=GREY, linewidth=0.8, zorder=0)
-
-
 def reliability_figure(
     curves: Mapping[str, Reliability], colours: Mapping[str, str] | None = None, fewest: int = 1
 ) -> Figure:
@@ -87,10 +75,9 @@ def reliability_figure(
     """
     with new_figure(3.8) as figure:
         left, right = figure.subplots(1, 2, sharex=True)
-        draw_diagonal(left)
+        left.axline((0.0, 0.0), slope=1.0, color=GREY, linewidth=0.8, zorder=0)  # accuracy as high as confidence
         for name, curve, colour in assign_colours(curves, colours):
-            draw_reliability(left, curve, colour, name, fewest)
-            _draw_errors(left, curve, colour, fewest)
+            _draw_reliability(left, curve, colour, name, fewest)
             share = to_array(curve.count / curve.count.sum())
             edges = np.linspace(0.0, 1.0, len(share) + 1)
             right.stairs(share, edges, color=colour, linewidth=1.6)
@@ -99,24 +86,26 @@ def reliability_figure(
         right.set_title("share of the rows, log scale")
         right.set_yscale("log")  # nearly all rows of a good model are in one bin
         right.set_ylim(0.5 / max(int(curve.count.sum()) for curve in curves.values()), 1.0)
-        right.yaxis.set_major_formatter(percent)
+        right.yaxis.set_major_formatter(format_percent)
         for axes in (left, right):
             axes.set_xlabel("confidence: probability of the predicted class")
         figure.legend(*left.get_legend_handles_labels(), loc="outside lower center", ncols=4)
     return figure
 
 
-def percent(share: float, _: int | None = None) -> str:
+def format_percent(share: float, _: int | None = None) -> str:
     """Format a share on a logarithmic axis, with as many digits as it needs."""
     return f"{100 * share:g}%"
 
 
-def _draw_errors(axes: Axes, curve: Reliability, colour: str, fewest: int) -> None:
+def _draw_reliability(axes: Axes, curve: Reliability, colour: str, label: str, fewest: int) -> None:
+    """Draw accuracy ± one standard error against confidence, in the bins that hold at least ``fewest`` rows."""
     filled = curve.count >= fewest
     accuracy, rows = curve.accuracy[filled], curve.count[filled]
     shrunk = (accuracy * rows + 1.0) / (rows + 2.0)  # a bin with one row, right or wrong, is not certain
     error = (shrunk * (1.0 - shrunk) / (rows + 2.0)).sqrt()
     confidence = to_array(curve.confidence[filled])
+    axes.plot(confidence, to_array(accuracy), "o-", color=colour, markersize=4, label=label)
     axes.vlines(confidence, to_array(accuracy - error), to_array(accuracy + error), color=colour, linewidth=1.0)
 
 
@@ -205,7 +194,7 @@ def uncertainty_figure(scores: Mapping[str, tuple[Tensor, Tensor]], own: str, fo
             axes.set_xlim(0.0, float(edges[-1]))
             axes.set_yscale("log")  # nearly all own inputs are in the first bin
             axes.set_ylim(0.5 / max(len(values) for values in pair), 1.0)
-            axes.yaxis.set_major_formatter(percent)
+            axes.yaxis.set_major_formatter(format_percent)
             axes.set_xlabel(f"{name}, nats")
         panels[0].set_ylabel("share of the inputs, log scale")
         figure.legend(*panels[0].get_legend_handles_labels(), loc="outside lower center", ncols=2)
@@ -234,7 +223,7 @@ def detection_figure(scores: Mapping[str, tuple[Tensor, Tensor]], colours: Mappi
             recall.plot(to_array(curves.recall), to_array(curves.precision), color=colour)
         roc.set(xlabel="own inputs called foreign, log scale", ylabel="foreign inputs called foreign", title="ROC")
         roc.set(xscale="log", xlim=(fewest, 1.0), ylim=(0.0, 1.01))
-        roc.xaxis.set_major_formatter(percent)
+        roc.xaxis.set_major_formatter(format_percent)
         recall.set(xlabel="recall: foreign inputs called foreign", ylabel="precision", title="precision and recall")
         least = min(float(line.get_ydata().min()) for line in recall.lines)  # of a guess, the share of foreign inputs
         recall.set(xlim=(0.0, 1.01), ylim=(least - 0.01, 1.01))

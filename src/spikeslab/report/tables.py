@@ -213,14 +213,14 @@ class Table:
 
     def lines(self) -> list[list[str]]:
         """Return the text of each cell, row by row."""
-        return [[_text(row[column.key], column.spec) for column in self.columns] for row in self.rows]
+        return [[_format_cell(row[column.key], column.spec) for column in self.columns] for row in self.rows]
 
     def flush_right(self) -> list[bool]:
         """Return True for each column that holds numbers only."""
         return [not any(isinstance(row[column.key], str) for row in self.rows) for column in self.columns]
 
 
-def _text(cell: Cell, spec: str) -> str:
+def _format_cell(cell: Cell, spec: str) -> str:
     if cell is None:
         return MISSING
     return cell if isinstance(cell, str) else format(cell, spec)
