@@ -15,32 +15,18 @@ import numpy as np
 import pytest
 import torch
 from safetensors.torch import load_file
-from small import ROWS, batches, data, network
+from small import ROWS, batches, compress_channels, compress_small, data, dead, equal, frozen, network, tensors
 from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.nn.utils import prune
-from torch.utils.data import DataLoader, SubsetRandomSampler, TensorDataset
+from torch.utils.data import DataLoader, TensorDataset
 
 import spikeslab as ss
-from spikeslab.compression import BatchError, Compression, Settings, compress, load_sparse
-from spikeslab.compression.layers import weight_names
-from spikeslab.compression.result import check_finite
-from spikeslab.compression.tasks import Evaluation, count_batches, count_rows, find_task
+from spikeslab.compression import METHODS, BatchError, Compression, Settings, compact, compress
+from spikeslab.compression.methods import WEIGHTS_ONLY
+from spikeslab.compression.tasks import count_batches
 from spikeslab.paper.demo import load_digits
-from spikeslab.training import Callback, CheckpointError, Collect, Every, TensorBatches, Training
-
-
-def small(model: nn.Module | None = None, train: object = None, **arguments: object):
-    options = {"sparsity": 0.5, "epochs": 4, "samples": 3, "progress": False, "report": False} | arguments
-    return compress(network() if model is None else model, batches() if train is None else train, **options)
-
-
-def tensors(model: nn.Module) -> dict[str, Tensor]:
-    return {name: tensor.clone() for name, tensor in model.state_dict().items()}
-
-
-def equal(a: dict[str, Tensor], b: dict[str, Tensor]) -> bool:
-    return a.keys() == b.keys() and all(torch.equal(a[name], b[name]) for name in a)
+from spikeslab.training import Callback, CheckpointError, Every, TensorBatches, Training
 
 
 def zeros(model: nn.Module, name: str = "3.weight") -> Tensor:
@@ -53,7 +39,7 @@ def test_a_network_is_trained_in_the_precision_of_the_settings_and_judged_in_flo
     model[3].register_forward_hook(
         lambda module, inputs, output: seen[module.training and torch.is_grad_enabled()].add(output.dtype)
     )
-    small(model, val_loader=[data(5)], settings=Settings(precision="bfloat16"))
+    compress_small(model, val_loader=[data(5)], settings=Settings(precision="bfloat16"))
     assert seen == {True: {torch.bfloat16}, False: {torch.float32}}
 
 
@@ -62,7 +48,7 @@ def test_the_input_stays_as_it_is_to_the_bit() -> None:
     model[1].eval()
     before, modes = tensors(model), [module.training for module in model.modules()]
     generators = torch.get_rng_state(), random.getstate(), np.random.get_state()[1].copy()  # noqa: NPY002
-    result = small(model, val_loader=[data(5)])
+    result = compress_small(model, val_loader=[data(5)])
     assert equal(tensors(model), before)
     assert [module.training for module in model.modules()] == modes
     assert all(parameter.grad is None for parameter in model.parameters())
@@ -75,7 +61,7 @@ def test_the_input_stays_as_it_is_to_the_bit() -> None:
 @pytest.mark.parametrize(("count", "total"), [("network", 418), ("layers", 256)])
 @pytest.mark.parametrize("sparsity", [0.1, 0.37, 0.6])
 def test_the_zeros_are_exactly_as_many_as_were_asked_for(count: str, total: int, sparsity: float) -> None:
-    result = small(sparsity=sparsity, count=count)
+    result = compress_small(sparsity=sparsity, count=count)
     assert int(zeros(result.model).sum()) == round(sparsity * total)
     report = result.report
     assert report["sparse_layers"]["nonzeros"] == 256 - round(sparsity * total)
@@ -85,7 +71,7 @@ def test_the_zeros_are_exactly_as_many_as_were_asked_for(count: str, total: int,
 
 
 def test_samples_share_their_zeros_and_have_their_own_statistics() -> None:
-    result = small(sparsity=0.4, samples=5)
+    result = compress_small(sparsity=0.4, samples=5)
     samples = [result.posterior.sample(index) for index in range(len(result.posterior))]
     assert len(samples) == 5
     assert all(torch.equal(zeros(sample), zeros(result.model)) for sample in samples)
@@ -96,7 +82,7 @@ def test_samples_share_their_zeros_and_have_their_own_statistics() -> None:
 
 
 def test_the_network_is_an_ordinary_one() -> None:
-    result = small()
+    result = compress_small()
     assert type(result.model) is nn.Sequential
     assert not any(module.training for module in result.model.modules())
     fresh = network()
@@ -129,7 +115,7 @@ def test_tied_weights_and_dictionaries(tmp_path: Path) -> None:
     def loss(model: nn.Module, batch: dict[str, Tensor]) -> Tensor:
         return F.cross_entropy(model(batch["image"]), batch["label"])
 
-    result = small(Tied(), dictionaries, loss=loss, num_data=ROWS, val_loader=dictionaries, epochs=10)
+    result = compress_small(Tied(), dictionaries, loss=loss, num_data=ROWS, val_loader=dictionaries, epochs=10)
     assert result.model.again.weight is result.model.code.weight
     assert [layer["name"] for layer in result.report["layers"]] == ["code.weight"]
     assert result.report["network"]["weights"] == sum(p.numel() for p in Tied().parameters())
@@ -148,7 +134,7 @@ def test_floating_point_targets_are_a_regression() -> None:
     x, _ = data()
     y = x[:, 0] - 2.0 * x[:, 1]
     model = nn.Sequential(nn.Linear(4, 16), nn.ReLU(), nn.Linear(16, 16), nn.ReLU(), nn.Linear(16, 1))
-    result = small(model, TensorBatches(x, y, batch_size=16), val_loader=[(x, y)], epochs=20)
+    result = compress_small(model, TensorBatches(x, y, batch_size=16), val_loader=[(x, y)], epochs=20)
     found = result.evaluation["sparse"]
     with torch.no_grad():
         errors = result.model(x).squeeze(1) - y
@@ -161,21 +147,21 @@ def test_a_loss_of_ones_own_on_labelled_batches_keeps_the_metrics_of_a_classifie
     def loss(model: nn.Module, batch: tuple[Tensor, Tensor]) -> Tensor:
         return F.cross_entropy(model(batch[0]), batch[1], label_smoothing=0.1)
 
-    result = small(loss=loss, val_loader=[data(5)])
+    result = compress_small(loss=loss, val_loader=[data(5)])
     assert {"accuracy", "nll", "ece", "loss"} <= set(result.report["metrics"]["sparse"])
     assert result.report["task"] == "classification"
 
 
 def test_the_seed_decides_everything_with_a_loader_that_shuffles() -> None:
     loader = DataLoader(TensorDataset(*data()), batch_size=16, shuffle=True)
-    first, again, other = (tensors(small(train=loader, seed=seed).model) for seed in (0, 0, 1))
+    first, again, other = (tensors(compress_small(train=loader, seed=seed).model) for seed in (0, 0, 1))
     assert equal(first, again)
     assert not equal(first, other)
 
 
 def test_the_evaluation_is_that_of_the_models() -> None:
     x, y = data(5)
-    result = small(val_loader=[(x[:50], y[:50]), (x[50:], y[50:])], epochs=10)
+    result = compress_small(val_loader=[(x[:50], y[:50]), (x[50:], y[50:])], epochs=10)
     with torch.no_grad():
         right = float((result.model(x).argmax(1) == y).double().mean())
         average = float((result.posterior.predict(x).argmax(1) == y).double().mean())
@@ -186,26 +172,6 @@ def test_the_evaluation_is_that_of_the_models() -> None:
     assert result.history[-1]["evaluation"]["accuracy"] == right
     assert result.history[-1]["sparsity"] == pytest.approx(0.5, abs=0.01)
     assert result.history[0]["lr"] > result.history[-1]["lr"]
-
-
-def test_save_writes_what_can_be_read_and_refuses_a_folder_with_something(tmp_path: Path) -> None:
-    result = small(val_loader=[data(5)])
-    result.save(tmp_path / "new" / "folder")
-    folder = tmp_path / "new" / "folder"
-    names = ["model.safetensors", "posterior", "report.json", "sparse.safetensors"]
-    assert sorted(path.name for path in folder.iterdir()) == names
-    assert equal(load_file(folder / "model.safetensors"), tensors(result.model))
-    assert equal(load_sparse(folder / "sparse.safetensors"), tensors(result.model))
-    posterior = ss.Posterior.load(folder / "posterior", network())
-    x, _ = data(5)
-    assert torch.equal(posterior.predict(x), result.posterior.predict(x))
-    assert json.loads((folder / "report.json").read_text()) == json.loads(json.dumps(result.report))
-    before = {path: path.read_bytes() for path in folder.iterdir() if path.is_file()}
-    with pytest.raises(
-        FileExistsError, match=r"^directory must be a new or an empty folder, but .* holds something\.$"
-    ):
-        result.save(folder)
-    assert {path: path.read_bytes() for path in before} == before
 
 
 class Stop(Callback):
@@ -267,7 +233,7 @@ def _same_results(a: object, b: object) -> bool:
 
 def test_a_folder_holds_the_results_and_is_not_begun_twice(tmp_path: Path) -> None:
     folder = tmp_path / "run"
-    result = small(folder=folder, val_loader=[data(5)])
+    result = compress_small(folder=folder, val_loader=[data(5)])
     assert {
         "run.json",
         "metrics.jsonl",
@@ -280,32 +246,32 @@ def test_a_folder_holds_the_results_and_is_not_begun_twice(tmp_path: Path) -> No
     assert equal(load_file(folder / "model.safetensors"), tensors(result.model))
     before = {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
     with pytest.raises(FileExistsError) as caught:
-        small(folder=folder)
+        compress_small(folder=folder)
     assert str(caught.value) == (
         f"folder must not hold a run yet, but {folder} does: continue it with resume=True, or choose another folder."
     )
     with pytest.raises(CheckpointError, match=r"^Cannot resume: .* other settings: target was 0\.5 and is now 0\.4\.$"):
-        small(folder=folder, resume=True, sparsity=0.4, val_loader=[data(5)])
+        compress_small(folder=folder, resume=True, sparsity=0.4, val_loader=[data(5)])
     with pytest.raises(CheckpointError, match=r"^Cannot resume: .* other settings: samples was 3 and is now 2\.$"):
-        small(folder=folder, resume=True, samples=2, val_loader=[data(5)])
+        compress_small(folder=folder, resume=True, samples=2, val_loader=[data(5)])
     assert {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()} == before
 
 
 def test_a_setting_that_an_older_record_lacks_counts_as_its_default(tmp_path: Path) -> None:
-    small(folder=tmp_path, settings=Settings(samples=3))
+    compress_small(folder=tmp_path, settings=Settings(samples=3))
     record = json.loads((tmp_path / "run.json").read_text())
     del record["settings"]["crest_lr"]
     (tmp_path / "run.json").write_text(json.dumps(record))
     with pytest.raises(CheckpointError, match=r" with other settings: crest_lr was 0\.2 and is now 0\.5\.$"):
-        small(folder=tmp_path, resume=True, settings=Settings(crest_lr=0.5))
-    small(folder=tmp_path, resume=True, settings=Settings(samples=3))
+        compress_small(folder=tmp_path, resume=True, settings=Settings(crest_lr=0.5))
+    compress_small(folder=tmp_path, resume=True, settings=Settings(samples=3))
 
 
 @pytest.mark.parametrize("resume", [False, True])
 def test_a_folder_with_something_else_is_refused(resume: bool, tmp_path: Path) -> None:
     (tmp_path / "model.safetensors").write_text("mine")
     with pytest.raises(FileExistsError, match=r"^folder must be a new or an empty folder, but .* holds something\.$"):
-        small(folder=tmp_path, resume=resume)
+        compress_small(folder=tmp_path, resume=resume)
     assert [path.name for path in tmp_path.iterdir()] == ["model.safetensors"]
 
 
@@ -313,25 +279,7 @@ def test_a_loss_that_is_not_finite_stops_the_run() -> None:
     x, y = data()
     x[40] = torch.nan
     with pytest.raises(ss.NonFiniteError, match=r"^The loss must be finite, but got nan at step \d+: the input of the"):
-        small(train=TensorBatches(x, y, batch_size=16))
-
-
-def test_a_network_that_is_not_finite_is_not_returned() -> None:
-    result = small()
-    check_finite(result.model, result.posterior)
-    result.model[1].running_var[2] = torch.inf
-    with pytest.raises(ss.NonFiniteError, match=r"^1\.running_var must be finite at the end, but got NaN or Inf: try"):
-        check_finite(result.model, result.posterior)
-
-
-def test_a_buffer_may_hold_infinities_as_a_mask_of_attention_does() -> None:
-    model = network()
-    model.register_buffer("mask", torch.full((3, 3), -torch.inf).triu(1))
-    result = small(model)
-    assert torch.equal(result.model.mask, model.mask)
-    result.model.mask[0, 0] = torch.nan
-    with pytest.raises(ss.NonFiniteError, match=r"^mask must be finite at the end, but got NaN or Inf: try"):
-        check_finite(result.model, result.posterior, {"mask"})
+        compress_small(train=TensorBatches(x, y, batch_size=16))
 
 
 def test_a_loader_without_a_length_is_not_run_through_to_count_it() -> None:
@@ -355,11 +303,11 @@ def test_a_loader_without_a_length_is_not_run_through_to_count_it() -> None:
 def test_settings_of_another_kind_and_lazy_layers_are_refused() -> None:
     message = r"^settings must be a spikeslab\.compression\.Settings or None, but got \{'lr': 0\.1\}\.$"
     with pytest.raises(TypeError, match=message):
-        small(settings={"lr": 0.1})
+        compress_small(settings={"lr": 0.1})
     lazy = nn.Sequential(nn.Linear(4, 16), nn.LazyLinear(16), nn.Linear(16, 2))
     message = r"^model must be a module without lazy parameters, but has '1\.weight', '1\.bias': run one batch "
     with pytest.raises(ValueError, match=message):
-        small(lazy)
+        compress_small(lazy)
 
 
 def test_one_logit_with_a_loss_of_its_own_is_judged_by_that_loss() -> None:
@@ -367,28 +315,15 @@ def test_one_logit_with_a_loss_of_its_own_is_judged_by_that_loss() -> None:
         return F.binary_cross_entropy_with_logits(model(batch[0])[:, 0], batch[1].float())
 
     model = nn.Sequential(nn.Linear(4, 16), nn.ReLU(), nn.Linear(16, 16), nn.ReLU(), nn.Linear(16, 1))
-    result = small(model, val_loader=[data(5)], loss=loss)
+    result = compress_small(model, val_loader=[data(5)], loss=loss)
     assert list(result.evaluation["sparse"]) == ["loss"]
 
 
 @pytest.mark.parametrize("wrap", [torch.compile, nn.DataParallel])
 def test_wrappers_are_taken_off(wrap: Callable[[nn.Module], nn.Module]) -> None:
-    plain, wrapped = small(), small(wrap(network()))
+    plain, wrapped = compress_small(), compress_small(wrap(network()))
     assert equal(tensors(plain.model), tensors(wrapped.model))
     assert type(wrapped.model) is nn.Sequential
-
-
-def test_a_sample_that_is_not_finite_is_not_returned() -> None:
-    class Break(Callback):
-        """Spoils the second sample once it has been taken."""
-
-        def after_step(self, run: Training) -> None:
-            collect = next(callback for callback in run.callbacks if isinstance(callback, Collect))
-            if len(collect.posterior) == 2:
-                collect.posterior.tensors(1)["0.weight"][0, 0] = torch.nan
-
-    with pytest.raises(ss.NonFiniteError, match=r"^0\.weight must be finite in sample 1, but got NaN or Inf: try"):
-        small(callbacks=[Break()])
 
 
 LONE = [torch.randn(8, 4)]
@@ -467,14 +402,14 @@ def broken(name: str) -> nn.Module:
 )  # fmt: skip
 def test_bad_input_is_one_sentence(arguments: dict, error: type, message: str) -> None:
     with pytest.raises(error) as caught:
-        small(**arguments)
+        compress_small(**arguments)
     assert str(caught.value) == message
 
 
 def test_a_later_batch_of_another_form_is_one_sentence(tmp_path: Path) -> None:
     x, y = data()
     with pytest.raises(BatchError) as caught:
-        small(train=[(x, y), (x[:8, :3], y[:8])], folder=tmp_path / "run")
+        compress_small(train=[(x, y), (x[:8, :3], y[:8])], folder=tmp_path / "run")
     assert str(caught.value) == (
         "train_loader must yield batches that the model and the loss take, but got a pair of shapes (8, 3) and (8,): "
         "RuntimeError: mat1 and mat2 shapes cannot be multiplied (8x3 and 4x16)."
@@ -502,23 +437,6 @@ def test_ninety_percent_of_a_digits_network_can_go() -> None:
     assert result.report["sparse_layers"]["nonzeros"] == 24_576 - round(0.9 * 24_576)
 
 
-def test_a_loader_of_a_subset_has_as_many_rows_as_the_subset() -> None:
-    rows = TensorDataset(*data())
-    subset = DataLoader(rows, batch_size=8, sampler=SubsetRandomSampler(range(40)))
-    assert count_rows(subset, None) == 40
-    assert count_rows(DataLoader(rows, batch_size=8, shuffle=True), None) == ROWS
-    assert count_rows(DataLoader(rows, batch_sampler=[[0, 1], [2, 3], [3, 0]]), None) == 4
-
-
-def test_the_loss_on_validation_data_is_a_mean_over_rows() -> None:
-    x, y = data()
-    model = network().eval()
-    task = find_task(model, (x, y), lambda net, batch: F.cross_entropy(net(batch[0]), batch[1]))
-    uneven = [(x[:90], y[:90]), (x[90:], y[90:])]
-    found = Evaluation(task, uneven).of_model(model)["loss"]
-    assert found == pytest.approx(F.cross_entropy(model(x), y).item(), rel=1e-5)
-
-
 def test_a_model_that_cannot_be_copied_is_one_sentence() -> None:
     model = network()
     prune.l1_unstructured(model[3], "weight", amount=0.5)
@@ -527,11 +445,112 @@ def test_a_model_that_cannot_be_copied_is_one_sentence() -> None:
         ValueError,
         match=r"^model must be a module that copy\.deepcopy can copy, but it failed with .*finalize\(model\)",
     ):
-        small(model, weights="*.weight_orig")
-    small(ss.compression.finalize(model))
+        compress_small(model, weights="*.weight_orig")
+    compress_small(ss.compression.finalize(model))
 
 
-def test_a_masked_layer_is_the_first_like_any_other() -> None:
-    model = nn.Sequential(nn.Linear(4, 16), nn.ReLU(), nn.Linear(16, 16), nn.ReLU(), nn.Linear(16, 2))
-    prune.l1_unstructured(model[0], "weight", amount=0.5)
-    assert weight_names(model) == ["2.weight"]
+@pytest.mark.parametrize("method", [method for method in METHODS if method not in WEIGHTS_ONLY])
+def test_every_method_for_channels_ends_on_the_channels_asked_for(method: str) -> None:
+    result = compress_channels(method=method, settings=Settings(v0=0.5, v1=20.0))
+    for name in ("0.weight", "3.weight"):
+        gone = [dead(result.posterior.tensors(index), name) for index in range(3)]
+        assert int(gone[0].sum()) == 8
+        assert all(torch.equal(mask, gone[0]) for mask in gone)
+    assert result.report["channels"] == {"0.weight": {"all": 16, "living": 8}, "3.weight": {"all": 16, "living": 8}}
+    assert result.report["structure"] == "channels"
+
+
+def test_a_dead_channel_is_zero_for_every_input_and_none_is_kept_to_carry_it() -> None:
+    torch.manual_seed(0)
+    model = nn.Sequential(
+        nn.Conv2d(1, 8, 3, padding=1), nn.BatchNorm2d(8), nn.ReLU(),
+        nn.Conv2d(8, 8, 3, padding=1), nn.BatchNorm2d(8), nn.ReLU(), nn.Flatten(), nn.Linear(200, 2),
+    )  # fmt: skip
+    nn.init.uniform_(model[1].bias, 0.5, 1.0)
+    train = TensorBatches(3.0 + torch.randn(32, 1, 5, 5), torch.arange(32) % 2, batch_size=8)
+    result = compress_channels(model, train)
+    gone = dead(result.model.state_dict(), "0.weight")
+    outputs = result.model[:2](torch.randn(4, 1, 5, 5))
+    assert int(gone.sum()) == 4
+    assert bool((outputs[:, gone] == 0).all())
+    narrow = compact(result.model, torch.zeros(1, 1, 5, 5)).model
+    assert (narrow[0].out_channels, narrow[3].in_channels, narrow[3].out_channels) == (4, 4, 4)
+    for index in range(3):
+        sample = result.posterior.sample(index)
+        assert bool((sample.eval()[:2](torch.randn(4, 1, 5, 5))[:, gone] == 0).all())
+
+
+class Untraceable(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.inner = network()
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.inner(x if x.sum() > 0 else -x)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"structure": "rows"}, "structure must be one of 'weights', 'channels', but got 'rows'."),
+        ({"method": "dpf"}, "method must be one that prunes channels with structure='channels', but got 'dpf'."),
+        ({"method": "prior-annealing"}, "method must be one that prunes channels with structure='channels', but got "
+         "'prior-annealing'."),
+        ({"weights": "5.weight"}, "weights must name layers with free channels, '0.weight', '3.weight', but got "
+         "'5.weight'."),
+        ({"weights": "*.bias"}, "weights must name layers with free channels, '0.weight', '3.weight', but got none."),
+        ({"weights": {"0.weight": "2"}}, "weights must give '0.weight' a batch normalisation with a scale and a shift "
+         "for each of its 16 channels, or None, but got '2'."),
+        ({"model": nn.Linear(4, 2)}, "model must have a layer with free channels, but got none: name one in Python, "
+         "as in {'conv1.weight': 'bn1'}."),
+        ({"model": frozen("0", "4", "3")}, "model must have a trained layer with free channels, but '0.weight', "
+         "'3.weight' has requires_grad=False, or its batch normalisation has."),
+        ({"model": frozen("1"), "weights": "0.weight"}, "weights must be trained, but '0.weight' has "
+         "requires_grad=False, or its batch normalisation has."),
+        ({"model": frozen("1"), "weights": {"0.weight": "1"}}, "weights must be trained, but '0.weight' has "
+         "requires_grad=False, or its batch normalisation has."),
+        ({"model": Untraceable()}, "model must be one that torch.fx can trace, but tracing stopped with 'symbolically "
+         "traced variables cannot be used as inputs to control flow': name its layers in Python, as in "
+         "{'conv1.weight': 'bn1'}."),
+        ({"sparsity": 0.9, "settings": Settings(floor=4)}, "sparsity must be at most 0.75, since 2 layers must keep 8 "
+         "channels in all, but got 0.9, which is 29 zeros of 32."),
+        ({"sparsity": 0.9, "settings": Settings(floor=0.25)}, "sparsity must be at most 0.75, since 2 layers must keep "
+         "8 channels in all, but got 0.9, which is 29 zeros of 32."),
+    ],
+)  # fmt: skip
+def test_bad_channels_are_one_sentence(arguments: dict, message: str) -> None:
+    with pytest.raises(ValueError) as caught:
+        compress_channels(**arguments)
+    assert str(caught.value) == message
+
+
+def test_half_of_the_channels_of_a_digits_network_go_for_real() -> None:
+    pytest.importorskip("sklearn")
+    from spikeslab.paper.demo import load_digits
+
+    digits = load_digits()
+    train = TensorBatches(digits.x_train.flatten(1), digits.y_train, batch_size=64)
+    x_test = digits.x_test.flatten(1)
+    torch.manual_seed(0)
+    model = nn.Sequential(
+        nn.Linear(64, 64), nn.BatchNorm1d(64), nn.ReLU(),
+        nn.Linear(64, 64), nn.BatchNorm1d(64), nn.ReLU(), nn.Linear(64, 10),
+    )  # fmt: skip
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
+    for epoch in range(6):
+        for x, y in train.epoch(epoch):
+            optimizer.zero_grad()
+            F.cross_entropy(model(x), y).backward()
+            optimizer.step()
+    result = compress_channels(model, train, val_loader=[(x_test, digits.y_test)], epochs=6)
+    assert result.evaluation["dense"]["accuracy"] > 0.95
+    assert result.evaluation["sparse"]["accuracy"] > result.evaluation["dense"]["accuracy"] - 0.03
+    assert result.evaluation["average"]["accuracy"] > result.evaluation["dense"]["accuracy"] - 0.03
+    compacted = compact(result.model, x_test[:1])
+    with torch.no_grad():
+        torch.testing.assert_close(compacted.model(x_test), result.model(x_test), rtol=1e-4, atol=1e-4)
+    before, after = compacted.report.parameters
+    assert after < 0.4 * before
+    assert result.report["compacted"]["parameters"] == {"before": before, "after": after}
+    macs = dict(zip(("before", "after"), compacted.report.multiply_adds, strict=True))
+    assert result.report["compacted"]["multiply_adds"] == macs

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import re
-
 import pytest
 import torch
 from torch import Tensor, nn
 
 from spikeslab.compression._layer_counts import count_layers, count_positions
-from spikeslab.graph.tracing import check_example_input
 from spikeslab.paper.cifar10.networks import resnet20
 from spikeslab.paper.images.networks import CNN
 
@@ -62,17 +59,3 @@ def test_the_model_is_left_as_it_was() -> None:
     assert model.training
     assert not model[0]._forward_hooks
     assert torch.equal(model[1].running_mean, before)
-
-
-@pytest.mark.parametrize(
-    ("example", "error", "message"),
-    [
-        ([1.0], TypeError, "example_input must be a batch or a tuple of batches, but got list."),
-        (torch.tensor(1.0), TypeError, "example_input must be a batch or a tuple of batches, but got Tensor."),
-        (torch.empty(0, 3), ValueError, "example_input must have rows, as many in each part, but got [0]."),
-        ((torch.ones(2), torch.ones(3)), ValueError, "example_input must have rows, as many in each part, but got [2, 3]."),  # noqa: E501
-    ],
-)  # fmt: skip
-def test_what_is_no_batch_is_refused(example: object, error: type[Exception], message: str) -> None:
-    with pytest.raises(error, match=f"^{re.escape(message)}$"):
-        check_example_input(example)

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import pytest
-from small import network
+import torch
+from small import compress_channels, dead, frozen, network
 from torch import nn
+from torch.nn.utils import prune
 
 from spikeslab.compression.layers import weight_names
 from spikeslab.errors import SpikeSlabWarning
@@ -70,3 +72,32 @@ def test_what_is_frozen_or_normalises_or_has_no_shape_yet_is_no_forgotten_matrix
     frozen = nn.Embedding(100, 8).requires_grad_(False)
     assert weight_names(nn.Sequential(frozen, nn.LayerNorm([30, 8]), *layers)) == ["3.weight"]
     assert weight_names(nn.Sequential(*(nn.LazyLinear(8, bias=False) for _ in range(3)))) == ["1.weight"]
+
+
+def test_layers_can_be_chosen_or_given_with_their_normalisation() -> None:
+    assert list(compress_channels(weights="0.*").report["channels"]) == ["0.weight"]
+    result = compress_channels(weights={"0.weight": "1"})
+    gone = dead(result.model.state_dict(), "0.weight")
+    assert bool((result.model[1].bias[gone] == 0).all())
+
+
+@pytest.mark.parametrize("part", ["0", "1"])
+def test_a_frozen_layer_keeps_its_channels(part: str) -> None:
+    model = frozen(part)
+    result = compress_channels(model)
+    assert list(result.report["channels"]) == ["3.weight"]
+    before, after = model.get_submodule(part).parameters(), result.model.get_submodule(part).parameters()
+    assert all(torch.equal(a, b) for a, b in zip(before, after, strict=True))
+
+
+def test_features_that_a_pooling_joins_are_no_channels() -> None:
+    model = nn.Sequential(nn.Linear(4, 16), nn.MaxPool1d(2), nn.ReLU(), nn.Linear(8, 16), nn.ReLU(), nn.Linear(16, 2))
+    result = compress_channels(model)
+    assert list(result.report["channels"]) == ["3.weight"]
+    assert "compacted" in result.report
+
+
+def test_a_masked_layer_is_the_first_like_any_other() -> None:
+    model = nn.Sequential(nn.Linear(4, 16), nn.ReLU(), nn.Linear(16, 16), nn.ReLU(), nn.Linear(16, 2))
+    prune.l1_unstructured(model[0], "weight", amount=0.5)
+    assert weight_names(model) == ["2.weight"]

@@ -7,26 +7,18 @@ import warnings
 
 import pytest
 import torch
-from small import ROWS, batches, data, network
+from small import ROWS, batches, data, network, problem
 from torch import Tensor, nn
 from torch.nn import functional as F
 
 import spikeslab as ss
 from spikeslab.compression import METHODS, Settings, compress, paper_settings
 from spikeslab.compression.methods import AnnealedPrior, FeedbackPruner
-from spikeslab.compression.problem import Problem
 from spikeslab.compression.settings import Timeline
-from spikeslab.functional import mixture
 from spikeslab.priors import SpikeSlabGaussian
 from spikeslab.pruning import Pruner
 from spikeslab.schedules import cubic_sparsity
 from spikeslab.training import Callback, Training
-
-
-def problem(model: nn.Module, settings: Settings | None = None, steps: int = 60, num_data: int = ROWS) -> Problem:
-    settings = settings or Settings()
-    weights = ss.select_weights(model, "3.weight")
-    return Problem(model, weights, 0.5, model, settings, Timeline(settings, steps), num_data, seed=0)
 
 
 @pytest.mark.parametrize("method", METHODS)
@@ -156,24 +148,6 @@ def test_a_tenth_of_the_time_keeps_the_shrinkage_of_the_paper() -> None:
     for settings, steps in ((whole, 50_000), (tenth, 5000)):
         schedule = Timeline(settings, steps).lr()
         assert sum(schedule(k) for k in range(1, steps + 1)) == pytest.approx(5.0 * (0.7 + 0.02 + 0.001), rel=1e-3)
-
-
-def test_the_spike_holds_the_weights_that_will_go() -> None:
-    """At the size below which weights will be pruned, spike and slab are even; the slab is the weight decay."""
-    model = network()
-    sizes = model[3].weight.detach().abs().flatten().sort().values
-    given = problem(model, num_data=3000)
-    assert given.v1 == pytest.approx(1.0 / (3000 * 5e-4))
-    (rho,) = mixture.rho([sizes[208:209]], v0=given.v0, v1=given.v1, sigma=1.0, deltas=[0.5])
-    assert float(rho) == pytest.approx(0.5, abs=0.02), "209 of 418 go"
-    assert problem(model, num_data=10**7).v0 == pytest.approx((1.0 / (10**7 * 5e-4)) ** 0.5 / 4), "within the slab"
-    assert problem(model, num_data=20).v0 == pytest.approx((0.05 / 20) ** 0.5), "no narrower than a step"
-    assert problem(model, Settings(v0=0.1, v1=2.0)).v0 == 0.1
-    for num_data in (10, 1000, 10**6, 10**8):
-        with warnings.catch_warnings():
-            warnings.simplefilter("error", ss.SpikeSlabWarning)  # the spike stays narrower than the slab
-            METHODS["a-sghmc-sa"](problem(model, num_data=num_data))
-            METHODS["prior-annealing"](problem(model, num_data=num_data))
 
 
 def test_settings_of_the_prior_replace_those_of_the_method() -> None:

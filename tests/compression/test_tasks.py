@@ -6,15 +6,18 @@ from pathlib import Path
 
 import pytest
 import torch
-from small import batches, data, network
+from small import ROWS, batches, data, network
 from torch import nn
 from torch.nn import functional as F
+from torch.utils.data import DataLoader, SubsetRandomSampler, TensorDataset
 
 from spikeslab.compression import Settings, compress
 from spikeslab.compression.tasks import (
     REGRESSION,
+    Evaluation,
     Task,
     classify,
+    count_rows,
     find_task,
     regress,
     softened_divergences,
@@ -143,3 +146,20 @@ def test_a_loss_of_ones_own_has_no_teacher() -> None:
     message = r"^distillation must be 0 where a loss is given, which decides what is learned, but got 0\.5\.$"
     with pytest.raises(ValueError, match=message):
         compress(network(), batches(), loss=classify, settings=Settings(distillation=0.5), progress=False)
+
+
+def test_a_loader_of_a_subset_has_as_many_rows_as_the_subset() -> None:
+    rows = TensorDataset(*data())
+    subset = DataLoader(rows, batch_size=8, sampler=SubsetRandomSampler(range(40)))
+    assert count_rows(subset, None) == 40
+    assert count_rows(DataLoader(rows, batch_size=8, shuffle=True), None) == ROWS
+    assert count_rows(DataLoader(rows, batch_sampler=[[0, 1], [2, 3], [3, 0]]), None) == 4
+
+
+def test_the_loss_on_validation_data_is_a_mean_over_rows() -> None:
+    x, y = data()
+    model = network().eval()
+    task = find_task(model, (x, y), lambda net, batch: F.cross_entropy(net(batch[0]), batch[1]))
+    uneven = [(x[:90], y[:90]), (x[90:], y[90:])]
+    found = Evaluation(task, uneven).of_model(model)["loss"]
+    assert found == pytest.approx(F.cross_entropy(model(x), y).item(), rel=1e-5)

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import copy
-
 import pytest
 import torch
-from pruned_networks import NETWORKS, randomise
+from pruned_networks import NETWORKS, deviation, randomise
 from torch import Tensor, nn
 
 from spikeslab.compression import compact, fold_batch_norm
@@ -17,12 +15,6 @@ from spikeslab.paper.images import BatchNormCNN
 
 def norms(model: nn.Module) -> list[str]:
     return [name for name, module in model.named_modules() if isinstance(module, nn.modules.batchnorm._BatchNorm)]
-
-
-@torch.no_grad()
-def deviation(model: nn.Module, folded: nn.Module, x: Tensor) -> float:
-    expected = copy.deepcopy(model).eval()(x)
-    return float((expected - folded(x)).abs().max() / expected.abs().max())
 
 
 @pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float64, 1e-12), (torch.float32, 1e-4)])

@@ -12,7 +12,6 @@ from pruned_networks import randomise
 from torch import Tensor, fx, nn
 
 from spikeslab.compression import LayerSize, compact
-from spikeslab.errors import SpikeSlabWarning
 from spikeslab.graph.layers import ChannelBias
 from spikeslab.paper.cifar10 import resnet20
 
@@ -294,23 +293,6 @@ def test_what_is_gone_is_not_said_to_stay() -> None:
     assert compact(model, torch.zeros(1, 2, 6, 6)).report.notes != ()
     nn.init.zeros_(model[1].conv.weight)
     assert compact(model, torch.zeros(1, 2, 6, 6)).report.notes == ()
-
-
-def test_an_example_of_zeros_does_not_hide_that_a_trace_is_false() -> None:
-    class Alias(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.stem, self.live = nn.Conv2d(1, 4, 1, bias=False), nn.Conv2d(4, 4, 1, bias=False)
-
-        def forward(self, x: Tensor) -> Tensor:
-            a = b = self.stem(x)
-            a += self.live(a)
-            return a - 2.0 * b
-
-    model = Alias().eval()
-    with pytest.warns(SpikeSlabWarning, match="Alias computes something else than its trace"):
-        result = compact(model, torch.zeros(1, 1, 6, 6))
-    assert deviation(model, result.model, torch.randn(2, 1, 6, 6)) == 0.0
 
 
 def dead_blocks() -> nn.Module:

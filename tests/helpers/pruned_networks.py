@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import copy
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from spikeslab.compression import Compacted
 from spikeslab.paper.cifar10 import resnet20
 from spikeslab.paper.demo import DigitsCNN
 from spikeslab.paper.images import CNN, BatchNormCNN
@@ -148,3 +151,15 @@ def kill(model: nn.Module, share: float, seed: int = 0) -> nn.Module:
             module.weight[torch.rand(rows, generator=generator) < share] = 0.0
             module.weight[:, torch.rand(columns, generator=generator) < share / 2] = 0.0
     return model
+
+
+@torch.no_grad()
+def deviation(model: nn.Module, smaller: nn.Module, x: Tensor) -> float:
+    """Largest difference of the outputs, relative to the largest output."""
+    expected, got = copy.deepcopy(model).eval()(x), smaller(x)
+    assert expected.shape == got.shape
+    return float((expected - got).abs().max() / expected.abs().max())
+
+
+def widths(result: Compacted) -> dict[str, tuple[int, int]]:
+    return {name: (size.inputs, size.outputs) for name, size in result.report.after.items()}
