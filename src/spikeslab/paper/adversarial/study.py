@@ -167,32 +167,29 @@ class Curve:
 
 
 def check_runs(study: AdversarialStudy) -> None:
-    """Raise if a run or the images are missing, before any work is done.
-
-    Raises:
-        ArgumentValueError: If a run is missing or unfinished, or has too few samples, or the images are too few.
-        CheckpointError: If a run was made with other settings.
-    """
+    """Raise if a run is missing, unfinished or of other settings, or if there are too few samples or images."""
     for dataset in study.datasets:
-        missing = [method for method in study.methods if read_result(study.folder(dataset, method)) is None]
+        folders = {method: study.folder(dataset, method) for method in study.methods}
+        results = {method: found for method, folder in folders.items() if (found := read_result(folder)) is not None}
+        missing = [method for method in study.methods if method not in results]
         if missing:
             run = study.image_run(dataset, missing[0])
             needed = ImageStudy(run, tuple(missing), (study.preset,), (study.seed,)).command
             raise ArgumentValueError(
                 "runs",
                 "must hold the finished runs",
-                Phrase(f"{study.folder(dataset, missing[0])} is missing or unfinished"),
+                Phrase(f"{folders[missing[0]]} is missing or unfinished"),
                 f"make {'it' if len(missing) == 1 else 'them'} with `{needed} --out {study.runs / dataset} --resume`",
             )
-        for method in study.methods:
-            run, folder = study.image_run(dataset, method), study.folder(dataset, method)
-            held_out = (read_result(folder) or {})["settings"]["held_out"]  # any number will do
-            samples = (read_run(replace(run, held_out=held_out), folder) or {})["samples"]
+        for method, result in results.items():  # however many images they held out
+            run, samples = study.image_run(dataset, method), result["samples"]
+            read_run(replace(run, held_out=result["settings"]["held_out"]), folders[method])
             if samples and (study.samples or 1) > samples:
-                raise ArgumentValueError("samples", f"must be at most the {samples} of {folder}", study.samples)
-        found = len(LOADERS[dataset](study.data_dir).y_test)
-        if study.images > found:
-            raise ArgumentValueError("images", f"must be at most {found:,}", study.images)
+                expectation = f"must be at most the {samples} of {folders[method]}"
+                raise ArgumentValueError("samples", expectation, study.samples)
+        images = len(LOADERS[dataset](study.data_dir).y_test)
+        if study.images > images:
+            raise ArgumentValueError("images", f"must be at most {images:,}", study.images)
 
 
 def run_adversarial(
