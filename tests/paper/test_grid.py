@@ -32,8 +32,8 @@ def test_a_second_run_does_no_work(tmp_path: Path) -> None:
 def test_cells_are_made_by_several_processes(tmp_path: Path) -> None:
     file = CellFile(tmp_path / "cells.jsonl", {"--steps": 1})
     run_cells(file, CELLS, square, workers=2)
-    assert {cell: file[cell]["square"] for cell in CELLS} == {cell: cell.seed**2 for cell in CELLS}
-    assert os.getpid() not in {file[cell]["process"] for cell in CELLS}
+    assert {cell: file.records[cell]["square"] for cell in CELLS} == {cell: cell.seed**2 for cell in CELLS}
+    assert os.getpid() not in {file.records[cell]["process"] for cell in CELLS}
     assert CellFile(file.path, {"--steps": 1}).records == file.records
 
 

@@ -268,7 +268,7 @@ def run_coverage(plan: BenchPlan) -> Findings:
     cells = {method: [Cell(method, seed) for seed in range(SETS[method] * plan.repeats)] for method in METHODS}
     everything = list(itertools.chain(*cells.values()))
     run_cells(file, everything, fit_and_score, workers=plan.threads, on_done=plan.tick)
-    found = {method: [file[cell] for cell in wanted] for method, wanted in cells.items()}
+    found = {method: [file.records[cell] for cell in wanted] for method, wanted in cells.items()}
     curves = {method: _bin_probabilities(records) for method, records in found.items()}
     tables = {"calibration": _coverage_table(found, curves), "inclusion": _curve_table(curves)}
     return Findings(tables, {"calibration": _curve_figure(curves)})
@@ -374,7 +374,7 @@ def run_sbc(plan: BenchPlan) -> Findings:
     run_cells(file, cells, rank_block, workers=plan.threads, on_done=lambda count: plan.tick(BLOCK * count))
     ranks = {
         case.label: {
-            name: [rank for block in blocks for rank in file[Cell(key, block)].get(name, ())][:repeats]
+            name: [rank for block in blocks for rank in file.records[Cell(key, block)].get(name, ())][:repeats]
             for name in QUANTITIES
         }
         for key, case in CASES.items()

@@ -26,7 +26,7 @@ from spikeslab.pruning import Pruner
 from spikeslab.report.tables import Cell, Column, Table
 from spikeslab.samplers import SGHMC
 from spikeslab.schedules import Schedule, constant, polynomial
-from spikeslab.training import Callback, TensorBatches, Training
+from spikeslab.training import TensorBatches, Training
 from spikeslab.weights import select_weights
 
 BARE, FLOAT32 = "bare loop: forward, backward, SGD on ready floats", "float32"
@@ -184,7 +184,7 @@ def run_methods(plan: BenchPlan) -> Findings:
     not which one wins. The last rows vary the width of the spike with ``omega_sum=5``, where it matters most.
     """
     digits = load_digits()
-    dense = train_dense(digits, DigitsPreset(), plan.seed, Callback())
+    dense = train_dense(digits, DigitsPreset(), plan.seed)
     train = TensorBatches(digits.x_train, digits.y_train, batch_size=64, seed=plan.seed)
     unseen = [(torch.cat([digits.x_validation, digits.x_test]), torch.cat([digits.y_validation, digits.y_test]))]
     found: list[tuple[str, Mapping[str, float], Mapping[str, float] | None, int]] = []

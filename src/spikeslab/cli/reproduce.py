@@ -77,7 +77,7 @@ def theory(
     check_count("steps", steps, minimum=100)
     chains -= chains % 10  # the error of a slope comes from ten batches of chains
     alphas = (0.6, 0.75, 0.9)
-    stages = {f"Theorem 1, α = {alpha:g}": steps for alpha in alphas} | {"Corollary 1": study.corollary1_steps()}
+    stages = {f"Theorem 1, α = {alpha:g}": steps for alpha in alphas} | {"Corollary 1": study.COROLLARY1_STEPS}
     weight = study.OneWeight()
     with Progress(stages) as progress:
         *theorem_ticks, corollary_tick = (partial(progress.advance, stage) for stage in stages)

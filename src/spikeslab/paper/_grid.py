@@ -36,14 +36,10 @@ class SettingsError(SpikeSlabError):
 
 
 class CellFile:
-    """JSONL file of cells: the settings in the first line, then a line for each finished cell.
+    """JSONL file of cells: the settings that decide the numbers in the first line, then a line for each finished cell.
 
-    A line that a killed run left unfinished is dropped.
-
-    Args:
-        path: The file; it is created, with its folder, at the first cell.
-        settings: What decides the numbers in the cells, by the name that the user knows it by.
-        renamed: Present names of settings and values that older files spell differently.
+    It is created at the first cell, and a line that a killed run left unfinished is dropped. ``renamed`` has the
+    present names of settings and values that older files spell differently.
 
     Raises:
         SettingsError: If the file exists and was made with other settings.
@@ -66,8 +62,7 @@ class CellFile:
 
     def _read(self) -> None:
         path = self.path
-        text = path.read_text(encoding="utf-8") if path.exists() else ""
-        if not text:
+        if not path.exists() or not (text := path.read_text(encoding="utf-8")):
             return
         whole, _, torn = text.rpartition("\n")
         try:
@@ -75,9 +70,8 @@ class CellFile:
             head = {self.renamed.get(name, name): self.renamed.get(value, value) for name, value in head.items()}
             self.records = {Cell(line.pop("method"), line.pop("seed")): line for line in lines}
         except (ValueError, KeyError, TypeError, AttributeError) as error:
-            raise SettingsError(
-                f"{path} does not hold the results of an earlier run: choose another {{out}}."
-            ) from error
+            message = f"{path} does not hold the results of an earlier run: choose another {{out}}."
+            raise SettingsError(message) from error
         if head != self.settings:
             names = [name for name in {**head, **self.settings} if head.get(name) != self.settings.get(name)]
             was, now = (", ".join(f"{name} {of.get(name)}" for name in names) for of in (head, self.settings))
@@ -99,17 +93,10 @@ class CellFile:
             try:
                 lock_file(handle)
             except OSError as error:
-                raise SettingsError(
-                    f"Another run is using {self.path}: wait for it or choose another {{out}}."
-                ) from error
+                message = f"Another run is using {self.path}: wait for it or choose another {{out}}."
+                raise SettingsError(message) from error
             self._read()  # another run may have added cells since
             yield
-
-    def __contains__(self, cell: Cell) -> bool:
-        return cell in self.records
-
-    def __getitem__(self, cell: Cell) -> Record:
-        return self.records[cell]
 
     def add(self, cell: Cell, record: Record) -> None:
         """Append a finished cell; its record survives a crash of this process."""
@@ -134,7 +121,7 @@ def run_cells(
     ``on_done`` is called with a number of finished cells: at first those of ``file``, then 1 after each new cell.
     """
     with file.locked():
-        todo = [cell for cell in cells if cell not in file]
+        todo = [cell for cell in cells if cell not in file.records]
         on_done(len(cells) - len(todo))
         for cell, record in _compute(todo, work, workers):
             file.add(cell, record)
@@ -180,16 +167,14 @@ def one_thread() -> Iterator[None]:
 def _thread_variables() -> Iterator[None]:
     """Let processes started here begin with one thread per library."""
     names = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
-    before = {name: os.environ.get(name) for name in names}
+    before = {name: os.environ.pop(name) for name in names if name in os.environ}
     os.environ.update(dict.fromkeys(names, "1"))
     try:
         yield
     finally:
-        for name, value in before.items():
-            if value is None:
-                del os.environ[name]
-            else:
-                os.environ[name] = value
+        for name in names:
+            del os.environ[name]
+        os.environ.update(before)
 
 
 def estimate(values: Iterable[float | None]) -> Estimate | None:

@@ -102,8 +102,8 @@ class SelectionResults:
     def values(self, key: str, score: str) -> dict[int, float]:
         """Return a score of a method by seed, where it has one."""
         seeds = range(self.study.seed, self.study.seed + self.study.seeds)
-        records = {seed: self.cells[Cell(key, seed)] for seed in seeds if Cell(key, seed) in self.cells}
-        return {seed: record[score] for seed, record in records.items() if record.get(score) is not None}
+        found = {seed: self.cells.records.get(Cell(key, seed), {}).get(score) for seed in seeds}
+        return {seed: value for seed, value in found.items() if value is not None}
 
     def estimate(self, method: SelectionMethod, score: str) -> Estimate | None:
         """Return the mean of a method's score over the data sets."""
@@ -122,11 +122,11 @@ class SelectionResults:
         """Return the posterior of one of the paper's methods with the figure's preset."""
         problem = self.study.problem
         key = next(m.key for m in problem.methods if m.label == label and m.preset == problem.pictured)
-        return self.pictures[Cell(key, self.study.seed)]
+        return self.pictures.records[Cell(key, self.study.seed)]
 
     def latents(self, preset: SelectionPreset) -> Record:
         """Return the latent variables of SGLD-SA along its chain."""
-        return self.pictures[Cell(preset.latents_key, self.study.seed)]
+        return self.pictures.records[Cell(preset.latents_key, self.study.seed)]
 
 
 def make_tables(results: SelectionResults) -> list[Table]:
@@ -167,13 +167,10 @@ def _paper_table(results: SelectionResults) -> Table:
 
 def _gaps(results: SelectionResults) -> list[str]:
     """Return notes on what is missing in the tables, and why."""
-    missing = [method for method in results.study.problem.methods if method.missing]
-    notes = [
-        f"{m.label} has no numbers because {m.package} is not installed: pip install {m.package}." for m in missing
-    ]
+    methods = results.study.problem.methods
     failures = [cell.method for cell, record in results.cells.records.items() if "failed" in record]
-    return notes + [
-        f"{method.label} ({method.preset}) diverged on {failures.count(method.key)} data sets, which are left out."
-        for method in results.study.problem.methods
-        if method.key in failures
+    missing = "{0.label} has no numbers because {0.package} is not installed: pip install {0.package}."
+    diverged = "{0.label} ({0.preset}) diverged on {1} data sets, which are left out."
+    return [missing.format(method) for method in methods if method.missing] + [
+        diverged.format(method, failures.count(method.key)) for method in methods if method.key in failures
     ]

@@ -58,8 +58,8 @@ def data_folder(data_dir: str | os.PathLike[str] | None) -> Path | None:
 def read_published(source: Published, data_dir: str | os.PathLike[str] | None = None) -> dict[str, bytes]:
     """Return the contents of the files, in the order of ``source.digests``.
 
-    A file lies in ``source.folder`` below ``data_dir``, as it is or with ``.gz``, or directly in it. By default this is
-    the folder of ``SPIKESLAB_DATA``; without one the files are downloaded once into a cache.
+    A file lies in ``source.folder`` below the :func:`data_folder`, as it is or with ``.gz``, or directly in it. Without
+    a folder the files are downloaded once into a cache.
 
     Raises:
         DataError: If a file is missing, truncated, altered or of another data set.

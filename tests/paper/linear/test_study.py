@@ -64,7 +64,7 @@ def test_all_of_it_once_and_nothing_twice(tmp_path: Path, monkeypatch: pytest.Mo
     assert by_key["SGLD 0.1 1"]["mse"].error is None
 
     seeds = (0, 1)
-    pairs = [results.cells[Cell(key, s)]["mse"] for key in ("default", "lasso") for s in seeds]
+    pairs = [results.cells.records[Cell(key, s)]["mse"] for key in ("default", "lasso") for s in seeds]
     gaps = [pairs[0] - pairs[2], pairs[1] - pairs[3]]
     assert differences.rows[0]["mse"].mean == pytest.approx(np.mean(gaps))
     assert differences.rows[0]["mse"].error == pytest.approx(np.std(gaps, ddof=1) / 2**0.5)
@@ -99,6 +99,6 @@ def test_a_chain_that_diverges_is_counted(tmp_path: Path, monkeypatch: pytest.Mo
     monkeypatch.setattr(selection, "picture_cell", lambda problem, cell, steps: {})
     sgld = tuple(method for method in LINEAR.methods if method.key in ("default", "SGLD 0.1 1"))
     results = replace(STUDY, problem=replace(SMALL, methods=sgld), seeds=1).run(tmp_path)
-    assert results.cells[Cell("SGLD 0.1 1", 0)] == {"failed": "The chain diverged before step 7."}
+    assert results.cells.records[Cell("SGLD 0.1 1", 0)] == {"failed": "The chain diverged before step 7."}
     note = "SGLD (v0 = 0.1, σ = 1) diverged on 1 data sets, which are left out."
     assert make_tables(results)[1].notes[-1] == note

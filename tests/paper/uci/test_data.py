@@ -83,8 +83,7 @@ def server(tmp_path, monkeypatch):
         threading.Thread(target=running.serve_forever, daemon=True).start()
         digest = hashlib.sha256(table.astype("<f8").tobytes()).hexdigest()
         url = f"http://127.0.0.1:{running.server_port}/yacht.data"
-        monkeypatch.setitem(uci.DOWNLOADS, "yacht", (url, None, 0))
-        monkeypatch.setitem(uci.DIGESTS, "yacht", digest)
+        monkeypatch.setitem(uci.DOWNLOADS, "yacht", (url, None, 0, digest))
         yield root, table
         running.shutdown()
 

@@ -201,7 +201,7 @@ def run_adversarial(
     renamed = {"--recipe": "--preset", **OLD_PRESETS}
     file = CellFile.of_command(out / CELLS, "adversarial", renamed, **options, samples=samples)
     run_cells(file, study.cells, partial(measure_piece, study), workers=study.workers, on_done=on_done)
-    return [Curve.of(attack, [file[cell] for cell in study.pieces(attack)]) for attack in study.attacks]
+    return [Curve.of(attack, [file.records[cell] for cell in study.pieces(attack)]) for attack in study.attacks]
 
 
 def measure_piece(study: AdversarialStudy, cell: Cell) -> Record:

@@ -10,10 +10,6 @@ from torch.nn.functional import interpolate, max_pool2d
 
 from spikeslab.paper.images.data import DIGITS, Images
 
-TEST_SHARE = 0.25
-VALIDATION_SHARE = 0.15
-SPLIT_SEED = 0
-
 
 @dataclass(frozen=True)
 class Digits:
@@ -41,15 +37,8 @@ def load_digits() -> Digits:
     except ImportError as error:
         raise ImportError("The digits come with scikit-learn: pip install spikeslab[sklearn].") from error
     images, labels = load(return_X_y=True)
-
-    def split(indices: list[int], share: float) -> tuple[list[int], list[int]]:
-        stay, leave = train_test_split(
-            indices, test_size=round(share * len(labels)), stratify=labels[indices], random_state=SPLIT_SEED
-        )
-        return stay, leave
-
-    rest, test = split(list(range(len(labels))), TEST_SHARE)
-    train, validation = split(rest, VALIDATION_SHARE)
+    rest, test = train_test_split(list(range(len(labels))), test_size=449, stratify=labels, random_state=0)
+    train, validation = train_test_split(rest, test_size=270, stratify=labels[rest], random_state=0)
     x = torch.from_numpy(images).float().div(16.0).view(-1, 1, 8, 8)
     y = torch.from_numpy(labels).long()
     return Digits(*(tensor[rows] for rows in (train, validation, test) for tensor in (x, y)))

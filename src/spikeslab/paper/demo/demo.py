@@ -7,7 +7,6 @@ from functools import partial
 from pathlib import Path
 
 import torch
-from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from spikeslab.metrics import accuracy, mean_squared_error, negative_log_likelihood, selective_accuracy
@@ -43,14 +42,14 @@ def run_demo(
     out.mkdir(parents=True, exist_ok=True)
     run = Provenance(command_line("demo", seed=seed, steps=steps), seed)
     *linear_stages, digits_stage = stages(steps)
-    data, images, settings = simulate_linear(seed), load_digits(), DigitsPreset().at_most(steps)
+    data, images, preset = simulate_linear(seed), load_digits(), DigitsPreset().at_most(steps)
     with one_thread():
         results = [
             run_linear(data, method, steps=steps, seed=seed, progress=partial(progress, stage))
             for method, stage in zip(METHODS, linear_stages, strict=True)
         ]
-        models = run_digits(images, settings, seed=seed, progress=partial(progress, digits_stage))
-    tables = [linear_table(data, results, steps=steps), digits_table(images, models, settings)]
+        models = run_digits(images, preset, seed=seed, progress=partial(progress, digits_stage))
+    tables = [linear_table(data, results, steps=steps), digits_table(images, models, preset)]
     figures = [linear_figure(data, results), digits_figure(images, models)]
     files: list[Path] = []
     for name, table, figure in zip(FILES, tables, figures, strict=True):
@@ -67,18 +66,14 @@ def linear_figure(data: LinearData, results: Sequence[LinearResult]) -> Figure:
             draw_posteriors(axes, index, float(data.beta[index]), draws)
         limit = 1.25 * float(data.y_test.abs().max())
         for axes, result in zip(bottom, results, strict=True):
-            _draw_test_rows(axes, data, result, limit)
+            observed, predicted = data.y_test.numpy(), result.predictions.numpy()
+            beyond = draw_predictions(axes, observed, predicted, (-limit, limit), result.method)
+            axes.set_xlabel(f"observed ({beyond} points off scale)" if beyond else "observed")
+            axes.set_title(f"{result.method}: test MSE {mean_squared_error(result.predictions, data.y_test):.1f}")
         handles, labels = top[0].get_legend_handles_labels()
         figure.legend(handles, labels, loc="outside upper center", ncols=len(labels))
         bottom[0].set_ylabel("predicted")
     return figure
-
-
-def _draw_test_rows(axes: Axes, data: LinearData, result: LinearResult, limit: float) -> None:
-    observed, predicted = data.y_test.numpy(), result.predictions.numpy()
-    beyond = draw_predictions(axes, observed, predicted, (-limit, limit), result.method)
-    axes.set_xlabel(f"observed ({beyond} points off scale)" if beyond else "observed")
-    axes.set_title(f"{result.method}: test MSE {mean_squared_error(result.predictions, data.y_test):.1f}")
 
 
 def digits_figure(data: Digits, results: Sequence[DigitsResult]) -> Figure:
@@ -88,21 +83,13 @@ def digits_figure(data: Digits, results: Sequence[DigitsResult]) -> Figure:
     sizes = [result.size / 1000.0 for result in results]
     with new_figure(2.9) as figure:
         axes = figure.subplots(1, 4, width_ratios=(1.0, 1.0, 1.0, 1.35))
-        for panel, title, values, spec in (
-            (axes[0], "test error, %", errors, ".1f"),
-            (axes[1], "test NLL", losses, ".3f"),
-            (axes[2], "size, kB", sizes, ".0f"),
-        ):
+        bars = ("test error, %", errors, ".1f"), ("test NLL", losses, ".3f"), ("size, kB", sizes, ".0f")
+        for panel, (title, values, spec) in zip(axes, bars, strict=False):
             draw_bars(panel, title, [Estimate(value, None) for value in values], COLOURS, spec)
-        _draw_selective_error(axes[3], data, results)
+        shares = torch.linspace(0.5, 1.0, 101)
+        for result, colour in zip(results, COLOURS, strict=True):
+            selective = 100.0 * (1.0 - selective_accuracy(result.probabilities, data.y_test, shares))
+            axes[3].plot(100.0 * shares, selective, color=colour)
+        axes[3].set(xlabel="images kept, most confident first, %", ylim=(0, None), title="test error of those kept, %")
         figure.legend(list(axes[0].patches), [result.name for result in results], loc="outside lower center", ncols=3)
     return figure
-
-
-def _draw_selective_error(axes: Axes, data: Digits, results: Sequence[DigitsResult]) -> None:
-    """Draw the error among the images that a model is most sure of, against their share."""
-    shares = torch.linspace(0.5, 1.0, 101)
-    for result, colour in zip(results, COLOURS, strict=True):
-        errors = 100.0 * (1.0 - selective_accuracy(result.probabilities, data.y_test, shares))
-        axes.plot(100.0 * shares, errors, color=colour)
-    axes.set(xlabel="images kept, most confident first, %", ylim=(0, None), title="test error of those kept, %")

@@ -2,8 +2,7 @@
 
 Dense training is SGHMC at temperature 0, which is SGD with momentum. The chain then starts from the dense network, with
 a spike-and-slab prior on its two large layers, while the pruner sets more and more of the smallest weights to zero;
-they may come back. At the target the mask is frozen, so that all samples of the posterior share it. The settings were
-chosen on the validation split; the test split gives the final numbers only.
+they may come back. At the target the mask is frozen, so that all samples of the posterior share it.
 """
 
 from __future__ import annotations
@@ -33,7 +32,7 @@ REPORT_EVERY = 10
 
 @dataclass(frozen=True)
 class DigitsPreset:
-    """Settings of the digits experiment, chosen on the validation split.
+    """Hyper-parameters of the digits, chosen on the validation split; the test split gives the final numbers only.
 
     Dense training has an lr that falls from ``dense_lr`` to zero along a cosine. The sparsity, a share of the whole
     network, rises over ``prune_steps``; then the mask is frozen and ``samples`` are spread over ``collect_steps``.
@@ -59,7 +58,7 @@ class DigitsPreset:
         return self.dense_steps + self.prune_steps + self.collect_steps
 
     def at_most(self, steps: int) -> DigitsPreset:
-        """Return the settings with no phase longer than ``steps``."""
+        """Return the preset with no phase longer than ``steps``."""
         phases = ("dense_steps", "prune_steps", "collect_steps")
         return replace(self, **{name: min(getattr(self, name), steps) for name in phases})
 
@@ -78,48 +77,49 @@ class DigitsResult:
 
 
 def run_digits(
-    data: Digits, settings: DigitsPreset, *, seed: int = 0, progress: Callable[[int], None] = lambda steps: None
+    data: Digits, preset: DigitsPreset, *, seed: int = 0, progress: Callable[[int], None] = lambda steps: None
 ) -> list[DigitsResult]:
     """Train, prune and sample; return the dense network, the last sparse sample and the posterior average.
 
     ``progress`` is called now and then with the number of steps taken since the last call.
     """
-    dense = train_dense(data, settings, seed, ReportSteps(progress))
+    dense = train_dense(data, preset, seed, progress)
     model = copy.deepcopy(dense)
-    posterior = sample_sparse(model, data, settings, seed, ReportSteps(progress))
+    posterior = sample_sparse(model, data, preset, seed, progress)
     members = [posterior.tensors(index) for index in range(len(posterior))]
+    with torch.no_grad():
+        probabilities = [network(data.x_test).softmax(dim=1) for network in (dense, model)]
     return [
-        DigitsResult("dense", _predict(dense, data.x_test), *_footprint([dense.state_dict()])),
-        DigitsResult("sparse, last sample", _predict(model, data.x_test), *_footprint([model.state_dict()])),
+        DigitsResult("dense", probabilities[0], *_footprint([dense.state_dict()])),
+        DigitsResult("sparse, last sample", probabilities[1], *_footprint([model.state_dict()])),
         DigitsResult(f"sparse, average of {len(members)}", posterior.predict(data.x_test), *_footprint(members)),
     ]
 
 
-def train_dense(data: Digits, settings: DigitsPreset, seed: int, report: Callback) -> DigitsCNN:
+def train_dense(
+    data: Digits, preset: DigitsPreset, seed: int, progress: Callable[[int], None] = lambda steps: None
+) -> DigitsCNN:
     """Train from scratch with momentum, no noise and no prior."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         model = DigitsCNN()
-    sampler = SGHMC(
-        model.parameters(),
-        lr=cosine(settings.dense_lr, total=settings.dense_steps),
-        num_data=len(data.x_train),
-        temperature=0.0,
-        weight_decay=settings.weight_decay,
-    )
-    batches = TensorBatches(data.x_train, data.y_train, batch_size=settings.batch_size, seed=seed)
-    Training(model, sampler, batches, callbacks=[report]).run(steps=settings.dense_steps)
+    lr, rows = cosine(preset.dense_lr, total=preset.dense_steps), len(data.x_train)
+    sampler = SGHMC(model.parameters(), lr=lr, num_data=rows, temperature=0.0, weight_decay=preset.weight_decay)
+    batches = TensorBatches(data.x_train, data.y_train, batch_size=preset.batch_size, seed=seed)
+    Training(model, sampler, batches, callbacks=[ReportSteps(progress)]).run(steps=preset.dense_steps)
     return model
 
 
-def sample_sparse(model: nn.Module, data: Digits, settings: DigitsPreset, seed: int, report: Callback) -> Posterior:
+def sample_sparse(
+    model: nn.Module, data: Digits, preset: DigitsPreset, seed: int, progress: Callable[[int], None]
+) -> Posterior:
     """Sample ``model`` with SGHMC-SA while it is pruned, then freeze the mask and collect the posterior."""
     weights = select_weights(model, "conv2.weight", "fc1.weight")
     prior = SpikeSlab(
         weights,
-        v0=settings.v0,
-        v1=settings.v1,
-        delta=1.0 - settings.sparsity,
+        v0=preset.v0,
+        v1=preset.v1,
+        delta=1.0 - preset.sparsity,
         b=1.0,
         rho=1.0,  # all weights start in the slab; SA moves the small ones to the spike
         sigma_coupling="fixed",
@@ -127,38 +127,32 @@ def sample_sparse(model: nn.Module, data: Digits, settings: DigitsPreset, seed: 
     )
     sampler = SGHMC(
         model.parameters(),
-        lr=settings.lr,
+        lr=preset.lr,
         num_data=len(data.x_train),
-        temperature=settings.temperature,
-        weight_decay=settings.weight_decay,
+        temperature=preset.temperature,
+        weight_decay=preset.weight_decay,
         prior=prior,
         seed=seed,
     )
-    pruner = Pruner(weights, cubic_sparsity(settings.sparsity, total=settings.prune_steps), network=model)
-    thin = max(1, settings.collect_steps // settings.samples)
-    posterior = Posterior(model, burn_in=settings.prune_steps, thin=thin)
-    batches = TensorBatches(data.x_train, data.y_train, batch_size=settings.batch_size, seed=seed + 1)
-    callbacks = [Prune(pruner, freeze_at=settings.prune_steps), Collect(posterior), report]
-    Training(model, sampler, batches, callbacks=callbacks).run(steps=settings.prune_steps + settings.collect_steps)
+    pruner = Pruner(weights, cubic_sparsity(preset.sparsity, total=preset.prune_steps), network=model)
+    thin = max(1, preset.collect_steps // preset.samples)
+    posterior = Posterior(model, burn_in=preset.prune_steps, thin=thin)
+    batches = TensorBatches(data.x_train, data.y_train, batch_size=preset.batch_size, seed=seed + 1)
+    callbacks = [Prune(pruner, freeze_at=preset.prune_steps), Collect(posterior), ReportSteps(progress)]
+    Training(model, sampler, batches, callbacks=callbacks).run(steps=preset.prune_steps + preset.collect_steps)
     return posterior
 
 
+@dataclass
 class ReportSteps(Callback):
     """Callback that reports progress every few steps."""
 
-    def __init__(self, progress: Callable[[int], None]) -> None:
-        self.progress = progress
+    progress: Callable[[int], None]
 
     def after_step(self, run: Training) -> None:
         """Report the steps since the last report."""
         if run.steps % REPORT_EVERY == 0:
             self.progress(REPORT_EVERY)
-
-
-@torch.no_grad()
-def _predict(model: nn.Module, x: Tensor) -> Tensor:
-    probabilities: Tensor = model(x).softmax(dim=1)
-    return probabilities
 
 
 def _footprint(networks: Sequence[dict[str, Tensor]]) -> tuple[int, int]:
@@ -167,11 +161,11 @@ def _footprint(networks: Sequence[dict[str, Tensor]]) -> tuple[int, int]:
     return nonzeros, sum(len(gzip.compress(save(tensors), mtime=0)) for tensors in networks)
 
 
-def digits_table(data: Digits, results: Sequence[DigitsResult], settings: DigitsPreset) -> Table:
+def digits_table(data: Digits, results: Sequence[DigitsResult], preset: DigitsPreset) -> Table:
     """Return a table of accuracy, calibration and size of the three."""
     y = data.y_test
     return Table.build(
-        f"Digits, a CNN pruned to {settings.sparsity:.0%}",
+        f"Digits, a CNN pruned to {preset.sparsity:.0%}",
         results,
         {
             Column("model", "Model"): lambda own: own.name,

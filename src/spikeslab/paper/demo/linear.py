@@ -53,12 +53,7 @@ class LinearResult:
 
 
 def run_linear(
-    data: LinearData,
-    method: str,
-    *,
-    steps: int,
-    seed: int,
-    progress: Callable[[int], None] = lambda steps: None,
+    data: LinearData, method: str, *, steps: int, seed: int, progress: Callable[[int], None] = lambda steps: None
 ) -> LinearResult:
     """Sample the coefficients of ``data`` with one of ``METHODS``; the first fifth of the steps is burn-in.
 
@@ -73,7 +68,6 @@ def run_linear(
     sampler = SGLD(model.parameters(), prior=prior, seed=seed, **preset.sampler)
     posterior = Posterior(model, burn_in=steps // 5, thin=max(1, steps * 4 // 5 // SAMPLES), likelihood=likelihood)
     inclusion, sigmas = torch.zeros(variables), 0.0
-
     for step, batch in enumerate(islice(minibatches(rows, preset.batch_size, seed), steps), start=1):
         sampler.zero_grad()
         likelihood(model(data.x_train[batch]).squeeze(1), data.y_train[batch]).backward()

@@ -43,6 +43,16 @@ class LinearData:
         return self.noise_variance + float(error @ self.covariance.double() @ error) + intercept**2
 
 
+def draw_coefficients(variables: int, seed: int) -> tuple[Tensor, torch.Generator]:
+    """Draw the coefficients of p = ``variables`` >= 3, and return them with the generator of what follows."""
+    variables = check_count("variables", variables, minimum=len(SIGNAL_MEANS))
+    generator = torch.Generator().manual_seed(check_count("seed", seed, minimum=0))
+    beta = torch.zeros(variables, dtype=torch.float64)
+    signals = torch.randn(len(SIGNAL_MEANS), generator=generator, dtype=torch.float64)
+    beta[: len(SIGNAL_MEANS)] = torch.tensor(SIGNAL_MEANS, dtype=torch.float64) + SIGNAL_SD * signals
+    return beta, generator
+
+
 def simulate_linear(seed: int, *, rows: int = 100, variables: int = 1000, test_rows: int = 50) -> LinearData:
     """Draw coefficients, n = ``rows`` training rows of p = ``variables`` >= 3, and test rows, all from ``seed``.
 
@@ -50,19 +60,12 @@ def simulate_linear(seed: int, *, rows: int = 100, variables: int = 1000, test_r
     >>> data.x_train.shape, data.population_mse(data.beta)
     (torch.Size([100, 1000]), 3.0)
     """
-    rows, test_rows = check_count("rows", rows), check_count("test_rows", test_rows)
-    variables = check_count("variables", variables, minimum=len(SIGNAL_MEANS))
-    generator = torch.Generator().manual_seed(check_count("seed", seed, minimum=0))
-
-    def normal(*shape: int) -> Tensor:
-        return torch.randn(*shape, generator=generator, dtype=torch.float64)
-
-    beta = torch.zeros(variables, dtype=torch.float64)
-    beta[: len(SIGNAL_MEANS)] = torch.tensor(SIGNAL_MEANS, dtype=torch.float64) + SIGNAL_SD * normal(len(SIGNAL_MEANS))
+    sizes = [check_count("rows", rows), check_count("test_rows", test_rows)]
+    beta, generator = draw_coefficients(variables, seed)
     position = torch.arange(variables, dtype=torch.float64)
     covariance = CORRELATION ** (position[:, None] - position[None, :]).abs()
-    x = normal(rows + test_rows, variables) @ torch.linalg.cholesky(covariance).T
-    y = x @ beta + math.sqrt(NOISE_VARIANCE) * normal(rows + test_rows)
-    x_train, x_test = x.float().split([rows, test_rows])
-    y_train, y_test = y.float().split([rows, test_rows])
+    x = torch.randn(sum(sizes), variables, generator=generator, dtype=torch.float64)
+    x = x @ torch.linalg.cholesky(covariance).T
+    y = x @ beta + math.sqrt(NOISE_VARIANCE) * torch.randn(sum(sizes), generator=generator, dtype=torch.float64)
+    (x_train, x_test), (y_train, y_test) = x.float().split(sizes), y.float().split(sizes)
     return LinearData(x_train, y_train, x_test, y_test, beta.float(), covariance.float(), NOISE_VARIANCE)

@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 from spikeslab.errors import check_count
-from spikeslab.paper.linear.data import SIGNAL_MEANS, SIGNAL_SD
+from spikeslab.paper.linear.data import draw_coefficients
 
 CORRELATION = 0.3
 NOISE_VARIANCE = 0.5
@@ -58,12 +58,7 @@ def simulate_logistic(
     (torch.Size([500, 1000]), torch.Size([50, 1000]), torch.Size([100, 1000]))
     """
     sizes = [check_count(name, n) for name, n in (("rows", rows), ("test_rows", test_rows), ("score_rows", score_rows))]
-    variables = check_count("variables", variables, minimum=len(SIGNAL_MEANS))
-    generator = torch.Generator().manual_seed(check_count("seed", seed, minimum=0))
-
-    beta = torch.zeros(variables, dtype=torch.float64)
-    signals = torch.randn(len(SIGNAL_MEANS), generator=generator, dtype=torch.float64)
-    beta[: len(SIGNAL_MEANS)] = torch.tensor(SIGNAL_MEANS, dtype=torch.float64) + SIGNAL_SD * signals
+    beta, generator = draw_coefficients(variables, seed)
     # Column by column, each from the one before: the same law as with a Cholesky factor, at the cost of the draws.
     columns = torch.randn(variables, sum(sizes), generator=generator, dtype=torch.float64)
     for before, column in pairwise(columns):

@@ -15,7 +15,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
+from typing import Any
 
 import numpy as np
 import torch
@@ -31,6 +32,11 @@ from spikeslab.schedules import polynomial
 
 Array = NDArray[np.float64]
 
+POINTS = 401
+STEP_SIZES = (0.16, 0.08, 0.04, 0.02, 0.01, 0.005)
+TIME = 15.0
+COROLLARY1_STEPS = sum(math.ceil(TIME / lr) for lr in STEP_SIZES)
+
 
 @dataclass(frozen=True)
 class OneWeight:
@@ -42,36 +48,24 @@ class OneWeight:
     v1: float = 2.0
     delta: float = 0.4
 
-    def grid(self, points: int = 401) -> Array:
+    def grid(self) -> Array:
         """Return the points of all integrals; 0, where the density has its kink, lies between two of them."""
-        reach = 6.0 * self.s
-        step = (2.0 * reach + abs(self.m)) / points
-        return np.asarray((np.arange(points) + 0.5 - points // 2) * step + 0.5 * self.m, dtype=np.float64)
-
-    def responsibilities(self, beta: Array) -> Array:
-        """Return eq. 12 at every point."""
-        (rho,) = mixture.rho([torch.from_numpy(beta)], v0=self.v0, v1=self.v1, sigma=1.0, deltas=[self.delta])
-        return rho.numpy()
-
-    def gradient(self, beta: Array, rho: float) -> Array:
-        """Return the gradient of U for fixed latents."""
-        return (beta - self.m) / self.s**2 + (1.0 - rho) / self.v0 * np.sign(beta) + rho / self.v1 * beta
+        step = (12.0 * self.s + abs(self.m)) / POINTS
+        return np.asarray((np.arange(POINTS) + 0.5 - POINTS // 2) * step + 0.5 * self.m, dtype=np.float64)
 
     def target(self, rho: float) -> Array:
         r"""Return the law :math:`\exp(L(\beta, \theta))` with the latents of ``rho``, as probabilities on the grid."""
         beta = self.grid()
-        energy = (
-            (beta - self.m) ** 2 / (2.0 * self.s**2)
-            + (1.0 - rho) / self.v0 * np.abs(beta)
-            + rho / self.v1 * beta**2 / 2.0
-        )
+        prior = (1.0 - rho) / self.v0 * np.abs(beta), rho / self.v1 * beta**2 / 2.0
+        energy = (beta - self.m) ** 2 / (2.0 * self.s**2) + prior[0] + prior[1]
         weights = np.exp(energy.min() - energy)
         return np.asarray(weights / weights.sum())
 
     def chain_law(self, rho: float, lr: float) -> Array:
         """Return the stationary probabilities of SGLD with step size ``lr``, from its Markov kernel on the grid."""
         beta = self.grid()
-        arrival = beta - lr * self.gradient(beta, rho)
+        gradient = (beta - self.m) / self.s**2 + (1.0 - rho) / self.v0 * np.sign(beta) + rho / self.v1 * beta
+        arrival = beta - lr * gradient
         kernel = np.exp(-((beta[None, :] - arrival[:, None]) ** 2) / (4.0 * lr))
         kernel /= kernel.sum(axis=1, keepdims=True)
         system = kernel.T - np.eye(len(beta))
@@ -81,20 +75,14 @@ class OneWeight:
 
     def fixed_point(self, lr: float | None = None) -> float:
         """Return the rho* of the target (``lr=None``) or of the chain with step size ``lr``, by bisection."""
-
-        def excess(rho: float) -> float:
-            law = self.target(rho) if lr is None else self.chain_law(rho, lr)
-            return float(law @ self.responsibilities(self.grid())) - rho
-
+        beta = torch.from_numpy(self.grid())
+        (eq12,) = mixture.rho([beta], v0=self.v0, v1=self.v1, sigma=1.0, deltas=[self.delta])
         low, high = 0.0, 1.0
         while high - low > 1e-6:
-            middle = 0.5 * (low + high)
-            low, high = (middle, high) if excess(middle) > 0.0 else (low, middle)
+            rho = 0.5 * (low + high)
+            law = self.target(rho) if lr is None else self.chain_law(rho, lr)
+            low, high = (rho, high) if float(law @ eq12.numpy()) - rho > 0.0 else (low, rho)
         return 0.5 * (low + high)
-
-    def latents(self, rho: float) -> Array:
-        """Return the vector (rho, kappa0, kappa1) that belongs to ``rho``."""
-        return np.array([rho, (1.0 - rho) / self.v0, rho / self.v1])
 
 
 class WeightChains:
@@ -105,14 +93,9 @@ class WeightChains:
         start = problem.m + problem.s * torch.randn(chains, generator=generator)
         self.problem = problem
         self.beta = torch.nn.Parameter(start)
+        scales: dict[str, Any] = {"v0": problem.v0, "v1": problem.v1, "delta": problem.delta}
         self.prior = SpikeSlab(
-            {"beta": self.beta},
-            v0=problem.v0,
-            v1=problem.v1,
-            delta=problem.delta,
-            learn_delta=False,
-            sigma_coupling="fixed",
-            adapt=SA(omega),
+            {"beta": self.beta}, **scales, learn_delta=False, sigma_coupling="fixed", adapt=SA(omega)
         )
         self.sampler = SGLD([self.beta], lr=lr, num_data=1, prior=self.prior, seed=seed, check_finite=False)
 
@@ -143,7 +126,6 @@ def theorem1(
     problem: OneWeight,
     *,
     alpha: float,
-    lr: float = 0.02,
     chains: int = 4000,
     steps: int = 20_000,
     seed: int = 0,
@@ -154,26 +136,21 @@ def theorem1(
     The fit is over the last 9/10 of the run, where the start is forgotten. Its error comes from splitting the chains
     into ten batches.
     """
-    star = problem.latents(problem.fixed_point(lr))
+    lr = 0.02
+    rho = problem.fixed_point(lr)
+    star = np.array([rho, (1.0 - rho) / problem.v0, rho / problem.v1])
     run = WeightChains(problem, chains, lr, polynomial(2.0, power=alpha, offset=20), seed)
     marks = np.unique(np.geomspace(10, steps, 40).astype(int))
-    errors = []
-    done = 0
-    for mark in marks:
-        run.run(int(mark) - done)
-        on_step(int(mark) - done)
-        done = int(mark)
-        errors.append(((run.latents() - star) ** 2).sum(axis=1))
+    errors = np.empty((len(marks), chains))
+    for index, count in enumerate(np.diff(marks, prepend=0).tolist()):
+        run.run(count)
+        on_step(count)
+        errors[index] = ((run.latents() - star) ** 2).sum(axis=1)
     late = marks >= steps // 10
-    batches = np.stack(errors)[late].reshape(int(late.sum()), 10, -1).mean(axis=2)
+    batches = errors[late].reshape(int(late.sum()), 10, -1).mean(axis=2)
     slopes = [np.polyfit(np.log(marks[late]), np.log(column), 1)[0] for column in batches.T]
-    return LatentConvergence(
-        alpha=alpha,
-        steps=marks.astype(float),
-        errors=np.stack(errors).mean(axis=1),
-        slope=float(np.mean(slopes)),
-        slope_error=float(np.std(slopes, ddof=1) / math.sqrt(len(slopes))),
-    )
+    slope_error = float(np.std(slopes, ddof=1) / math.sqrt(len(slopes)))
+    return LatentConvergence(alpha, marks.astype(float), errors.mean(axis=1), float(np.mean(slopes)), slope_error)
 
 
 @dataclass(frozen=True)
@@ -190,15 +167,6 @@ class WeakConvergence:
     noise: float
 
 
-STEP_SIZES = (0.16, 0.08, 0.04, 0.02, 0.01, 0.005)
-TIME = 15.0
-
-
-def corollary1_steps(lrs: Sequence[float] = STEP_SIZES, time: float = TIME) -> int:
-    """Return the number of steps of :func:`corollary1`."""
-    return sum(math.ceil(time / lr) for lr in lrs)
-
-
 def corollary1(
     problem: OneWeight,
     *,
@@ -210,25 +178,19 @@ def corollary1(
 ) -> list[WeakConvergence]:
     """Run SGLD-SA for the same diffusion time at each step size and compare the law of the weights to the target."""
     rho_star = problem.fixed_point()
-    grid = problem.grid()
-    target = np.cumsum(problem.target(rho_star))
+    grid, target = problem.grid(), np.cumsum(problem.target(rho_star))
+    edges = grid + 0.5 * (grid[1] - grid[0])
+    noise = 0.8687 / math.sqrt(chains)  # mean of the Kolmogorov distribution
     results = []
     for lr in lrs:
         steps = math.ceil(time / lr)
         run = WeightChains(problem, chains, lr, polynomial(2.0, power=0.9, offset=20), seed)
         run.run(steps)
         on_step(steps)
-        edges = grid + 0.5 * (grid[1] - grid[0])
         empirical = np.searchsorted(np.sort(run.beta.detach().numpy()), edges, side="right") / chains
         law = np.cumsum(problem.chain_law(problem.fixed_point(lr), lr))
-        results.append(
-            WeakConvergence(
-                lr=lr,
-                distance=float(np.abs(empirical - target).max()),
-                exact=float(np.abs(law - target).max()),
-                noise=0.8687 / math.sqrt(chains),  # mean of the Kolmogorov distribution
-            )
-        )
+        distance, exact = (float(np.abs(found - target).max()) for found in (empirical, law))
+        results.append(WeakConvergence(lr, distance, exact, noise))
     return results
 
 
@@ -267,24 +229,20 @@ def corollary1_figure(results: Sequence[WeakConvergence]) -> Figure:
 
 def theory_tables(runs: Sequence[LatentConvergence], results: Sequence[WeakConvergence]) -> tuple[Table, Table]:
     """Return the numbers behind the two figures."""
-    theorem = Table.build(
-        "Theorem 1: log-log slope of E|θ(k) - θ*|² against k",
-        runs,
-        {
-            Column("alpha", "α of ω", ".2f"): lambda run: run.alpha,
-            Column("bound", "theorem: at most", ".2f"): lambda run: -run.alpha,
-            Column("slope", "measured", ".3f"): lambda run: run.slope,
-            Column("slope_error", "standard error", ".3f"): lambda run: run.slope_error,
-        },
+    theorem: dict[Column, Callable[[LatentConvergence], float]] = {
+        Column("alpha", "α of ω", ".2f"): lambda run: run.alpha,
+        Column("bound", "theorem: at most", ".2f"): lambda run: -run.alpha,
+        Column("slope", "measured", ".3f"): lambda run: run.slope,
+        Column("slope_error", "standard error", ".3f"): lambda run: run.slope_error,
+    }
+    corollary = (
+        Column("lr", "ε", ".3f"),
+        Column("distance", "SGLD-SA, samples", ".4f"),
+        Column("exact", "exact law of the chain", ".4f"),
+        Column("noise", "noise of exact draws", ".4f"),
     )
-    corollary = Table.build(
-        "Corollary 1: Kolmogorov distance of the weights' law to exp(L(β, θ*))",
-        results,
-        {
-            Column("lr", "ε", ".3f"): lambda result: result.lr,
-            Column("distance", "SGLD-SA, samples", ".4f"): lambda result: result.distance,
-            Column("exact", "exact law of the chain", ".4f"): lambda result: result.exact,
-            Column("noise", "noise of exact draws", ".4f"): lambda result: result.noise,
-        },
+    title = "Corollary 1: Kolmogorov distance of the weights' law to exp(L(β, θ*))"
+    return (
+        Table.build("Theorem 1: log-log slope of E|θ(k) - θ*|² against k", runs, theorem),
+        Table(title, corollary, [asdict(result) for result in results]),
     )
-    return theorem, corollary

@@ -34,17 +34,15 @@ FILES = {
 TARGETS = {"energy": 2}  # columns at the end that are no features
 NAMES = tuple(FILES)
 ARCHIVE = "https://archive.ics.uci.edu/ml/machine-learning-databases"
-# Sets that the publisher has as text: URL, separator of columns, and lines of names. The others are Excel files.
+# Sets that the publisher has as text (the others are Excel files): URL, separator of columns, lines of names, and the
+# SHA-256 of the numbers as little-endian doubles, row by row.
+BOSTON = "832e894115c56dd24ec63848d4a3d9bd921d268d0be1bee2a8f4ee5ea318f5f7"
+YACHT = "ec08588637fd93582116a1ead33f0c1e787dae755168073608e030e5282a3f4e"
+WINE = "d4f6a6d672e0ee31d41fdd93b4b58985b45a31f2f971499c18137c42229278ac"
 DOWNLOADS = {
-    "boston": (f"{ARCHIVE}/housing/housing.data", None, 0),
-    "yacht": (f"{ARCHIVE}/00243/yacht_hydrodynamics.data", None, 0),
-    "wine": (f"{ARCHIVE}/wine-quality/winequality-red.csv", ";", 1),
-}
-# SHA-256 of their numbers as little-endian doubles, row by row.
-DIGESTS = {
-    "boston": "832e894115c56dd24ec63848d4a3d9bd921d268d0be1bee2a8f4ee5ea318f5f7",
-    "yacht": "ec08588637fd93582116a1ead33f0c1e787dae755168073608e030e5282a3f4e",
-    "wine": "d4f6a6d672e0ee31d41fdd93b4b58985b45a31f2f971499c18137c42229278ac",
+    "boston": (f"{ARCHIVE}/housing/housing.data", None, 0, BOSTON),
+    "yacht": (f"{ARCHIVE}/00243/yacht_hydrodynamics.data", None, 0, YACHT),
+    "wine": (f"{ARCHIVE}/wine-quality/winequality-red.csv", ";", 1, WINE),
 }
 
 
@@ -103,7 +101,7 @@ def _find(file: str, data_dir: str | os.PathLike[str] | None) -> Path:
 
 def _download(name: str) -> NDArray[np.float64]:
     """Download the publisher's file and return its numbers; a changed file is refused and not kept."""
-    (url, separator, skipped), digest = DOWNLOADS[name], DIGESTS[name]
+    url, separator, skipped, digest = DOWNLOADS[name]
     path = fetch(url, None, "uci")
     try:
         table = np.loadtxt(path, delimiter=separator, skiprows=skipped, ndmin=2, encoding="utf-8")

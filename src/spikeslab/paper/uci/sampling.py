@@ -7,8 +7,8 @@ does not scale with it. Both standardise the features by the training rows of th
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -21,7 +21,7 @@ from spikeslab.paper.uci.data import UCIData
 from spikeslab.paper.uci.network import MLP
 from spikeslab.parallel.stacked import StackedModel
 from spikeslab.posterior.prediction import Average, Prediction
-from spikeslab.presets import paper_uci
+from spikeslab.presets import Preset, paper_uci
 from spikeslab.priors import SA, Adaptation, Marginal, StackedSpikeSlab
 from spikeslab.samplers import SGHMC
 from spikeslab.schedules import constant, cosine, geometric, polynomial
@@ -38,20 +38,6 @@ METHODS = {
 PRESETS = ("default", "paper")
 LEVEL = 0.9
 PAPER_VARIANCE = 0.5  # exp(-squares) is the density of a Gaussian with this variance
-
-
-@dataclass(frozen=True)
-class UCIPreset:
-    """Arguments of ``SGHMC`` and of ``StackedSpikeSlab``; a prior of ``None`` is weight decay alone.
-
-    With ``standardise`` the target has a Gaussian likelihood with a learned sigma; otherwise the loss is the sum of
-    squares.
-    """
-
-    sampler: Mapping[str, Any]
-    prior: Mapping[str, Any] | None
-    batch_size: int
-    standardise: bool
 
 
 @dataclass(frozen=True)
@@ -81,19 +67,19 @@ CHOSEN = {
 }
 
 
-def make_preset(preset: str, dataset: str, method: str, rows: int, epochs: int) -> UCIPreset:
+def make_preset(preset: str, dataset: str, method: str, rows: int, epochs: int) -> Preset:
     """Return the preset of a method for a data set with that many training rows.
 
-    The paper's SGHMC has no prior but the weight decay of 1e-4.
+    The paper's SGHMC has no prior but the weight decay of 1e-4: its arguments of the prior are empty.
     """
     if preset == "default":
         return default_preset(method, rows, epochs, CHOSEN[dataset])
     kind, anneal = METHODS[method]
     paper = paper_uci(dataset.removesuffix("-heating"), method=kind, anneal=anneal, num_data=rows)
-    return UCIPreset(paper.sampler, None if kind == "fixed" else paper.prior, paper.batch_size, standardise=False)
+    return replace(paper, prior={}) if kind == "fixed" else paper
 
 
-def default_preset(method: str, rows: int, epochs: int, chosen: UCIDefaults) -> UCIPreset:
+def default_preset(method: str, rows: int, epochs: int, chosen: UCIDefaults) -> Preset:
     """Return a preset with a Gaussian likelihood and a learned sigma; the prior of SGHMC is the slab alone.
 
     EM is ``Marginal``, which has the same gradient: with omega = 1 sigma would follow the residuals of every batch.
@@ -113,7 +99,7 @@ def default_preset(method: str, rows: int, epochs: int, chosen: UCIDefaults) -> 
         "weight_decay": 1.0 / (chosen.v1 * rows),
     }
     prior |= {"sigma_coupling": "independent", "nu": 1.0, "lam": 1e-3}
-    return UCIPreset(sampler, prior, chosen.batch_size, standardise=True)
+    return Preset(sampler, prior, chosen.batch_size, steps)
 
 
 @dataclass(frozen=True)
@@ -135,10 +121,11 @@ class Splits:
         return cls(*(part.float() for part in parts))
 
 
-def sample_splits(splits: Splits, preset: UCIPreset, *, epochs: int, seed: int) -> Record:
+def sample_splits(splits: Splits, preset: Preset, *, standardise: bool, epochs: int, seed: int) -> Record:
     """Run one chain for each split, all at once, and return the scores of their predictions of the test rows.
 
-    The average is over samples at the end of every epoch in the second half of the run.
+    The average is over samples at the end of every epoch in the second half of the run. With ``standardise`` the target
+    has a Gaussian likelihood with a learned sigma; otherwise the loss is the sum of squares.
     """
     chains, rows, features = splits.x_train.shape
     generator = torch.Generator().manual_seed(seed)
@@ -146,17 +133,16 @@ def sample_splits(splits: Splits, preset: UCIPreset, *, epochs: int, seed: int) 
         torch.manual_seed(seed)
         model = StackedModel([MLP(features) for _ in range(chains)])
     centre, unit = torch.zeros(chains, 1), torch.ones(chains, 1)
-    if preset.standardise:
+    if standardise:
         centre, unit = splits.y_train.mean(1, keepdim=True), splits.y_train.std(1, keepdim=True)
     target = (splits.y_train - centre) / unit
-    prior = None if preset.prior is None else StackedSpikeSlab(select_weights(model, "*.weight"), **preset.prior)
+    prior = StackedSpikeSlab(select_weights(model, "*.weight"), **preset.prior) if preset.prior else None
     # A chain that diverges is counted; it must not stop the others.
     sampler = SGHMC(model.parameters(), prior=prior, seed=seed, fused=False, check_finite=False, **preset.sampler)
     loss: _Squares | StackedGaussianLikelihood = _Squares(prior)
-    if preset.standardise and prior is not None:
+    if standardise and prior is not None:
         loss = StackedGaussianLikelihood(prior)
-    average, last = Average(), torch.empty_like(splits.y_test)
-    own = torch.arange(chains).unsqueeze(1)
+    average, own = Average(), torch.arange(chains).unsqueeze(1)
     for epoch in range(1, epochs + 1):
         for batch in _epoch(chains, rows, preset.batch_size, generator):
             sampler.zero_grad()

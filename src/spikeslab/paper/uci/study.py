@@ -15,7 +15,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from spikeslab.paper._grid import CELLS, Cell, CellFile, Record, estimate, run_cells
-from spikeslab.paper.uci.data import UCIData, load_uci
+from spikeslab.paper.uci.data import NAMES, UCIData, load_uci
 from spikeslab.paper.uci.sampling import CHOSEN, METHODS, Splits, make_preset, sample_splits
 from spikeslab.report.figures import BLUE, GREY, ORANGE, new_figure, save
 from spikeslab.report.tables import Cell as TableCell
@@ -34,14 +34,8 @@ PAPER = {
     "wine": ((0.731, 0.015), (0.671, 0.019), (0.729, 0.018), (0.627, 0.008), (0.654, 0.010), (0.620, 0.008)),
     "concrete": ((6.319, 0.179), (5.978, 0.166), (6.275, 0.169), (5.762, 0.156), (6.029, 0.131), (5.687, 0.142)),
 }
-TITLES = {
-    "boston": "Boston",
-    "yacht": "Yacht",
-    "energy": "Energy, cooling",
-    "energy-heating": "Energy, heating",
-    "wine": "Wine",
-    "concrete": "Concrete",
-}
+LOADS = {"energy": "Energy, cooling", "energy-heating": "Energy, heating"}
+TITLES = {name: LOADS.get(name, name.capitalize()) for name in NAMES}
 UCIRow: TypeAlias = tuple[str, str]
 """Data set and method."""
 SCORES = {"rmse_last": "RMSE, last sample", "rmse": "RMSE, average", "log_score": "log-likelihood"}
@@ -82,11 +76,7 @@ class UCIStudy:
         return Provenance(command_line("reproduce", "uci", datasets=datasets, methods=methods, **others), self.seed)
 
     def load(self, dataset: str) -> UCIData:
-        """Read a data set.
-
-        Raises:
-            DataError: If its file is missing or bad.
-        """
+        """Read a data set; raise :class:`~spikeslab.paper.DataError` if its file is missing or bad."""
         return load_uci(dataset, self.data_dir, splits=self.splits)
 
     def run(self, out: Path, on_done: Callable[[int], None] = lambda cells: None) -> UCIResults:
@@ -105,7 +95,8 @@ class UCIStudy:
         dataset, method = cell.method.split()
         splits, epochs = Splits.of(self.load(dataset)), self.epochs_of(dataset)
         preset = make_preset(self.preset, dataset, method, splits.x_train.shape[1], epochs)
-        return sample_splits(splits, preset, epochs=epochs, seed=cell.seed)
+        standardise = self.preset == "default"
+        return sample_splits(splits, preset, standardise=standardise, epochs=epochs, seed=cell.seed)
 
 
 @dataclass(frozen=True)
@@ -117,7 +108,7 @@ class UCIResults:
 
     def values(self, row: UCIRow, score: str) -> list[float | None]:
         """Return a score of each split; ``None`` where its chain diverged."""
-        values: list[float | None] = self.cells[Cell(" ".join(row), self.study.seed)][score]
+        values: list[float | None] = self.cells.records[Cell(" ".join(row), self.study.seed)][score]
         return values
 
     def estimate(self, row: UCIRow, score: str) -> Estimate | None:
@@ -162,18 +153,17 @@ def _table(results: UCIResults) -> Table:
         Column("diverged", "diverged"): results.diverged,
         Column("epochs", "epochs"): lambda row: study.epochs_of(row[0]),
     }
+    losses = {
+        "paper": "The loss is the sum of squares, as in the authors' code: a Gaussian likelihood with a variance of "
+        "1/2, which the predictive distribution has too.",
+        "default": "The target is standardised and the noise learned.",
+    }
     notes = [
-        f"Means over the {study.splits} splits ± standard error, in units of the target. The "
-        "paper's numbers are of the last sample. The average, the log-likelihood and the coverage of 90 % intervals "
-        "are those of the predictive distribution over the samples of the second half of the run. Splits whose chain "
-        "diverged are counted and left out.",
-        "The network has one hidden layer of 50 units. "
-        + (
-            "The loss is the sum of squares, as in the authors' code: a Gaussian likelihood with a variance of 1/2, "
-            "which the predictive distribution has too."
-            if study.preset == "paper"
-            else "The target is standardised and the noise learned."
-        ),
+        f"Means over the {study.splits} splits ± standard error, in units of the target. The paper's numbers are of "
+        "the last sample. The average, the log-likelihood and the coverage of 90 % intervals are those of the "
+        "predictive distribution over the samples of the second half of the run. Splits whose chain diverged are "
+        "counted and left out.",
+        f"The network has one hidden layer of 50 units. {losses[study.preset]}",
     ]
     return Table.build(f"UCI regression, {study.preset} preset", product(study.datasets, study.methods), columns, notes)
 
