@@ -128,13 +128,11 @@ def _report_short_adaptation(total: float, asked: object) -> Finding:
     if isinstance(asked, int | float):
         advice = f"This is intended for pruning (omega_sum={asked:g}). To read the latents as results, set omega_sum=5."
         return Finding("latents", Level.NOTE, sentence, advice)
-    return Finding(
-        "latents",
-        Level.PROBLEM if total < HARDLY else Level.NOTE,
-        sentence,
+    advice = (
         "To read the latents as results, raise the scale of omega, lower its offset or run longer, until the sum is "
-        "above 3. To prune, about 1, the default of compress, is often better.",
+        "above 3. To prune, about 1, the default of compress, is often better."
     )
+    return Finding("latents", Level.PROBLEM if total < HARDLY else Level.NOTE, sentence, advice)
 
 
 def _measure_change(end: Series) -> float:

@@ -46,6 +46,7 @@ def run_page(folder: Path) -> Page:
     """
     facts = read_run(folder)
     command = [Code(facts.run["command"])] if facts.run["command"] else []
+    known = {name: facts.run[name] for name in ("seed", "num_data") if facts.run[name] is not None}
     sections = [
         Section("Findings", _findings(facts)),
         Section("Curves", _curves(facts)),
@@ -54,7 +55,7 @@ def run_page(folder: Path) -> Page:
         Section("Weights", _weights(facts.snapshot)),
         Section("Calibration", _calibration(facts.evaluation)),
         Section("Convergence", _convergence(facts)),
-        Section("Settings", [Facts(_settings(facts))]),
+        Section("Settings", [Facts(_texts({**known, **facts.run["settings"]}))]),
         Section("Files", [Grid(_files(folder))]),
         Section("Command and versions", [*command, Facts(_texts(facts.run["versions"]))]),
     ]
@@ -119,12 +120,8 @@ def _latents(facts: RunFacts) -> list[Block]:
     figure = latents_figure(facts)
     layers = len(facts.layers("delta"))
     more = f" Of {layers} layers, the {LINES} whose delta changed most are shown." if layers > LINES else ""
-    rho = _histograms(
-        {} if facts.snapshot is None else facts.snapshot.rho,
-        "rho",
-        (0.0, 1.0),
-        "Probability of each sparse weight to be in the slab (rho), at the last checkpoint.",
-    )
+    caption = "Probability of each sparse weight to be in the slab (rho), at the last checkpoint."
+    rho = _histograms({} if facts.snapshot is None else facts.snapshot.rho, "rho", (0.0, 1.0), caption)
     constant = _constants(facts, "sigma").strip()
     if figure is None:
         return [*([Text(constant)] if constant else []), *rho]
@@ -228,11 +225,6 @@ def _convergence(facts: RunFacts) -> list[Block]:
     if any(item.name == SOME_WEIGHTS for item in facts.convergence):
         notes.append("Single weights of two chains need not agree, since hidden units can be permuted.")
     return [Grid(Table("R-hat and effective sample size", columns, rows, notes))]
-
-
-def _settings(facts: RunFacts) -> dict[str, str]:
-    known = {name: facts.run[name] for name in ("seed", "num_data") if facts.run[name] is not None}
-    return _texts({**known, **facts.run["settings"]})
 
 
 def _texts(facts: Mapping[str, Any]) -> dict[str, str]:

@@ -197,13 +197,12 @@ def _checksum(index: Mapping[str, Any]) -> str:
 def check_index(path: Path, index: Mapping[str, Any]) -> None:
     """Raise if the description of the samples lacks a field or has an impossible value."""
 
-    def is_number(value: object, low: float, high: float) -> bool:
-        return isinstance(value, int | float) and not isinstance(value, bool) and low <= value <= high
+    def is_number(value: object, high: float = sys.float_info.max) -> bool:
+        return isinstance(value, int | float) and not isinstance(value, bool) and 0.0 <= value <= high
 
     def is_count(value: object) -> bool:
         return isinstance(value, int) and not isinstance(value, bool) and value >= 0
 
-    largest = sys.float_info.max
     try:
         records = index["samples"]
         steps = [record["step"] for record in records]
@@ -214,18 +213,14 @@ def check_index(path: Path, index: Mapping[str, Any]) -> None:
             "steps": not is_count(index["steps"]),
             "weights": index["weights"] not in WEIGHTINGS,
             "regression": not isinstance(index["regression"], bool),
-            "shapes": not all(
-                isinstance(shape, list) and all(map(is_count, shape)) for shape in index["shapes"].values()
-            ),
+            "shapes": not all(isinstance(s, list) and all(map(is_count, s)) for s in index["shapes"].values()),
             "samples": not all(map(is_count, steps)) or len(set(steps)) < len(steps),
-            "weight of a sample": not all(
-                is_number(record["weight"], 0.0, largest) and record["weight"] for record in records
-            ),
+            "weight of a sample": not all(is_number(record["weight"]) and record["weight"] for record in records),
             "sigma of a sample": not all(
-                record.get("sigma") is None or is_number(record["sigma"], 0.0, largest) for record in records
+                record.get("sigma") is None or is_number(record["sigma"]) for record in records
             ),
             "delta of a sample": not all(
-                is_number(value, 0.0, 1.0) for record in records for value in (record.get("delta") or {}).values()
+                is_number(value, 1.0) for record in records for value in (record.get("delta") or {}).values()
             ),
         }
     except (KeyError, TypeError, AttributeError) as error:
