@@ -168,3 +168,10 @@ def test_a_number_of_the_wrong_type_is_told_too() -> None:
         with pytest.raises(TypeError) as error:
             make()
         assert str(error.value) == message
+
+
+def test_the_schedule_prints_what_it_sums() -> None:
+    assert (
+        repr(ss.schedules.accumulate(ss.schedules.constant(0.1), 5))
+        == "accumulate(schedule=constant(value=0.1), every=5)"
+    )

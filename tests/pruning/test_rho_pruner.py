@@ -4,14 +4,11 @@ from __future__ import annotations
 
 import pytest
 import torch
-from torch import Tensor, nn
+from torch import nn
+from weights import zeros
 
 import spikeslab as ss
 from spikeslab.priors import GroupSpikeSlab
-
-
-def zeros(tensor: Tensor) -> int:
-    return int((tensor == 0).sum())
 
 
 class TestRhoPruner:

@@ -636,20 +636,6 @@ def test_one_state_can_be_loaded_twice(cls) -> None:
     assert same_state(state, kept)
 
 
-def test_momentum_of_a_checkpoint_follows_the_memory_format_of_the_weights() -> None:
-    weight = nn.Parameter(torch.randn(4, 8, 3, 3).to(memory_format=torch.channels_last))
-    weight.grad = torch.ones_like(weight)
-    sampler = ss.SGHMC([weight], lr=0.1, num_data=10, seed=0, fused=False)
-    sampler.step()
-    state = sampler.state_dict()
-    state["state"][0]["momentum_buffer"] = state["state"][0]["momentum_buffer"].contiguous()
-    sampler.load_state_dict(state)
-    expected = sampler.state[weight]["momentum_buffer"].clone()
-    sampler._state_tensors([weight], "momentum_buffer")
-    assert sampler.state[weight]["momentum_buffer"].stride() == weight.stride()
-    assert torch.equal(sampler.state[weight]["momentum_buffer"], expected)
-
-
 @pytest.mark.usefixtures("either_path")
 @pytest.mark.parametrize("adapt", [ss.EM(), ss.Marginal(ss.schedules.constant(0.2)), ss.Fixed()])
 @pytest.mark.parametrize("mode", ["masked", "projected"])

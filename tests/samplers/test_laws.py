@@ -1,4 +1,4 @@
-"""The chains' exact stationary laws on a quadratic, and their limits at temperature zero.
+"""The chains' exact stationary laws on a quadratic, and no noise at temperature zero.
 
 The tests start at stationarity, so that a handful of steps is enough, and look at a million independent coordinates:
 the relative standard error of a variance over n of them is sqrt(2/n), 0.14 % for n = 10^6. At five standard errors
@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 import torch
 from scipy import linalg
+from sgd_limits import network, train
 from torch import Tensor, nn
 
 import spikeslab as ss
@@ -240,92 +241,6 @@ def test_noise_of_neighbouring_coordinates_and_steps_is_uncorrelated(shape) -> N
 
 
 # ---- temperature zero ------------------------------------------------------------------------------------------------
-
-
-def network(dtype: torch.dtype = torch.float64) -> nn.Module:
-    torch.manual_seed(0)
-    return nn.Sequential(nn.Linear(5, 7), nn.Tanh(), nn.Linear(7, 2)).to(dtype)
-
-
-def train(model: nn.Module, optimizer, steps: int = 100, after: Callable[[int], None] = lambda k: None) -> list[Tensor]:
-    generator = torch.Generator().manual_seed(3)
-    for step in range(steps):
-        x = torch.randn(8, 5, generator=generator, dtype=torch.float64)
-        optimizer.zero_grad()
-        model(x).sub(x[:, :2].sin()).square().mean().backward()
-        optimizer.step()
-        after(step)
-    return [param.detach().clone() for param in model.parameters()]
-
-
-def rounding(ours: list[Tensor], theirs: list[Tensor]) -> None:
-    torch.testing.assert_close(ours, theirs, rtol=1e-11, atol=1e-13)
-
-
-@pytest.mark.parametrize("foreach", [True, False])
-@pytest.mark.parametrize("momentum", [0.0, 0.9])
-@pytest.mark.parametrize("weight_decay", [0.0, 0.01])
-def test_sghmc_at_temperature_zero_is_sgd_with_momentum(foreach: bool, momentum: float, weight_decay: float) -> None:
-    ours, theirs = network(), network()
-    sampler = ss.SGHMC(
-        ours.parameters(),
-        lr=0.1,
-        momentum=momentum,
-        weight_decay=weight_decay,
-        num_data=100,
-        temperature=0.0,
-        foreach=foreach,
-    )
-    sgd = torch.optim.SGD(theirs.parameters(), lr=0.1, momentum=momentum, weight_decay=weight_decay)
-    rounding(train(ours, sampler), train(theirs, sgd))
-
-
-def test_sgld_at_temperature_zero_is_sgd() -> None:
-    ours, theirs = network(), network()
-    sampler = ss.SGLD(ours.parameters(), lr=0.1, num_data=100, temperature=0.0)
-    rounding(train(ours, sampler), train(theirs, torch.optim.SGD(theirs.parameters(), lr=0.1)))
-
-
-def test_psgld_at_temperature_zero_is_rmsprop() -> None:
-    ours, theirs = network(), network()
-    sampler = ss.PSGLD(ours.parameters(), lr=0.003, alpha=0.95, eps=1e-4, num_data=100, temperature=0.0)
-    rmsprop = torch.optim.RMSprop(theirs.parameters(), lr=0.003, alpha=0.95, eps=1e-4)
-    rounding(train(ours, sampler), train(theirs, rmsprop))
-
-
-SCHEDULERS = {
-    "step": lambda o: torch.optim.lr_scheduler.StepLR(o, 10, 0.5),
-    "one-cycle": lambda o: torch.optim.lr_scheduler.OneCycleLR(o, 0.2, total_steps=101, cycle_momentum=False),
-    "one-cycle with momentum": lambda o: torch.optim.lr_scheduler.OneCycleLR(o, 0.2, total_steps=101),
-    "cosine": lambda o: torch.optim.lr_scheduler.CosineAnnealingLR(o, 100),
-    "lambda": lambda o: torch.optim.lr_scheduler.LambdaLR(o, lambda k: 1 + 0.5 * math.sin(k)),
-}
-
-
-@pytest.mark.parametrize("name", SCHEDULERS)
-def test_sghmc_at_temperature_zero_is_sgd_under_any_lr_scheduler(name: str) -> None:
-    results = []
-    for make in (
-        lambda params: ss.SGHMC(params, lr=0.1, momentum=0.9, num_data=100, temperature=0.0),
-        lambda params: torch.optim.SGD(params, lr=0.1, momentum=0.9),
-    ):
-        model = network()
-        optimizer = make(model.parameters())
-        scheduler = SCHEDULERS[name](optimizer)
-        results.append(train(model, optimizer, after=lambda _, s=scheduler: s.step()))
-    rounding(*results)
-
-
-def test_sghmc_with_its_own_lr_schedule_is_sgd_with_that_lr() -> None:
-    schedule = ss.cosine(0.2, total=100, final=0.001, warmup=10)
-    ours, theirs = network(), network()
-    sampler = ss.SGHMC(ours.parameters(), lr=schedule, num_data=100, temperature=0.0)
-    sgd = torch.optim.SGD(theirs.parameters(), lr=schedule(1), momentum=0.9)
-
-    def next_lr(step: int) -> None:
-        sgd.param_groups[0]["lr"] = schedule(step + 2)
-
-    rounding(train(ours, sampler), train(theirs, sgd, after=next_lr))
 
 
 def chain_of(cls, seed: int, temperature: float) -> list[Tensor]:
