@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import torch
 from torch import nn
 
-from spikeslab.compression._layer_counts import count_positions
+from spikeslab.compression._op_counter import count_positions
 from spikeslab.errors import warn
 from spikeslab.graph.layers import LAYERS
 from spikeslab.graph.surgery import remove_dead_channels

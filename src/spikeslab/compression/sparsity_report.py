@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor, nn
 
-from spikeslab.compression._layer_counts import LayerCount, add_known, count_layers, count_positions
+from spikeslab.compression._op_counter import LayerCount, add_known, count_layers, count_positions
 from spikeslab.compression.finalize import finalize
 from spikeslab.compression.latency import Latency, measure_latency, network_variants
 from spikeslab.compression.onnx import OnnxNetwork

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from spikeslab.compression._layer_counts import count_layers, count_positions
+from spikeslab.compression._op_counter import count_layers, count_positions
 from spikeslab.paper.cifar10.networks import resnet20
 from spikeslab.paper.images.networks import CNN
 
