@@ -5,21 +5,21 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from spikeslab.paper._selection_problem import record_latents, selection_scores
+from spikeslab.paper._selection_problem import record_latents, score_selection
 from spikeslab.paper.linear import simulate_linear
 from spikeslab.paper.linear.study import LINEAR
 
 
 def test_precision_and_recall() -> None:
     truth = np.array([True, True, False, False])
-    assert selection_scores(np.array([True, False, True, False]), truth) == {
+    assert score_selection(np.array([True, False, True, False]), truth) == {
         "precision": 0.5,
         "recall": 0.5,
         "exact": 0,
         "selected": 2,
     }
-    assert selection_scores(truth, truth)["exact"] == 1
-    assert selection_scores(np.zeros(4, dtype=bool), truth)["precision"] == 1.0
+    assert score_selection(truth, truth)["exact"] == 1
+    assert score_selection(np.zeros(4, dtype=bool), truth)["precision"] == 1.0
 
 
 def test_latents_start_near_the_start_and_find_the_signals() -> None:

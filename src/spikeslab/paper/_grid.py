@@ -82,7 +82,7 @@ class CellFile:
             path.write_text(f"{whole}\n", encoding="utf-8")
 
     @contextmanager
-    def locked(self) -> Iterator[None]:
+    def lock(self) -> Iterator[None]:
         """Keep other processes from adding cells.
 
         Raises:
@@ -120,7 +120,7 @@ def run_cells(
 
     ``on_done`` is called with a number of finished cells: at first those of ``file``, then 1 after each new cell.
     """
-    with file.locked():
+    with file.lock():
         todo = [cell for cell in cells if cell not in file.records]
         on_done(len(cells) - len(todo))
         for cell, record in _compute(todo, work, workers):

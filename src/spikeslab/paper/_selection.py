@@ -70,9 +70,7 @@ class SelectionStudy:
         return {FITS: len(self.cells), CHAINS: len(self.pictures)}
 
     def run(self, out: Path, progress: Callable[[str, int], None] = lambda stage, cells: None) -> SelectionResults:
-        """Run the cells that are not finished; finished ones are in two files in ``out``.
-
-        ``progress`` is called with the stage and the number of cells finished since the last call.
+        """Run the cells that are not in the two files in ``out``; ``progress`` has the stage and newly finished cells.
 
         Raises:
             SettingsError: If ``out`` holds results of other settings.

@@ -167,15 +167,14 @@ def fit_cell(problem: SelectionProblem, cell: Cell, *, steps: int) -> Record:
             return {"failed": str(error)}
         selected = model.pip_ > 0.5
     scores = {name: round_digits(score) for name, score in problem.score(model, data).items()}
-    return {**scores, **selection_scores(selected, truth), "seconds": round_digits(seconds)}
+    return {**scores, **score_selection(selected, truth), "seconds": round_digits(seconds)}
 
 
 def picture_cell(problem: SelectionProblem, cell: Cell, *, steps: int) -> Record:
     """Run one chain of the figures.
 
-    Returns:
-        Latent variables along the chain if the cell is named after them; otherwise draws of the first coefficients, all
-        posterior means, and predictions.
+    Return its latent variables if the cell is named after them; otherwise draws of the first coefficients, all
+    posterior means, and predictions.
     """
     data = problem.data(cell.seed)
     x, y, x_test = (tensor.numpy() for tensor in (data.x_train, data.y_train, data.x_test))
@@ -197,16 +196,10 @@ def _make_estimator(problem: SelectionProblem, key: str, steps: int, seed: int) 
     kind, method = problem.estimator, problem.method(key)
     if method.preset is None:
         return kind(n_jobs=1, random_state=seed)
-    burn_in = steps // 5
-    return kind(
-        method.label.lower(),
-        n_chains=1,
-        n_iter=steps - burn_in,
-        burn_in=burn_in,
-        sgld=SGLDOptions(v0=method.preset.v0, sigma=method.preset.sigma, thin=max(100, (steps - burn_in) // DRAWS)),
-        n_jobs=1,
-        random_state=seed,
-    )
+    burn_in, length = steps // 5, steps - steps // 5
+    sgld = SGLDOptions(v0=method.preset.v0, sigma=method.preset.sigma, thin=max(100, length // DRAWS))
+    chain: dict[str, Any] = {"n_chains": 1, "n_iter": length, "burn_in": burn_in, "sgld": sgld}
+    return kind(method.label.lower(), **chain, n_jobs=1, random_state=seed)
 
 
 def _fit_estimator(estimator: Estimator, x: Array, y: Array) -> float:
@@ -231,7 +224,7 @@ def _time_fit(fit: Callable[[], Any]) -> tuple[Any, float]:
         return result, time.process_time() - begin
 
 
-def selection_scores(selected: NDArray[np.bool_], truth: NDArray[np.bool_]) -> Record:
+def score_selection(selected: NDArray[np.bool_], truth: NDArray[np.bool_]) -> Record:
     """Compute precision (1 if nothing is selected), recall, exact recovery and size of a selection."""
     right = int((selected & truth).sum())
     size = int(selected.sum())

@@ -20,8 +20,6 @@ from torch import Tensor
 from spikeslab.errors import check_choice, first_line
 from spikeslab.paper.data_files import VARIABLE, DataError, data_folder, fetch
 
-SPLITS = 20
-TEST_SHARE = 0.1
 # name: file, rows, columns, and the target's column from the end
 FILES = {
     "boston": ("boston.csv", 506, 14, 1),
@@ -133,7 +131,7 @@ def _read(path: Path, rows: int, columns: int) -> NDArray[np.float64]:
 def _paper_splits(rows: int) -> tuple[Tensor, Tensor]:
     from sklearn.model_selection import train_test_split
 
-    pairs = [train_test_split(np.arange(rows), test_size=TEST_SHARE, random_state=seed) for seed in range(SPLITS)]
+    pairs = [train_test_split(np.arange(rows), test_size=0.1, random_state=seed) for seed in range(20)]
     train, test = (torch.from_numpy(np.stack(part)) for part in zip(*pairs, strict=True))
     return train, test
 
