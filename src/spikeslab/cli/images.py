@@ -43,18 +43,15 @@ Precision = Annotated[
 ]
 DataDir = Annotated[
     Path | None,
-    typer.Option(
-        help="Folder with the publishers' files of MNIST and Fashion-MNIST; by default SPIKESLAB_DATA, or else they "
-        "are downloaded."
-    ),
+    typer.Option(help="Folder with the publishers' files.", show_default="SPIKESLAB_DATA, or they are downloaded"),
 ]
 
 MNIST_HELP = """Repeat the paper's MNIST experiment (table 2): Vanilla, Dropout, SGHMC and SGHMC-SA on a small CNN.
 
-    Writes accuracy, NLL, Brier score and ECE of the last weights and of the posterior average, with the paper's
+    Writes accuracy, NLL, Brier score and ECE of the last weights and of the posterior average, beside the paper's
     accuracy, and how well the uncertainty tells Fashion-MNIST from MNIST. 5,000 training images are held out. An epoch
-    takes 40 to 110 seconds on two cores, all eight runs of 30 epochs about five hours. A run that was interrupted
-    continues with --resume and, with as many threads, ends in the same numbers.
+    takes 40 to 110 seconds on two cores, all eight runs of 30 epochs about five hours. --resume continues a run that
+    was interrupted, with the same numbers if the number of threads is the same.
 
     For example:
 
@@ -163,9 +160,7 @@ def adversarial(
     seed: Annotated[int, typer.Option(help="Seed of the runs.")] = 0,
     attack: Annotated[str, typer.Option(help="'fgsm', the paper's, or 'pgd' with ten steps.")] = "fgsm",
     images: Annotated[int, typer.Option(help="Number of test images, from the first.")] = 10_000,
-    samples: Annotated[
-        int | None, typer.Option(help="Samples of each posterior, evenly spaced; by default all.")
-    ] = None,
+    samples: Annotated[int | None, typer.Option(help="Samples of each posterior.", show_default="all")] = None,
     resume: Annotated[bool, typer.Option("--resume", help="Continue with the results in --out.")] = False,
     data_dir: DataDir = None,
     workers: Annotated[int, typer.Option(help="Processes, each on one core.")] = CORES,
@@ -181,22 +176,14 @@ def adversarial(
     - a quick look: `spikeslab reproduce adversarial --datasets mnist --images 200 --samples 5`
     """
     from spikeslab.paper._grid import CELLS
-    from spikeslab.paper.adversarial.study import (
-        DATASETS,
-        FIGURES,
-        TABLES,
-        AdversarialStudy,
-        check_runs,
-        run_adversarial,
-        write_adversarial,
-    )
+    from spikeslab.paper.adversarial import study as experiment
     from spikeslab.paper.images.runs import METHODS
 
-    check_results(out, TABLES, FIGURES)
+    check_results(out, experiment.TABLES, experiment.FIGURES)
     check_seed(seed)
     check_counts(epochs=epochs, images=images, samples=samples, workers=workers)
-    study = AdversarialStudy(
-        datasets=check_choices("datasets", datasets, DATASETS),
+    study = experiment.AdversarialStudy(
+        datasets=check_choices("datasets", datasets, experiment.DATASETS),
         methods=check_choices("methods", methods, METHODS),
         preset=preset,
         epochs=epochs,
@@ -208,10 +195,10 @@ def adversarial(
         data_dir=data_dir,
         workers=workers,
     )
-    check_runs(study)
+    experiment.check_runs(study)
     check_new(out, resume, [out / CELLS])
     stage = f"{len(study.attacks)} curves"
     with explain_os_errors(out), Progress({stage: len(study.cells)}, unit="pieces") as progress:
-        curves = run_adversarial(study, out, partial(progress.advance, stage))
-        tables, files = write_adversarial(study, curves, out)
+        curves = experiment.run_adversarial(study, out, partial(progress.advance, stage))
+        tables, files = experiment.write_adversarial(study, curves, out)
     print_result(plain_console(WIDE), tables, files)
