@@ -249,14 +249,9 @@ class SpikeSlabBase(SelectorMixin, BaseEstimator):  # type: ignore[misc]
         return self.get_support()
 
     def coef_interval(self, level: float = 0.95) -> Floats:
-        """Compute equal-tailed credible intervals of the coefficients, which are zero when a variable is out.
+        """Compute equal-tailed intervals of posterior probability `level` of the coefficients, zeros included.
 
-        Args:
-            level: Posterior probability of the interval.
-
-        Returns:
-            Lower and upper ends in the last axis: shape (n_features, 2), or (n_classes, n_features, 2) where
-            `coef_` has a row per class.
+        The shape is (n_features, 2), or (n_classes, n_features, 2) where `coef_` has a row per class.
         """
         check_is_fitted(self)
         check_number("level", level, "(0, 1)")
@@ -272,15 +267,14 @@ class SpikeSlabBase(SelectorMixin, BaseEstimator):  # type: ignore[misc]
         return [None]
 
     def summary(self, level: float = 0.95, threshold: float = 0.0) -> pd.DataFrame:
-        """Tabulate the variables, the most probable ones first.
+        """Tabulate the variables, the most probable ones first: pip, mean, std, lower, upper, rhat and ess by name.
 
         Args:
             level: Posterior probability of the intervals.
             threshold: Leave out variables whose `pip_` is below this value.
 
         Returns:
-            A DataFrame by feature name (by name and class where there are several coefficient vectors) with
-            the columns pip, mean, std, lower, upper, rhat and ess.
+            A DataFrame by feature name, and by class where there are several coefficient vectors.
         """
         import pandas as pd
 
@@ -289,19 +283,12 @@ class SpikeSlabBase(SelectorMixin, BaseEstimator):  # type: ignore[misc]
         post = self._posterior
         order = np.argsort(-post.pip, kind="stable")
         order = order[post.pip[order] >= threshold]
-        labels = self._class_labels()
         interval = post.interval(level)
         frames = []
-        for c, label in enumerate(labels):
-            columns = {
-                "pip": post.pip[order],
-                "mean": post.mean[c, order],
-                "std": post.std[c, order],
-                "lower": interval[c, order, 0],
-                "upper": interval[c, order, 1],
-                "rhat": np.full(order.size, np.nan),
-                "ess": np.full(order.size, np.nan),
-            }
+        for c, label in enumerate(self._class_labels()):
+            columns = {"pip": post.pip[order], "mean": post.mean[c, order], "std": post.std[c, order]}
+            columns |= {"lower": interval[c, order, 0], "upper": interval[c, order, 1]}
+            columns |= {name: np.full(order.size, np.nan) for name in ("rhat", "ess")}
             for i in np.flatnonzero(post.pip[order] >= 0.05):
                 draws = post.coef_of(c * self.n_features_in_ + order[i])
                 columns["rhat"][i], columns["ess"][i] = rhat(draws), ess_bulk(draws)
@@ -316,10 +303,7 @@ class SpikeSlabBase(SelectorMixin, BaseEstimator):  # type: ignore[misc]
 
         Args:
             threshold: Probability at which to draw a line.
-            ax: Axes to draw on; new ones by default.
-
-        Returns:
-            The axes.
+            ax: Axes to draw on and to return; new ones by default.
         """
         import matplotlib.pyplot as plt
 
@@ -336,11 +320,7 @@ class SpikeSlabBase(SelectorMixin, BaseEstimator):  # type: ignore[misc]
         return ax
 
     def to_arviz(self, threshold: float = 0.0) -> Any:
-        """Return the draws as ArviZ InferenceData (needs arviz).
-
-        Args:
-            threshold: Leave out the coefficients of variables whose `pip_` is below this value.
-        """
+        """Return the draws, of variables with a `pip_` of at least `threshold`, for ArviZ (needs arviz)."""
         import arviz
 
         check_is_fitted(self)

@@ -97,18 +97,8 @@ def expand_at_mode(x: Floats, labels: Ints, offsets: Floats, slab: float, slope:
 @njit(cache=True, nogil=True)
 def restrict(mask: int, slope: Floats, hessian: Floats, slab: float) -> tuple[Ints, Floats, Floats]:
     """Return the classes of a pattern, and h and H + 1/s2 restricted to them."""
-    classes = np.empty(slope.shape[0], np.int64)
-    k = 0
-    for c in range(slope.shape[0]):
-        if mask >> c & 1:
-            classes[k] = c
-            k += 1
-    chosen = classes[:k]
-    precision = np.empty((k, k))
-    for i in range(k):
-        for j in range(k):
-            precision[i, j] = hessian[chosen[i], chosen[j]]
-        precision[i, i] += 1.0 / slab
+    chosen = np.array([c for c in range(slope.shape[0]) if mask >> c & 1])
+    precision = hessian[chosen][:, chosen] + np.eye(chosen.shape[0]) / slab
     return chosen, precision, slope[chosen]
 
 

@@ -133,13 +133,7 @@ def logistic_sweeps(
 
 
 class LogisticChain(GibbsChain):
-    """Chain for two classes.
-
-    Args:
-        columns: X transposed, standardised, shape (p, n), contiguous.
-        y: Classes as 0.0 and 1.0.
-        prior: Prior; this and the rest as in `GibbsChain`.
-    """
+    """Chain for two classes, `y` 0.0 and 1.0; `columns` is standardised X, transposed and contiguous."""
 
     kernel = staticmethod(logistic_sweeps)
     scalar_names = ("slab_scale", "model_size", "log_lik")
@@ -147,8 +141,7 @@ class LogisticChain(GibbsChain):
     def __init__(self, columns: Floats, y: Floats, prior: PointMassPrior, burn_in: int, rng: Generator) -> None:
         super().__init__(1, columns.shape[0], prior, burn_in, rng, intercepts=1)
         start = np.log((y.sum() + 0.5) / (y.size - y.sum() + 0.5))
-        self.columns = columns
-        self.y = y
+        self.columns, self.y = columns, y
         self.psi = np.full(y.shape[0], start)
         self.level = np.array([prior.slab_scale**2, start])
 

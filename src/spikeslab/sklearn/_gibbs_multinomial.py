@@ -71,18 +71,6 @@ def log_sum_others(psi: Floats, i: int, skip: int) -> float:
 
 
 @njit(cache=True, nogil=True)
-def used_features(beta: Floats) -> Ints:
-    """Return the indices of the features with a non-zero coefficient in some class."""
-    used = np.empty(beta.shape[1], np.int64)
-    k = 0
-    for j in range(beta.shape[1]):
-        if count_nonzero(beta[:, j]) > 0:
-            used[k] = j
-            k += 1
-    return used[:k]
-
-
-@njit(cache=True, nogil=True)
 def sweep_class(
     columns: Floats,
     labels: Ints,
@@ -117,7 +105,7 @@ def move_patterns(
 ) -> None:
     """Redraw the coefficients of a few features in use, each in all classes together."""
     beta = state.beta
-    used = used_features(beta)
+    used = np.flatnonzero(np.abs(beta).sum(axis=0))
     for _ in range(min(PATTERN_MOVES, used.shape[0])):
         j = used[int(rng.random() * used.shape[0])]
         b = beta[:, j].copy()
@@ -196,14 +184,7 @@ def multinomial_sweeps(
 
 
 class MultinomialChain(GibbsChain):
-    """Chain for three classes or more.
-
-    Args:
-        columns: X transposed, standardised, shape (p, n), contiguous.
-        labels: Classes as 0, 1, ..., n_classes - 1.
-        n_classes: Number of classes.
-        prior: Prior; this and the rest as in `GibbsChain`.
-    """
+    """Chain for three classes or more, `labels` 0, 1, ...; `columns` is standardised X, transposed and contiguous."""
 
     kernel = staticmethod(multinomial_sweeps)
     scalar_names = ("slab_scale", "model_size", "log_lik")
@@ -215,8 +196,7 @@ class MultinomialChain(GibbsChain):
         start = np.log(np.bincount(labels, minlength=n_classes) + 0.5)
         start -= start.mean()
         psi = np.repeat(start[:, None], labels.shape[0], axis=1)
-        self.columns = columns
-        self.labels = labels
+        self.columns, self.labels = columns, labels
         self.state = MultinomialState(psi, self.beta, start, np.array([prior.slab_scale**2]))
         self.patterns = class_patterns(n_classes)
         self.pace = np.array([1.0])

@@ -70,16 +70,7 @@ def standardise(X: Any) -> tuple[Floats, Scaling]:
 
 @dataclass(frozen=True)
 class Moments:
-    """Means and centred sums of squares and products of the rows seen so far.
-
-    Attributes:
-        n: Number of rows.
-        x_mean: Means of the columns of X.
-        y_mean: Mean of y.
-        xx: Centred X'X.
-        xy: Centred X'y.
-        yy: Centred y'y.
-    """
+    """Number and means of the rows seen so far, and their sums X'X, X'y and y'y after centring."""
 
     n: float
     x_mean: Floats

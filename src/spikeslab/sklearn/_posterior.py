@@ -80,12 +80,9 @@ class LinearPosterior:
 
 
 def pool(chains: Sequence[ChainDraws], scaling: Scaling, intercept: Floats) -> LinearPosterior:
-    """Combine the draws of all chains and express them on the user's scale.
+    """Combine the draws of all chains for the standardised problem and express them on the user's scale.
 
-    Args:
-        chains: Draws for the standardised problem.
-        scaling: Scaling of the standardised problem.
-        intercept: Draws of the intercepts for centred X on the user's scale, shape (chains * draws, classes).
+    `intercept` holds draws for centred X that are on the user's scale, shape (chains * draws, classes).
     """
     classes = chains[0].mean.shape[0]
     kept, p = scaling.kept, scaling.n_features

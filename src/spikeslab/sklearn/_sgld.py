@@ -128,8 +128,7 @@ class SGLDChain(Chain):
         n_classes: 0 for regression, otherwise the number of classes.
         method: "sgld-sa", "sgld-em" or "sgld".
         options: Options of the method.
-        burn_in: Steps to discard.
-        steps: Steps in all, to bound the number of kept draws.
+        burn_in: Steps to discard of `steps` in all, which bound the number of kept draws.
         rng: Source of randomness of this chain alone.
     """
 
@@ -231,17 +230,15 @@ class SGLDChain(Chain):
         """
         if np.median(self.excess) > WORSE:
             raise self._make_error()
-        vectors = self.inclusion.shape[0]
-        coef = np.array([draw[0] for draw in self.kept], dtype=np.float64)
+        coef, intercept, latent = (np.array(part, dtype=np.float64) for part in zip(*self.kept, strict=True))
         inclusion = self.inclusion / len(self.kept)
-        latent = np.array([draw[2] for draw in self.kept])
         size = coef.reshape(len(self.kept), -1)
         scalars = {"sigma": latent[:, 0], "delta": latent[:, 1], "norm": np.sqrt((size**2).sum(axis=1))}
         return ChainDraws(
             sparse.csr_array(size),
-            np.array([draw[1] for draw in self.kept], dtype=np.float64),
+            intercept,
             scalars,
-            1.0 - np.prod(1.0 - inclusion, axis=0) if vectors > 1 else inclusion[0],
+            1.0 - np.prod(1.0 - inclusion, axis=0) if len(inclusion) > 1 else inclusion[0],
             coef.mean(axis=0),
             (coef**2).mean(axis=0),
         )

@@ -118,9 +118,6 @@ class SpikeSlabClassifier(ClassifierMixin, SpikeSlabBase):  # type: ignore[misc]
         Args:
             X: Table of shape (n_samples, n_features): array, DataFrame or sparse matrix.
             y: Classes of shape (n_samples,), of any type that can be sorted.
-
-        Returns:
-            The estimator itself.
         """
         self._check_params()
         X, y = validate_data(self, X, y, accept_sparse=("csr", "csc"), dtype=(np.float64, np.float32))
@@ -195,9 +192,6 @@ class SpikeSlabClassifier(ClassifierMixin, SpikeSlabBase):  # type: ignore[misc]
             classes: All classes; needed at the first call unless `fit` was called before.
             num_data: Number of rows of the whole data set. The rows seen so far then stand for all of it;
                 None takes them as they are.
-
-        Returns:
-            The estimator itself.
         """
         self._check_params()
         if num_data is not None:
@@ -238,14 +232,7 @@ class SpikeSlabClassifier(ClassifierMixin, SpikeSlabBase):  # type: ignore[misc]
         return [None] if self.coef_.shape[0] == 1 else list(self.classes_)
 
     def predict_proba(self, X: Any) -> Floats:
-        """Predict class probabilities: the average of the probabilities over the posterior draws.
-
-        Args:
-            X: Rows to predict, shape (n_samples, n_features).
-
-        Returns:
-            Probabilities in the order of `classes_`, shape (n_samples, n_classes).
-        """
+        """Predict class probabilities, averaged over the posterior draws: shape (n_samples, n_classes)."""
         X = self._check_rows(X)
         out = np.empty((X.shape[0], self.classes_.size))
         for rows, draws in self._posterior.linear_predictor(X):
@@ -261,13 +248,6 @@ class SpikeSlabClassifier(ClassifierMixin, SpikeSlabBase):  # type: ignore[misc]
         return np.log(np.maximum(self.predict_proba(X), 1e-300))
 
     def predict(self, X: Any) -> NDArray[Any]:
-        """Predict the most probable class.
-
-        Args:
-            X: Rows to predict, shape (n_samples, n_features).
-
-        Returns:
-            Classes, shape (n_samples,).
-        """
-        proba = self.predict_proba(X)
-        return np.asarray(self.classes_[proba.argmax(axis=1)])
+        """Predict the most probable class of each row."""
+        best = self.predict_proba(X).argmax(axis=1)  # first, because it checks that there are classes
+        return np.asarray(self.classes_[best])

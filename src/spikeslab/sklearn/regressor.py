@@ -96,9 +96,6 @@ class SpikeSlabRegressor(RegressorMixin, SpikeSlabBase):  # type: ignore[misc]
         Args:
             X: Table of shape (n_samples, n_features): array, DataFrame or sparse matrix.
             y: Response of shape (n_samples,).
-
-        Returns:
-            The estimator itself.
         """
         self._check_params()
         X, y = self._check_table(X, y, reset=True, min_samples=2)
@@ -127,9 +124,6 @@ class SpikeSlabRegressor(RegressorMixin, SpikeSlabBase):  # type: ignore[misc]
             classes: Not used; present for a common interface.
             num_data: Number of rows of the whole data set. The rows seen so far then stand for all of it;
                 None takes them as they are.
-
-        Returns:
-            The estimator itself.
         """
         self._check_params()
         past = getattr(self, "_moments", None)
@@ -178,14 +172,11 @@ class SpikeSlabRegressor(RegressorMixin, SpikeSlabBase):  # type: ignore[misc]
         self._moments = None
 
     def predict(self, X: Any, return_std: bool = False) -> Floats | tuple[Floats, Floats]:
-        """Predict the response.
+        """Predict the posterior mean of the response, shape (n_samples,).
 
         Args:
             X: Rows to predict, shape (n_samples, n_features).
             return_std: If True, also return the standard deviation of a new response, noise included.
-
-        Returns:
-            The posterior mean, shape (n_samples,), and with `return_std` the standard deviation.
         """
         X = self._check_rows(X)
         mean: Floats = np.asarray(X @ self.coef_ + self.intercept_, dtype=np.float64)
@@ -198,14 +189,11 @@ class SpikeSlabRegressor(RegressorMixin, SpikeSlabBase):  # type: ignore[misc]
         return mean, np.sqrt(variance + noise)
 
     def predict_interval(self, X: Any, level: float = 0.9) -> Floats:
-        """Compute equal-tailed prediction intervals of new responses.
+        """Compute equal-tailed intervals of new responses, lower and upper ends of shape (n_samples, 2).
 
         Args:
             X: Rows to predict, shape (n_samples, n_features).
             level: Probability that a new response falls into its interval.
-
-        Returns:
-            Lower and upper ends, shape (n_samples, 2).
         """
         X = self._check_rows(X)
         check_number("level", level, "(0, 1)")

@@ -52,11 +52,7 @@ def inclusion_figure(
 ) -> Figure:
     """Draw the inclusion probabilities: a bar for each of the most probable variables, a band for the rest.
 
-    Args:
-        names: Names of the variables.
-        pip: Inclusion probabilities.
-        selected: Mask of the selected variables.
-        threshold: Probability at which to draw a line.
+    A line is drawn at ``threshold``.
     """
     order = np.argsort(-pip, kind="stable")
     named = count_named(pip)
@@ -73,11 +69,8 @@ def inclusion_figure(
         bars.tick_params(axis="y", length=0)
         bars.set(xlim=(0.0, 1.07), ylim=(len(top) - 0.4, -0.6), xlabel="posterior inclusion probability")
         bars.set_xticks(np.linspace(0.0, 1.0, 6))
-        count = int(selected.sum())
-        shown = (
-            f"the {len(top)} most probable of {len(names):,} variables" if rest.size else f"{len(names):,} variables"
-        )
-        bars.set_title(f"Inclusion probabilities: {shown}, {count:,} selected (blue)")
+        most = f"the {len(top)} most probable of " if rest.size else ""
+        bars.set_title(f"Inclusion probabilities: {most}{len(names):,} variables, {selected.sum():,} selected (blue)")
         if threshold is not None:
             bars.axvline(threshold, color=VERMILION, linewidth=1.0, linestyle="--", zorder=0)
         for axes in bands:
@@ -100,11 +93,7 @@ def _band(
 
 
 def traces_figure(traces: Mapping[str, NDArray[np.float64]]) -> Figure:
-    """Plot the draws of each chain, with their histograms beside them.
-
-    Args:
-        traces: Draws of each quantity by name, of shape (chains, draws).
-    """
+    """Plot the draws of each chain, of shape (chains, draws) by name, with their histograms beside them."""
     with new_figure(1.25 * len(traces) + 0.6) as figure:
         grid = figure.subplots(len(traces), 2, width_ratios=(5, 1), squeeze=False, sharey="row")
         for (line, side), (name, draws) in zip(grid, traces.items(), strict=True):
@@ -118,15 +107,11 @@ def traces_figure(traces: Mapping[str, NDArray[np.float64]]) -> Figure:
                 side.stairs(heights, edges, orientation="horizontal", color=colour, linewidth=1.0)
             line.set_title(_plain(name, 2 * LONGEST), fontsize=9.5)
             line.set_xlim(1, max(draws.shape[1], 2))
+            line.tick_params(color=GREY, labelbottom=line is grid[-1][0])
             side.set_xticks([])
-            side.spines["bottom"].set_visible(False)
-            side.spines["left"].set_visible(False)
+            side.spines[["bottom", "left"]].set_visible(False)
             side.tick_params(axis="y", length=0)
-        for line, _ in grid[:-1]:
-            line.tick_params(labelbottom=False)
         grid[-1][0].set_xlabel(f"kept draw; one colour for each of {len(draws)} chains", color=INK)
-        for line, _ in grid:
-            line.tick_params(color=GREY)
     return figure
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import platform
 from collections.abc import Iterator
 from importlib.metadata import version
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -86,25 +86,17 @@ def selection_page(
     traces: bytes,
     spelling: Spelling = spell_keyword,
 ) -> Page:
-    """Make the page.
-
-    Args:
-        selection: Selection to report.
-        data: Table behind it.
-        command: Command that made it.
-        inclusion: Figure of the inclusion probabilities, as PNG.
-        traces: Figure of the traces, as PNG.
-        spelling: Spelling of arguments in sentences that give advice.
-    """
+    """Make the page about a selection from ``data`` by ``command``, with the figures of `draw_figures`."""
     target = selection.target
     count, total = int(selection.selected.sum()), selection.names.size
     names = [str(name) for name in selection.names[np.argsort(-selection.pip, kind="stable")][:count]]
     listed = ", ".join(names[:10]) + (f" and {count - 10:,} more" if count > 10 else "")
-    found = f"{count:,} of {total:,} variables selected for {target.name}: {listed}." if count else (
-        f"None of {total:,} variables is selected for {target.name}."
-    )  # fmt: skip
+    found = f"None of {total:,} variables is selected for {target.name}."
+    if count:
+        found = f"{count:,} of {total:,} variables selected for {target.name}: {listed}."
     sentence, reliable = spell(selection.convergence[0], spelling), selection.convergence[1]
     warnings = [] if reliable else [Text(sentence, "warning")]
+    versions = {"Python": platform.python_version()} | {name: version(name) for name in PACKAGES}
     return Page(
         f"Variable selection: {target.name} in {data.name}",
         found,
@@ -115,41 +107,34 @@ def selection_page(
             Section("Fit to the same rows (in-sample)", _fit(selection)),
             Section("Data", _data(selection, data)),
             Section("Settings", [Facts(_settings(selection, spelling))]),
-            Section("Made by", [Code(command), Facts(_versions())]),
+            Section("Made by", [Code(command), Facts(versions)]),
         ],
     )
 
 
 def _result(selection: Selection) -> list[Block]:
-    blocks: list[Block] = [Grid(selection.table(SHOWN)), *(Text(alike, "warning") for alike in selection.alike)]
-    interval = f"{100 * selection.level:g} % of the posterior probability"
-    blocks.append(
-        Text(
-            f"PIP is the posterior inclusion probability: the probability, given these data, that a variable is in the "
-            f"model. Selected: {selection.rule}. The mean and the interval, which holds {interval}, are those of the "
-            f"coefficient, which is zero when the variable is not in the model. {_unit(selection)}",
-            "note",
+    notes = [
+        f"PIP is the posterior inclusion probability: the probability, given these data, that a variable is in the "
+        f"model. Selected: {selection.rule}. The mean and the interval, which holds {100 * selection.level:g} % of the "
+        "posterior probability, are those of the coefficient, which is zero when the variable is not in the model. "
+        + _describe_unit(selection)
+    ]
+    if selection.design.encoding.text:
+        notes.append(
+            "A column of text is one variable: its PIP is the probability that any of its levels is in the model. "
+            "If it has two levels, one coefficient describes their difference."
         )
-    )
-    if any(variable.levels for variable in selection.design.encoding.variables):
-        blocks.append(
-            Text(
-                "A column of text is one variable: its PIP is the probability that any of its levels is in the model. "
-                "If it has two levels, one coefficient describes their difference.",
-                "note",
-            )
-        )
-    return blocks
+    warnings = [Text(alike, "warning") for alike in selection.alike]
+    return [Grid(selection.table(SHOWN)), *warnings, *(Text(note, "note") for note in notes)]
 
 
-def _unit(selection: Selection) -> str:
+def _describe_unit(selection: Selection) -> str:
     estimator, name = selection.estimator, selection.target.name
     if not isinstance(estimator, SpikeSlabClassifier):
         return f"A coefficient is the change of {name} per unit of the variable, the others held fixed."
     if estimator.classes_.size == 2:
-        return (
-            f"A coefficient is the change of the log odds of {name} = {estimator.classes_[1]} per unit of the variable."
-        )
+        event = f"{name} = {estimator.classes_[1]}"
+        return f"A coefficient is the change of the log odds of {event} per unit of the variable."
     return "Each class has its own coefficients: the change of its log probability, up to a constant, per unit."
 
 
@@ -157,28 +142,18 @@ def _inclusion(selection: Selection, figure: bytes) -> Picture:
     named = count_named(selection.pip)
     rest = selection.names.size - named
     band = f" The band below shows the other {rest:,}, sorted by their probability." if rest > 0 else ""
-    return Picture(
-        figure,
-        f"Blue: selected ({selection.rule}).{band}",
-        f"Bar chart of the inclusion probabilities of the {named} most probable variables.",
-    )
+    text = f"Bar chart of the inclusion probabilities of the {named} most probable variables."
+    return Picture(figure, f"Blue: selected ({selection.rule}).{band}", text)
 
 
 def _convergence(selection: Selection, figure: bytes, sentence: str) -> list[Block]:
     estimator = selection.estimator
-    rows = [
-        {
-            "name": QUANTITIES.get(name, name),
-            "rhat": _finite(estimator.rhat_[name]),
-            "ess": _finite(estimator.ess_[name]),
-        }
-        for name in estimator.rhat_
-    ]
-    columns = [
-        Column("name", "Quantity"),
-        Column("rhat", "R-hat", ".3f"),
-        Column("ess", "Effective sample size", ",.0f"),
-    ]
+    rows: list[dict[str, Any]] = []
+    for name, numbers in ((name, (estimator.rhat_[name], estimator.ess_[name])) for name in estimator.rhat_):
+        rhat, ess = (number if np.isfinite(number) else None for number in numbers)
+        rows.append({"name": QUANTITIES.get(name, name), "rhat": rhat, "ess": ess})
+    columns = [Column("name", "Quantity"), Column("rhat", "R-hat", ".3f")]
+    columns += [Column("ess", "Effective sample size", ",.0f")]
     note = (
         "R-hat compares the chains: 1 means that they found the same distribution, above 1.1 they did not. The "
         "effective sample size is the number of independent draws that would give the same precision."
@@ -205,9 +180,9 @@ def _data(selection: Selection, data: DataTable) -> list[Block]:
     if texts:
         facts["Variables"] += f", {texts:,} of them text; {columns:,} columns in all"
     if target.family == "gaussian":
-        low, mean, high = target.y.min(), target.y.mean(), target.y.max()
+        low, mean, high, spread = target.y.min(), target.y.mean(), target.y.max(), target.y.std()
         facts["Target"] = (
-            f"{target.name}, from {low:.4g} to {high:.4g}, mean {mean:.4g}, standard deviation {target.y.std():.4g}"
+            f"{target.name}, from {low:.4g} to {high:.4g}, mean {mean:.4g}, standard deviation {spread:.4g}"
         )
     else:
         classes, counts = np.unique(target.y, return_counts=True)
@@ -235,11 +210,3 @@ def _settings(selection: Selection, spelling: Spelling) -> dict[str, str]:
         "Intervals": f"{100 * selection.level:g} %, equal tails",
         "Seed": f"{estimator.random_state}",
     }
-
-
-def _versions() -> dict[str, str]:
-    return {"Python": platform.python_version()} | {name: version(name) for name in PACKAGES}
-
-
-def _finite(number: float) -> float | None:
-    return number if np.isfinite(number) else None

@@ -110,15 +110,11 @@ class Selection:
         count = int(self.selected.sum())
         frame = frame[frame["selected"]] if count else frame.head(5)
         left = len(frame) - most
-        columns = [Column("variable", "Variable")]
-        columns += [Column(key, key.capitalize()) for key in ("level", "class") if key in frame]
+        columns = [Column(key, key.capitalize()) for key in ("variable", "level", "class") if key in frame]
         columns += [Column("pip", "PIP", ".3f")]
         columns += [Column("level_pip", "PIP of level", ".3f")] if "level" in frame else []
-        columns += [
-            Column("mean", "Mean", ".4g"),
-            Column("lower", f"{100 * self.level:g} % from", ".4g"),
-            Column("upper", "to", ".4g"),
-        ]
+        columns += [Column("mean", "Mean", ".4g"), Column("lower", f"{100 * self.level:g} % from", ".4g")]
+        columns += [Column("upper", "to", ".4g")]
         rows = [{c.key: _cell(row[c.key]) for c in columns} for row in frame.head(most).to_dict(orient="records")]
         title = f"{pluralize(count, 'variable')} selected" if count else "No variable selected; the most probable are"
         notes = [f"{pluralize(left, 'more row')} in summary.csv."] if left > 0 else []
@@ -129,9 +125,9 @@ class Selection:
         """Sentences about groups of correlated variables of which one is in the model, none of them surely."""
         if self.estimator.method_.startswith("sgld"):
             return []
-        order = np.argsort(-self.pip, kind="stable")[:CANDIDATES]
         slices = self.design.encoding.slices()
-        order = np.array([i for i in order if self.pip[i] > 0.02 and slices[i].stop - slices[i].start == 1], dtype=int)
+        order = np.argsort(-self.pip, kind="stable")[:CANDIDATES]
+        order = order[[self.pip[i] > 0.02 and slices[i].stop - slices[i].start == 1 for i in order]]
         if order.size < 2:
             return []
         columns = np.array([slices[i].start for i in order])
