@@ -77,8 +77,11 @@ class Sampler(WeightHolder, Optimizer):
         super().__init__(params, {**SWITCHES, **defaults})
         self._check_prior()
         seed = _default_seed() if seed is None else seed
+        names = {
+            self._name(i, k): p for i, group in enumerate(self.param_groups) for k, p in enumerate(group["params"])
+        }
         fused, compiled = self.defaults["fused"], self.defaults["compile"]
-        kernels = load_kernels(fused, compile=compiled, params=self._named_parameters())
+        kernels = load_kernels(fused, compile=compiled, params=names)
         self.noise: Noise = TorchNoise(seed)
         self._fused: FusedUpdate | None = None
         if kernels is not None:
@@ -320,13 +323,6 @@ class Sampler(WeightHolder, Optimizer):
                             f"the {what} of {self._name(index, position)} must be finite, but got NaN or Inf at step "
                             f"{step}: try a lower lr, or look for the first layer whose output is not finite."
                         )
-
-    def _named_parameters(self) -> dict[str, Tensor]:
-        return {
-            self._name(index, position): param
-            for index, group in enumerate(self.param_groups)
-            for position, param in enumerate(group["params"])
-        }
 
     def _name(self, index: int, position: int) -> str:
         group = self.param_groups[index]
