@@ -28,7 +28,7 @@ from spikeslab.compression.tasks import (
     count_rows,
     find_task,
     first_batch,
-    numbers,
+    keep_numbers,
     pair,
     with_distillation,
 )
@@ -355,7 +355,7 @@ class CompressionRun:
             **describe_zeros(model, weights),
             **channels,
             "samples": samples,
-            "metrics": {name: numbers(values) for name, values in evaluation.items()},
+            "metrics": {name: keep_numbers(values) for name, values in evaluation.items()},
         }
 
     def _record(self) -> dict[str, Any]:

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from spikeslab.compression.finalize import finalize
 from spikeslab.compression.sparse_format import VALUES, TensorFileError, decode, encode, memory_key, read_header
-from spikeslab.compression.tasks import Evaluation, numbers
+from spikeslab.compression.tasks import Evaluation, keep_numbers
 from spikeslab.errors import ArgumentValueError, Phrase, quote
 from spikeslab.files import write_atomically
 
@@ -150,6 +150,6 @@ def evaluate_stored(
             "bytes": len(content),
             "nonzeros": sum(counts.values()),
             "sparse_nonzeros": sum(count for name, count in counts.items() if name in names),
-            **numbers(evaluation.of_model(read)),
+            **keep_numbers(evaluation.of_model(read)),
         }
     return found

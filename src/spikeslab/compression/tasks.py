@@ -342,6 +342,6 @@ def _flatten(prediction: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
     return rows[labels >= 0], labels[labels >= 0]
 
 
-def numbers(found: Mapping[str, Any]) -> dict[str, float]:
+def keep_numbers(found: Mapping[str, Any]) -> dict[str, float]:
     """Return the numbers of an evaluation, without curves."""
     return {name: value for name, value in found.items() if isinstance(value, (int, float))}

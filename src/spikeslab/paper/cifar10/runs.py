@@ -19,7 +19,7 @@ from torch import nn
 
 from spikeslab.compression import Compressed, Compression, Settings
 from spikeslab.compression.compress import WEIGHTS, CompressionRun
-from spikeslab.compression.tasks import Evaluation, numbers
+from spikeslab.compression.tasks import Evaluation, keep_numbers
 from spikeslab.errors import ArgumentError, ArgumentValueError, SpikeSlabWarning, first_line, quote
 from spikeslab.paper.cifar10.data import Dense, OrderedBatches, new_network
 from spikeslab.paper.cifar10.presets import FIXED, PRESETS, split_method
@@ -205,7 +205,7 @@ def describe(compressed: Compressed, batches: OrderedBatches, dense: Dense) -> d
     return {name: compressed.report[name] for name in kept if name in compressed.report} | {
         "rows": len(batches.labels),
         "files": compressed.evaluate_stored(batches),
-        **{name: numbers(each) for name, each in found.items()},
+        **{name: keep_numbers(each) for name, each in found.items()},
     }
 
 
