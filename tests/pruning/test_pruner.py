@@ -10,6 +10,9 @@ from torch import nn
 from weights import distinct, zeros
 
 import spikeslab as ss
+from spikeslab.pruning import Pruner
+from spikeslab.pruning import base as pruning_base
+from spikeslab.pruning import pruner as pruner_module
 
 layers = st.lists(st.lists(st.sampled_from([-1.0, 0.5, 1.0, 2.0]), min_size=1, max_size=30), min_size=1, max_size=4)
 
@@ -135,3 +138,40 @@ def test_momentum_of_a_projected_weight_may_bring_it_back_in_a_real_chain() -> N
             returned += int((before & (weight != 0)).sum())
         assert zeros(weight) == 100
         assert (returned > 0) == (mode == "projected")
+
+
+@pytest.mark.parametrize("scope", ["layer", "global", "erk"])
+@pytest.mark.parametrize("mode", ["projected", "masked"])
+def test_kernels_and_torch_prune_the_same_weights(scope: str, mode: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    found = []
+    for kernels in (pruning_base.load_kernels(), None):
+        monkeypatch.setattr(pruner_module, "load_kernels", lambda kernels=kernels: kernels)
+        monkeypatch.setattr(pruning_base, "load_kernels", lambda kernels=kernels: kernels)
+        torch.manual_seed(0)
+        weights = [torch.randn(size) for size in (700, 40, 3000)]
+        pruner = Pruner(weights, ss.cubic_sparsity(0.9, total=8), scope=scope, mode=mode)
+        for _ in range(10):
+            for weight in weights:
+                weight += 0.3 * torch.randn_like(weight)
+            pruner.step()
+        found.append(weights)
+    assert all(map(torch.equal, *found))
+    assert sum(int((weight == 0).sum()) for weight in found[0]) == round(0.9 * 3740)
+
+
+def test_it_prunes_every_so_many_steps_and_once_more_to_freeze() -> None:
+    weight = torch.randn(100)
+    pruner = Pruner([weight], 0.5, every=4)
+    zeros = []
+    for _ in range(9):
+        weight += 0.1 * torch.randn(100)
+        pruner.step()
+        zeros.append(int((weight == 0).sum()))
+    assert zeros == [0, 0, 0, 50, 0, 0, 0, 50, 0]
+    pruner.freeze()
+    mask = weight == 0
+    assert int(mask.sum()) == 50
+    for _ in range(5):
+        weight += 0.1 * torch.randn(100)
+        pruner.step()
+        assert torch.equal(weight == 0, mask)

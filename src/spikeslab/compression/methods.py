@@ -23,7 +23,6 @@ from torch import Tensor
 
 from spikeslab.compression.problem import Problem
 from spikeslab.compression.settings import PAPER_STEPS
-from spikeslab.errors import check_count
 from spikeslab.priors import EM, L1, L2, SA, Adaptation, Diagnostics, Fixed, Marginal, SpikeSlabGaussian
 from spikeslab.pruning import Pruner
 from spikeslab.samplers import SGHMC
@@ -318,8 +317,7 @@ class FeedbackPruner(Pruner):
     """
 
     def __init__(self, weights: Weights, sparsity: float | ScheduleLike, *, every: int = 16, **pruner: Any) -> None:
-        super().__init__(weights, sparsity, **pruner)
-        self.every = check_count("every", every)
+        super().__init__(weights, sparsity, every=every, **pruner)
         self._hidden: list[Tensor] = []
         self._masks: list[Tensor] = []
 
@@ -330,17 +328,17 @@ class FeedbackPruner(Pruner):
             super().step()
         else:
             step = max(self._count_step(), 1)
-            self._prune(anew=not self._masks or step % self.every == 0)
+            self._mask(anew=not self._masks or step % self.every == 0)
 
     @torch.no_grad()
     def freeze(self) -> None:
         """Update the mask, and drop the values under it."""
         if self.mode != "masked":
-            self._prune(anew=True)
+            self._mask(anew=True)
         super().freeze()
         self._hidden, self._masks = [], []
 
-    def _prune(self, anew: bool) -> None:
+    def _mask(self, anew: bool) -> None:
         dense = [weight.detach().clone() for weight in self.weights.values()]
         if self._hidden:
             torch._foreach_add_(dense, self._hidden)

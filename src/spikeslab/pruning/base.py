@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from functools import cache
+from importlib import import_module
+from types import ModuleType
 from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
 
-from spikeslab.errors import ArgumentValueError, Phrase, check_choice, check_number, pluralize
+from spikeslab.errors import ArgumentValueError, Phrase, check_choice, check_count, check_number, pluralize
 from spikeslab.functional import groups
 from spikeslab.functional.thresholds import smallest, smallest_overall
 from spikeslab.pruning import allocation
@@ -20,6 +23,15 @@ from spikeslab.weights import WeightHolder
 
 MODES = ("projected", "masked")
 SCOPES = ("layer", "global", "erk")
+
+
+@cache
+def load_kernels() -> ModuleType | None:
+    """Return the kernels that zero weights in memory, many times as fast as torch; ``None`` without a working numba."""
+    try:
+        return import_module("spikeslab.kernels.magnitudes")
+    except (ImportError, RuntimeError):  # numba raises the latter if it can write its cache nowhere
+        return None
 
 
 class BasePruner(WeightHolder):
@@ -109,8 +121,12 @@ class BasePruner(WeightHolder):
         """Zero the units that the masks mark; in masked mode, keep the masks."""
         if self.mode == "masked" and masks is not self._pruned:
             self._pruned, self._counts = list(masks), None
+        kernels = None if self._sliced else load_kernels()
         for weight, mask in zip(self.weights.values(), masks, strict=True):
-            zero_units_(weight, mask)
+            if kernels is not None and kernels.can_zero(weight):
+                kernels.zero_marked_(weight, mask)
+            else:
+                zero_units_(weight, mask)
 
     def _count_pruned(self) -> list[int]:
         """Return the number of masked units of each weight, counted once for each set of masks."""
@@ -129,6 +145,7 @@ class ScheduledPruner(BasePruner):
         sparsity: Share of zeros in [0, 1): a number or a schedule of the step.
         scope: How the zeros are shared out, one of ``SCOPES``.
         floor: Number or share of the units that every layer keeps at least.
+        every: Number of steps from one pruning to the next; between them, units that are not masked move freely.
         total: Number that the sparsity is a share of; by default all units of the weights.
         **base: Arguments of :class:`BasePruner`.
 
@@ -145,6 +162,7 @@ class ScheduledPruner(BasePruner):
         *,
         scope: str,
         floor: float,
+        every: int = 1,
         total: int | None = None,
         **base: Any,
     ) -> None:
@@ -153,6 +171,7 @@ class ScheduledPruner(BasePruner):
         self.schedule = sparsity if callable(sparsity) else constant(check_number("sparsity", sparsity, "[0, 1)"))
         self._sizes = [math.prod(shape) for shape in self._shapes()]
         self._keep = allocation.floors(self._sizes, floor)
+        self.every = check_count("every", every)
         self._total = sum(self._sizes) if total is None else total
         if isinstance(self.schedule, Schedule):
             settings = dict(self.schedule.settings)
@@ -176,13 +195,25 @@ class ScheduledPruner(BasePruner):
 
     @torch.no_grad()
     def step(self) -> None:
-        """Prune to the sparsity of this step."""
-        zeros = self.zeros(max(self._count_step(), 1))
-        pruned = self._count_pruned()
+        """Prune to the sparsity of this step, if it is one of every ``every``, and zero what is masked."""
+        if max(self._count_step(), 1) % self.every == 0:
+            self._prune()
+        elif self._pruned:
+            self._zero(self._pruned)
+
+    @torch.no_grad()
+    def freeze(self) -> None:
+        """Prune to the sparsity of this step, and switch to masked mode: from now on zeros stay zero."""
+        if self.steps % self.every:
+            self._prune()
+        super().freeze()
+
+    def _prune(self) -> None:
+        zeros, pruned = self.zeros(max(self.steps, 1)), self._count_pruned()
         if self._pruned and sum(pruned) >= zeros:
             self._zero(self._pruned)
-            return
-        self._zero(self._choose(self._rank(self._importances()), zeros, pruned))
+        else:
+            self._zero(self._choose(self._rank(self._importances()), zeros, pruned))
 
     def _importances(self) -> list[Tensor]:
         """Return one importance score per unit; the lowest are pruned first."""
@@ -192,12 +223,14 @@ class ScheduledPruner(BasePruner):
         """Return masks of the units with the smallest scores, in each layer no fewer than it has pruned."""
         if self.scope == "global":
             return smallest_overall(scores, zeros, self._keep)
+        return [smallest(score, count) for score, count in zip(scores, self._allocate(zeros, pruned), strict=True)]
+
+    def _allocate(self, zeros: int, pruned: Sequence[int]) -> list[int]:
+        """Return the number of zeros of each layer, no fewer than it has pruned."""
         if self.scope == "layer":
-            counts = allocation.per_layer(zeros, self._sizes, self._keep, pruned)
-        else:
-            shapes = [tuple(weight.shape) for weight in self.weights.values()]
-            counts = allocation.erk(zeros, shapes, self._keep, pruned, self._sizes)
-        return [smallest(score, count) for score, count in zip(scores, counts, strict=True)]
+            return allocation.per_layer(zeros, self._sizes, self._keep, pruned)
+        shapes = [tuple(weight.shape) for weight in self.weights.values()]
+        return allocation.erk(zeros, shapes, self._keep, pruned, self._sizes)
 
 
 def zero_units_(tensor: Tensor, mask: Tensor) -> None:

@@ -7,7 +7,7 @@ from typing import ClassVar
 from torch import nn
 
 from spikeslab.errors import ArgumentValueError, Phrase
-from spikeslab.pruning.base import ScheduledPruner
+from spikeslab.pruning.base import ScheduledPruner, load_kernels
 from spikeslab.samplers.base import Sampler
 from spikeslab.schedules import ScheduleLike
 from spikeslab.weights import Weights, name_weights
@@ -29,6 +29,8 @@ class Pruner(ScheduledPruner):
             small layers denser (:mod:`spikeslab.pruning.allocation`).
         floor: Number of weights, or share of them below 1, that every layer keeps at least. No layer is ever emptied.
         mode: ``"projected"`` (weights may return) or ``"masked"``.
+        every: Number of steps from one pruning to the next. In projected mode weights move freely in between, so end
+            with :meth:`freeze`, which prunes to the sparsity of its step.
         network: If given, sparsity counts over all of its parameters, so that the sparse layers are pruned harder.
         sampler: If given, its steps are counted instead of the calls, so that a step that a GradScaler skips does not
             count.
@@ -44,6 +46,7 @@ class Pruner(ScheduledPruner):
         scope: str = "layer",
         floor: float = 1,
         mode: str = "projected",
+        every: int = 1,
         network: nn.Module | None = None,
         sampler: Sampler | None = None,
     ) -> None:
@@ -54,5 +57,43 @@ class Pruner(ScheduledPruner):
                 raise ArgumentValueError("weights", "must be parameters of the network", Phrase("some are not"))
             total = sum(parameter.numel() for parameter in network.parameters())
         super().__init__(
-            named, sparsity, scope=scope, floor=floor, mode=mode, sampler=sampler, network=network, total=total
+            named,
+            sparsity,
+            scope=scope,
+            floor=floor,
+            every=every,
+            total=total,
+            mode=mode,
+            sampler=sampler,
+            network=network,
         )
+
+    def _prune(self) -> None:
+        if not self._prune_in_memory():
+            super()._prune()
+
+    def _prune_in_memory(self) -> bool:
+        """Zero the smallest weights without a copy of them; return False, with as many zeros as before, if torch must.
+
+        Torch is left with weights that the kernels cannot read, and with layers whose floor decides.
+        """
+        weights, zeros, pruned = list(self.weights.values()), self.zeros(max(self.steps, 1)), self._count_pruned()
+        kernels = load_kernels()
+        if kernels is None or not all(map(kernels.can_zero, weights)) or sum(pruned) >= zeros:
+            return False
+        if self.scope == "global" and len({weight.dtype for weight in weights}) > 1:
+            return False
+        if self._pruned:  # they rank first
+            self._zero(self._pruned)
+        if self.scope == "global":
+            done = kernels.zero_smallest_(weights, zeros, self._keep)
+        else:
+            counts = self._allocate(zeros, pruned)
+            done = all(
+                kernels.zero_smallest_([weight], count, [keep])
+                for weight, count, keep in zip(weights, counts, self._keep, strict=True)
+                if count
+            )
+        if done and self.mode == "masked":
+            self._pruned, self._counts = [weight.detach() == 0 for weight in weights], None
+        return bool(done)
