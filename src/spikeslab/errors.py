@@ -128,6 +128,23 @@ class NonFiniteError(SpikeSlabError, ArithmeticError):
     """A weight, a gradient or a prediction is NaN or infinite."""
 
 
+class Interrupted(MarkedMessage, KeyboardInterrupt):
+    """Raised when a signal stopped a run, after its state was saved.
+
+    Attributes:
+        signal: Number of the signal.
+    """
+
+    def __init__(self, message: str, number: int) -> None:
+        super().__init__(message)
+        self.signal = number
+
+    @property
+    def exit_code(self) -> int:
+        """Exit code by which shells recognise a process that a signal stopped."""
+        return 128 + self.signal
+
+
 class SpikeSlabWarning(MarkedMessage, UserWarning):
     """A setting is legal but probably not what the user wants."""
 

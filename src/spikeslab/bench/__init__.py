@@ -1,6 +1,5 @@
 """Benchmarks against other libraries, and long studies of our own: the suites of ``spikeslab bench``."""
 
-from spikeslab.bench.suites import SUITES, Suite
-from spikeslab.bench.timing import BenchPlan, Findings
+from spikeslab.bench.suites import SUITES, BenchPlan, Findings, Suite
 
 __all__ = ["SUITES", "BenchPlan", "Findings", "Suite"]

@@ -30,7 +30,7 @@ from scipy.special import expit, log_expit, log_softmax
 from scipy.stats import chisquare, kstest
 from sklearn.exceptions import ConvergenceWarning
 
-from spikeslab.bench.timing import BenchPlan, Findings
+from spikeslab.bench.suites import BenchPlan, Findings
 from spikeslab.paper._grid import Cell, CellFile, Record, run_cells
 from spikeslab.report.figures import BLUE, GREY, SKY, VERMILION, WIDTH, new_figure, remove_y_axis
 from spikeslab.report.tables import Column, Estimate, Table

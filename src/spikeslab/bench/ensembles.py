@@ -12,7 +12,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from spikeslab.bench.timing import HOW, BenchPlan, Candidates, Findings, measure, ratio_note, ratio_table, training_step
+from spikeslab.bench.suites import BenchPlan, Findings
+from spikeslab.bench.timing import HOW, Candidates, measure, ratio_note, ratio_table, training_step
 from spikeslab.likelihoods import GaussianLikelihood, StackedGaussianLikelihood
 from spikeslab.paper.uci.network import MLP
 from spikeslab.parallel.stacked import StackedModel

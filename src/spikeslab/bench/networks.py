@@ -11,7 +11,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from spikeslab.bench.timing import CONTROL, HOW, BenchPlan, Findings, measure, ratio_note, ratio_table
+from spikeslab.bench.suites import BenchPlan, Findings
+from spikeslab.bench.timing import CONTROL, HOW, measure, ratio_note, ratio_table
 from spikeslab.compression import METHODS, Settings, compact, compress, finalize, fold_batch_norm
 from spikeslab.compression.sparse_file import DENSE, file_sizes
 from spikeslab.compression.tasks import CLASSIFICATION, Task, classify, with_distillation

@@ -17,19 +17,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.optim import SGD, Adam, Optimizer
 
-from spikeslab.bench.timing import (
-    HOW,
-    MISSING,
-    UNFUSED,
-    BenchPlan,
-    Candidates,
-    Findings,
-    Times,
-    is_installed,
-    load,
-    measure,
-    training_step,
-)
+from spikeslab.bench.suites import BenchPlan, Findings
+from spikeslab.bench.timing import HOW, MISSING, UNFUSED, Candidates, Times, is_installed, load, measure, training_step
 from spikeslab.errors import SpikeSlabWarning
 from spikeslab.paper.cifar10.networks import resnet20
 from spikeslab.paper.images.networks import CNN

@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from spikeslab.bench.timing import BenchPlan, Findings
+from spikeslab.bench.suites import BenchPlan, Findings
 from spikeslab.parallel import replica_exchange
 from spikeslab.parallel.replica_exchange import ReplicaExchange
 from spikeslab.parallel.swaps import log_acceptance

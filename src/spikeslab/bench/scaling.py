@@ -13,17 +13,8 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from spikeslab.bench.optimizers import SGD_NAME, BenchNetwork, build_optimizers
-from spikeslab.bench.timing import (
-    HOW,
-    UNFUSED,
-    BenchPlan,
-    Findings,
-    Times,
-    is_installed,
-    log_slope,
-    measure,
-    use_threads,
-)
+from spikeslab.bench.suites import BenchPlan, Findings
+from spikeslab.bench.timing import HOW, UNFUSED, Times, is_installed, log_slope, measure, use_threads
 from spikeslab.errors import pluralize
 from spikeslab.report.tables import Cell, Column, Table
 

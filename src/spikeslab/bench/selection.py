@@ -16,7 +16,8 @@ from torch import Tensor, nn
 from torch.optim import SGD, Optimizer
 
 from spikeslab.bench.optimizers import PlainSGLD, posteriors_step
-from spikeslab.bench.timing import HOW, MISSING, BenchPlan, Candidates, Findings, Times, is_installed, load, measure
+from spikeslab.bench.suites import BenchPlan, Findings
+from spikeslab.bench.timing import HOW, MISSING, Candidates, Times, is_installed, load, measure
 from spikeslab.likelihoods import GaussianLikelihood
 from spikeslab.paper.linear.data import simulate_linear
 from spikeslab.presets import paper_linear

@@ -8,7 +8,8 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from spikeslab.bench.calibration import gram_data, standardise
-from spikeslab.bench.timing import BenchPlan, Findings, log_slope
+from spikeslab.bench.suites import BenchPlan, Findings
+from spikeslab.bench.timing import log_slope
 from spikeslab.report.figures import BLUE, GREEN, GREY, ORANGE, VERMILION, WIDTH, new_figure
 from spikeslab.report.tables import Column, Table
 from spikeslab.sklearn import SGLDOptions

@@ -2,12 +2,50 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import dataclass, field
 from importlib import import_module
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
-from spikeslab.bench.timing import BenchPlan, Findings
+from spikeslab.errors import pluralize
+from spikeslab.report.tables import Table
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 QUICK_REPEATS = 2
+
+
+@dataclass(frozen=True)
+class BenchPlan:
+    """Settings of a benchmark.
+
+    Attributes:
+        repeats: Rounds, in each of which every candidate has a turn; some suites count data sets, epochs or steps.
+        threads: Threads of torch; processes in the suites that fit many models.
+        seed: Seed of data, weights and noise.
+        quick: If True, sizes are small: the suite shows that it runs.
+        tick: Called with the number of rounds that were done.
+    """
+
+    repeats: int
+    threads: int = 1
+    seed: int = 0
+    quick: bool = False
+    tick: Callable[[int], None] = field(default=lambda _: None, compare=False)
+
+    @property
+    def words(self) -> str:
+        """Threads, as the end of a title."""
+        return pluralize(self.threads, "thread") + (", a quick look" if self.quick else "")
+
+
+@dataclass(frozen=True)
+class Findings:
+    """Tables and figures by the names of their files."""
+
+    tables: dict[str, Table]
+    figures: dict[str, Figure] = field(default_factory=dict)
 
 
 class Suite(NamedTuple):

@@ -10,23 +10,20 @@ from __future__ import annotations
 import time
 import warnings
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from importlib import import_module
 from importlib.util import find_spec
 from statistics import median
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from spikeslab.errors import pluralize
+from spikeslab.bench.suites import BenchPlan
 from spikeslab.report.tables import Cell, Column, Table
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 Candidates: TypeAlias = Mapping[str, Callable[[], object]]
 
@@ -34,38 +31,6 @@ HOW = "One process, candidates in turns."
 CONTROL = "The control is the first row again: its distance from 1 is the error of the others."
 MISSING = "not installed"
 UNFUSED = "numba was not installed where this ran: our updates are those of torch's list operations."
-
-
-@dataclass(frozen=True)
-class BenchPlan:
-    """Settings of a benchmark.
-
-    Attributes:
-        repeats: Rounds, in each of which every candidate has a turn; some suites count data sets, epochs or steps.
-        threads: Threads of torch; processes in the suites that fit many models.
-        seed: Seed of data, weights and noise.
-        quick: If True, sizes are small: the suite shows that it runs.
-        tick: Called with the number of rounds that were done.
-    """
-
-    repeats: int
-    threads: int = 1
-    seed: int = 0
-    quick: bool = False
-    tick: Callable[[int], None] = field(default=lambda _: None, compare=False)
-
-    @property
-    def words(self) -> str:
-        """Threads, as the end of a title."""
-        return pluralize(self.threads, "thread") + (", a quick look" if self.quick else "")
-
-
-@dataclass(frozen=True)
-class Findings:
-    """Tables and figures by the names of their files."""
-
-    tables: dict[str, Table]
-    figures: dict[str, Figure] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

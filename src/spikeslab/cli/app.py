@@ -21,7 +21,7 @@ from spikeslab.cli.predict import predict
 from spikeslab.cli.reproduce import app as reproduce
 from spikeslab.cli.select import select
 from spikeslab.cli.sparsity import sparsity
-from spikeslab.training.interruption import Interrupted
+from spikeslab.errors import Interrupted
 
 # The base of typer's own errors of usage: click's class, or the copy that newer versions of typer bring along.
 UsageError: type[Exception] = typer.BadParameter.__mro__[1]

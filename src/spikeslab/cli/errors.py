@@ -14,8 +14,7 @@ import typer
 from typer.core import TyperArgument, TyperCommand, TyperGroup, TyperOption
 
 from spikeslab.compression import Settings
-from spikeslab.errors import Spelling, SpikeSlabError, SpikeSlabWarning, spell_keyword
-from spikeslab.training.interruption import Interrupted
+from spikeslab.errors import Interrupted, Spelling, SpikeSlabError, SpikeSlabWarning, spell_keyword
 
 SET, SETTINGS = "--set", {field.name for field in fields(Settings)}
 SPELLED = "__spelled__"

@@ -9,26 +9,7 @@ from contextlib import contextmanager
 from types import FrameType
 from typing import Any
 
-from spikeslab.errors import MarkedMessage
-
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
-
-
-class Interrupted(MarkedMessage, KeyboardInterrupt):
-    """Raised when a signal stopped a run, after its state was saved.
-
-    Attributes:
-        signal: Number of the signal.
-    """
-
-    def __init__(self, message: str, number: int) -> None:
-        super().__init__(message)
-        self.signal = number
-
-    @property
-    def exit_code(self) -> int:
-        """Exit code by which shells recognise a process that a signal stopped."""
-        return 128 + self.signal
 
 
 @contextmanager

@@ -20,6 +20,7 @@ from torch.optim import Optimizer
 from spikeslab.errors import (
     ArgumentTypeError,
     ArgumentValueError,
+    Interrupted,
     NonFiniteError,
     Phrase,
     check_choice,
@@ -32,7 +33,7 @@ from spikeslab.states import State, Stateful
 from spikeslab.training.batches import DataOrder, TensorBatches
 from spikeslab.training.callbacks import Callback
 from spikeslab.training.checkpoints import CheckpointError
-from spikeslab.training.interruption import Interrupted, record_signals
+from spikeslab.training.interruption import record_signals
 from spikeslab.training.randomness import get_randomness, restore_randomness
 from spikeslab.training.run_folder import RunFolder
 from spikeslab.weights import to_device_of

@@ -21,11 +21,19 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
-from spikeslab.errors import ArgumentTypeError, ArgumentValueError, Phrase, SpikeSlabError, first_line, mark, warn
+from spikeslab.errors import (
+    ArgumentTypeError,
+    ArgumentValueError,
+    Interrupted,
+    Phrase,
+    SpikeSlabError,
+    first_line,
+    mark,
+    warn,
+)
 from spikeslab.files import FolderExistsError, write_atomically
 from spikeslab.training.callbacks import EVALUATION, Callback, Evaluate, Every, PeriodicCallback
 from spikeslab.training.checkpoints import Checkpoint, CheckpointError, Checkpoints
-from spikeslab.training.interruption import Interrupted
 from spikeslab.training.log import Log, MetricsLog, nan_to_null
 
 if TYPE_CHECKING:
