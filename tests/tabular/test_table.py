@@ -8,11 +8,15 @@ import gzip
 import re
 import time
 from decimal import Decimal
+from random import Random
 
 import pandas as pd
 import pytest
 
+from spikeslab.errors import SpikeSlabError
+from spikeslab.tabular.design import make_design
 from spikeslab.tabular.table import TableError, read_table
+from spikeslab.tabular.target import read_target
 
 
 def write(folder, text, name="data.csv", encoding="utf-8"):
@@ -189,6 +193,50 @@ def test_integers_beyond_the_largest_number_are_infinite(tmp_path):
 def test_files_that_are_refused(tmp_path, content, message):
     (tmp_path / "data.csv").write_bytes(content)
     refused(lambda: read_table(tmp_path / "data.csv"), message)
+
+
+CELLS = [
+    "1",
+    "-3.5",
+    "1e400",
+    "nan",
+    "NA",
+    "",
+    "inf",
+    "x",
+    '"q,""r"""',
+    '"open',
+    "1_0",
+    "1,5",
+    "true",
+    "1" * 400,
+    " 7 ",
+]
+CELLS += ["1" * 5000, "é", "\u2028", "2020-01-01", "[1]", "1j", "\0", "\x0b", "9223372036854775808", "-0", "\ufeff"]
+
+
+@pytest.mark.filterwarnings("error")
+def test_odd_tables_are_read_or_refused_in_one_sentence(tmp_path):
+    random, read, refusals = Random(0), 0, []
+    for _ in range(500):
+        separator, end = random.choice(",,;\t|"), random.choice(["\n", "\r\n", "\r"])
+        names = random.sample(["", "a", "a=x", "1", '"n,m"', "v", "y"], k=random.randint(1, 5))
+        cells = [*random.sample(CELLS, random.randint(0, 3)), "1", "2", "3.5"]
+        rows = [random.choices(cells, k=len(names) + (random.random() < 0.02)) for _ in range(random.randint(0, 14))]
+        content = end.join(separator.join(row) for row in [names, *rows]).encode(random.choice(["utf-8", "utf-16"]))
+        if content and random.random() < 0.2:
+            at = random.randrange(len(content))
+            content = content[:at] + random.randbytes(1) + content[at + 1 :]
+        (tmp_path / "data.csv").write_bytes(content)
+        try:
+            table = read_table(tmp_path / "data.csv")
+            target = read_target(table, random.choice(list(table.frame.columns)))
+            make_design(table, target.name, one_hot=random.random() < 0.5)
+            read += 1
+        except SpikeSlabError as error:
+            refusals.append(str(error))
+    assert read > 50
+    assert not any("\n" in message for message in refusals)
 
 
 def test_paths_that_are_refused(tmp_path):

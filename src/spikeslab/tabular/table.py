@@ -15,7 +15,7 @@ from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from difflib import get_close_matches
-from io import StringIO, TextIOWrapper
+from io import StringIO
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from _csv import Reader
     from collections.abc import Callable
     from contextlib import AbstractContextManager
+    from typing import IO
 
     from numpy.typing import NDArray
 
@@ -99,7 +100,7 @@ def read_table(path: Path, text: Collection[str] = ()) -> DataTable:
     try:
         if path.stat().st_size == 0:
             raise TableError(f"{path.name} is empty.")
-        table = _read_parquet(path) if kind == ".parquet" else _read_text(path, kind, text)
+        table = _read_parquet(path) if kind == ".parquet" else _read_text(path, kind, {*text})
     except OSError as error:
         raise TableError(f"{path} cannot be read: {error.strerror or error}.") from error
     repeated = [name for name, count in Counter(table.frame.columns).items() if count > 1]
@@ -186,17 +187,20 @@ def _read_text(path: Path, kind: str, text: Collection[str]) -> DataTable:
 def _open_rows(path: Path, zipped: bool, encoding: str, separator: str) -> Iterator[Reader]:
     limit = csv.field_size_limit(LONGEST)
     try:
-        with gzip.open(path) if zipped else path.open("rb") as file:
-            text = TextIOWrapper(file, encoding=encoding, newline="")
-            yield csv.reader(text, delimiter=separator, skipinitialspace=True)
+        with _open_text(path, zipped, encoding) as file:
+            yield csv.reader(file, delimiter=separator, skipinitialspace=True)
     finally:
         csv.field_size_limit(limit)
 
 
+def _open_text(path: Path, zipped: bool, encoding: str) -> IO[str]:
+    return gzip.open(path, "rt", encoding=encoding, newline="") if zipped else path.open(encoding=encoding, newline="")
+
+
 def _read_layout(path: Path, zipped: bool, encoding: str, usual: str) -> tuple[str, list[str]]:
     """Return the separator and the names in the header: the separator that makes most columns of the first lines."""
-    with gzip.open(path) if zipped else path.open("rb") as file:
-        text = "".join(islice(TextIOWrapper(file, encoding=encoding, newline=""), HEAD))
+    with _open_text(path, zipped, encoding) as file:
+        text = "".join(islice(file, HEAD))
     lines = [line for line in re.split(r"[\r\n]+", QUOTED.sub("", text)) if line]
 
     def fitness(separator: str) -> tuple[bool, int]:
