@@ -257,6 +257,7 @@ def test_records_that_are_refused(saved, changes):
     ("dtype", "values"),
     [
         ("<M8[s]", [0, 1]),
+        ("<c16", [0, 1]),
         ("<V4", ["no", "yes"]),
         ("<i8", [0.5, 1.5]),
         ("<i1", [0, 300]),

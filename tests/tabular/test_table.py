@@ -71,6 +71,7 @@ def test_quoted_separators_and_line_breaks(tmp_path):
     frame = frame_of(tmp_path, 'a,"the ""b"", too"\n1,"x, y"\n2,"z\nz"\n')
     assert list(frame.columns) == ["a", 'the "b", too']
     assert frame.iloc[:, 1].tolist() == ["x, y", "z\nz"]
+    assert frame_of(tmp_path, '"a,b,c";d\n"x, y, z";1\n"u, v, w";2\n')["d"].tolist() == [1, 2]
 
 
 @pytest.mark.parametrize("name", ["data.csv.gz", "data.tsv.gz"])
@@ -147,6 +148,12 @@ def test_tables_of_many_columns(tmp_path, rng, name, separator):
     assert table.frame["age"].fillna(0.0).tolist() == [1.0, 0.0, 3.0, 4.0]
     assert table.frame["code"].tolist() == ["1_0"] * 4
     assert table.notes[-1].startswith("Left out the first column")
+
+
+def test_numbers_with_underscores_are_text_in_wide_tables_too(tmp_path, monkeypatch):
+    for wide in (2, 3):
+        monkeypatch.setattr("spikeslab.tabular.table.WIDE", wide)
+        assert frame_of(tmp_path, "a,b\n1_0,2\n3,4\n")["a"].tolist() == ["1_0", "3"]
 
 
 def test_tables_of_many_columns_of_text_are_read_too(tmp_path, monkeypatch):
