@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import torch
 
-from spikeslab.bench import BenchPlan, networks
+from spikeslab.bench import BenchPlan
+from spikeslab.bench import _networks as networks
 
 
 def test_fewer_bits_make_smaller_files():

@@ -142,7 +142,7 @@ def test_ctrl_c(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.
         ("rich", ("spikeslab.cli.app", "spikeslab.cli.demo")),
         (
             "matplotlib",
-            ("spikeslab.paper.demo.demo", "spikeslab.paper._selection_figures", "spikeslab.report.figures"),
+            ("spikeslab.paper.demo.demo", "spikeslab.paper.selection_figures", "spikeslab.report.figures"),
         ),
     ],
 )

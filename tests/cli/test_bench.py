@@ -76,7 +76,7 @@ def test_a_folder_that_cannot_be_written_to_is_found_before_anything_is_measured
     def refuse(**_):
         raise PermissionError(13, "Permission denied")
 
-    monkeypatch.setattr("spikeslab.cli.options.TemporaryFile", refuse)
+    monkeypatch.setattr("spikeslab.cli._options.TemporaryFile", refuse)
     place = tmp_path / "new" / "numbers.json"
     assert run(["bench", "--suite", "chains", option, str(place)]) == 2
     expected = f"{option} must be in a folder that can be written to, but {tmp_path}: Permission denied."

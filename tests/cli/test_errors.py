@@ -9,7 +9,7 @@ from typing import Annotated
 import pytest
 import typer
 
-from spikeslab.cli.errors import Command, InputError, explain_os_errors, spells
+from spikeslab.cli._errors import Command, InputError, explain_os_errors, spells
 from spikeslab.errors import ArgumentValueError, SpikeSlabError, SpikeSlabWarning
 from spikeslab.training import Interrupted
 

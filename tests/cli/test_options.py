@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from spikeslab.cli.errors import InputError
-from spikeslab.cli.options import SETTINGS, read_settings
+from spikeslab.cli._errors import InputError
+from spikeslab.cli._options import SETTINGS, read_settings
 
 
 def test_settings_keep_their_types() -> None:

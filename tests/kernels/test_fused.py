@@ -9,8 +9,8 @@ import pytest
 
 pytest.importorskip("numba")
 
+from spikeslab.kernels import _threads as parallel
 from spikeslab.kernels import fused
-from spikeslab.kernels import threads as parallel
 from spikeslab.kernels.philox import BLOCK_BYTES, fill_normal
 
 DTYPES = [np.float32, np.float64]

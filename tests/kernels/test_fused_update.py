@@ -292,7 +292,7 @@ def test_weights_are_looked_at_after_a_step_that_was_broken_off(cls, monkeypatch
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr("spikeslab.kernels.threads.run", interrupted)
+        patch.setattr("spikeslab.kernels._threads.run", interrupted)
         with pytest.raises(KeyboardInterrupt):
             sampler.step()
     with pytest.raises(ss.NonFiniteError, match="the weight of"):

@@ -7,7 +7,7 @@ import pytest
 
 numba = pytest.importorskip("numba")
 
-from spikeslab.kernels.intrinsics import LARGEST_F32, LARGEST_F64, exp2  # noqa: E402
+from spikeslab.kernels._intrinsics import LARGEST_F32, LARGEST_F64, exp2  # noqa: E402
 
 
 @numba.njit

@@ -8,7 +8,7 @@ import time
 
 import pytest
 
-from spikeslab.kernels import threads as parallel
+from spikeslab.kernels import _threads as parallel
 
 
 def test_pieces_are_shared_out_once_each() -> None:

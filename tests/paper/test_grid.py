@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from spikeslab.paper._grid import Cell, CellFile, SettingsError, run_cells
+from spikeslab.paper.grid import Cell, CellFile, SettingsError, run_cells
 
 CELLS = [Cell("a", 0), Cell("a", 1), Cell("b", 0)]
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from spikeslab.paper._selection_problem import record_latents, score_selection
 from spikeslab.paper.linear import simulate_linear
 from spikeslab.paper.linear.study import LINEAR
+from spikeslab.paper.selection_problem import record_latents, score_selection
 
 
 def test_precision_and_recall() -> None:

@@ -6,7 +6,7 @@ from torch import nn
 
 import spikeslab as ss
 from spikeslab.paper.uci import MLP
-from spikeslab.posterior import _forward as batched
+from spikeslab.posterior import forward as batched
 from spikeslab.posterior.samples import DiskSamples
 
 

@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 from spikeslab.functional import mixture
-from spikeslab.priors.scale import Residuals, Scale
+from spikeslab.priors._scale import Residuals, Scale
 
 
 def make(coupling: str = "conjugate", average: str = "sigma", maximum: str = "joint") -> Scale[float]:

@@ -31,7 +31,7 @@ from scipy.stats import chisquare, kstest
 from sklearn.exceptions import ConvergenceWarning
 
 from spikeslab.bench.suites import BenchPlan, Findings
-from spikeslab.paper._grid import Cell, CellFile, Record, run_cells
+from spikeslab.paper.grid import Cell, CellFile, Record, run_cells
 from spikeslab.report.figures import BLUE, GREY, SKY, VERMILION, WIDTH, new_figure, remove_y_axis
 from spikeslab.report.tables import Column, Estimate, Table
 from spikeslab.sklearn import SpikeSlabRegressor

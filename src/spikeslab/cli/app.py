@@ -11,11 +11,11 @@ from typing import Annotated
 import typer
 
 from spikeslab import __version__
+from spikeslab.cli._errors import Command, Group, InputError
 from spikeslab.cli.bench import bench
 from spikeslab.cli.compress import compress, init
 from spikeslab.cli.demo import demo
 from spikeslab.cli.doctor import doctor, report
-from spikeslab.cli.errors import Command, Group, InputError
 from spikeslab.cli.export import export
 from spikeslab.cli.predict import predict
 from spikeslab.cli.reproduce import app as reproduce

@@ -15,9 +15,9 @@ import typer
 from spikeslab.bench import SUITES, BenchPlan, Findings
 from spikeslab.bench.suites import QUICK_REPEATS
 from spikeslab.bench.timing import use_threads
-from spikeslab.cli.errors import explain_os_errors
-from spikeslab.cli.options import CORES, check_choices, check_counts, check_file, check_results, check_writable
-from spikeslab.cli.output import plain_console, print_result, write_file
+from spikeslab.cli._errors import explain_os_errors
+from spikeslab.cli._options import CORES, check_choices, check_counts, check_file, check_results, check_writable
+from spikeslab.cli._output import plain_console, print_result, write_file
 from spikeslab.errors import ArgumentValueError, check_count
 from spikeslab.report.progress import Progress
 from spikeslab.report.tables import Provenance, command_line

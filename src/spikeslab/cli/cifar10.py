@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from spikeslab.cli.errors import InputError, explain_os_errors, spells
-from spikeslab.cli.options import check_counts, check_new, check_results, check_seed, read_settings, use_threads
-from spikeslab.cli.output import WIDE, plain_console, print_result
+from spikeslab.cli._errors import InputError, explain_os_errors, spells
+from spikeslab.cli._options import check_counts, check_new, check_results, check_seed, read_settings, use_threads
+from spikeslab.cli._output import WIDE, plain_console, print_result
 from spikeslab.errors import check_count, quote
 
 if TYPE_CHECKING:

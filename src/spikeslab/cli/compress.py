@@ -15,9 +15,9 @@ from typing import Annotated, Any
 import typer
 from torch import nn
 
-from spikeslab.cli.errors import SET, InputError, explain_os_errors, spells
-from spikeslab.cli.options import SETTINGS, check_folder, check_seed, read_settings, use_threads
-from spikeslab.cli.output import plain_console, print_result, write_file
+from spikeslab.cli._errors import SET, InputError, explain_os_errors, spells
+from spikeslab.cli._options import SETTINGS, check_folder, check_seed, read_settings, use_threads
+from spikeslab.cli._output import plain_console, print_result, write_file
 from spikeslab.cli.recipe import (
     COPY,
     RUNS,

@@ -8,9 +8,9 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from spikeslab.cli.errors import explain_os_errors
-from spikeslab.cli.options import check_results, check_seed
-from spikeslab.cli.output import print_result
+from spikeslab.cli._errors import explain_os_errors
+from spikeslab.cli._options import check_results, check_seed
+from spikeslab.cli._output import print_result
 from spikeslab.errors import check_count
 from spikeslab.report.progress import Progress
 

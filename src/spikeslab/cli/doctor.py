@@ -9,8 +9,8 @@ from typing import Annotated
 
 import typer
 
-from spikeslab.cli.options import check_file
-from spikeslab.cli.output import plain_console, print_result, write_file
+from spikeslab.cli._options import check_file
+from spikeslab.cli._output import plain_console, print_result, write_file
 from spikeslab.diagnostics import REPORT
 from spikeslab.diagnostics.doctor import examine
 from spikeslab.diagnostics.findings import Finding, findings_table, verdict

@@ -7,9 +7,9 @@ from typing import Annotated
 
 import typer
 
-from spikeslab.cli.errors import InputError, spells
-from spikeslab.cli.options import check_file
-from spikeslab.cli.output import plain_console, print_result
+from spikeslab.cli._errors import InputError, spells
+from spikeslab.cli._options import check_file
+from spikeslab.cli._output import plain_console, print_result
 from spikeslab.cli.recipe import COPY
 from spikeslab.cli.stored_network import ModelArgument, RecipeOption, check_onnx, read_stored
 from spikeslab.compression import compact as compact_network

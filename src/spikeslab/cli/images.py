@@ -9,8 +9,8 @@ from typing import Annotated
 
 import typer
 
-from spikeslab.cli.errors import explain_os_errors, spells
-from spikeslab.cli.options import (
+from spikeslab.cli._errors import explain_os_errors, spells
+from spikeslab.cli._options import (
     CORES,
     check_choices,
     check_counts,
@@ -19,7 +19,7 @@ from spikeslab.cli.options import (
     check_results,
     check_seed,
 )
-from spikeslab.cli.output import WIDE, plain_console, print_result
+from spikeslab.cli._output import WIDE, plain_console, print_result
 from spikeslab.errors import check_count
 from spikeslab.report.progress import Progress
 
@@ -175,8 +175,8 @@ def adversarial(
     - `spikeslab reproduce adversarial --data-dir data --out out/adversarial`
     - a quick look: `spikeslab reproduce adversarial --datasets mnist --images 200 --samples 5`
     """
-    from spikeslab.paper._grid import CELLS
     from spikeslab.paper.adversarial import study as experiment
+    from spikeslab.paper.grid import CELLS
     from spikeslab.paper.images.runs import METHODS
 
     check_results(out, experiment.TABLES, experiment.FIGURES)

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from spikeslab.cli.errors import InputError, spells
-from spikeslab.cli.options import HEAD, check_file
-from spikeslab.cli.output import plain_console, write_file
+from spikeslab.cli._errors import InputError, spells
+from spikeslab.cli._options import HEAD, check_file
+from spikeslab.cli._output import plain_console, write_file
 from spikeslab.errors import check_number, pluralize, quote
 
 if TYPE_CHECKING:

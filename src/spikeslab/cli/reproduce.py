@@ -8,16 +8,16 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from spikeslab.cli._errors import Command, Group, explain_os_errors
+from spikeslab.cli._options import CORES, check_choices, check_counts, check_results, check_seed
+from spikeslab.cli._output import WIDE, plain_console, print_result
 from spikeslab.cli.cifar10 import cifar10
-from spikeslab.cli.errors import Command, Group, explain_os_errors
 from spikeslab.cli.images import adversarial, fashion, image_search, mnist
-from spikeslab.cli.options import CORES, check_choices, check_counts, check_results, check_seed
-from spikeslab.cli.output import WIDE, plain_console, print_result
 from spikeslab.errors import check_choice, check_count
 from spikeslab.report.progress import Progress
 
 if TYPE_CHECKING:
-    from spikeslab.paper._selection_problem import SelectionProblem
+    from spikeslab.paper.selection_problem import SelectionProblem
 
 THEORY_FILES = ("theorem1", "corollary1")
 UCI_DATASETS = ("boston", "yacht", "energy", "energy-heating", "wine", "concrete")
@@ -201,8 +201,8 @@ def uci(
 def _run_study(
     problem: SelectionProblem, out: Path, seed: int, seeds: int, sgld_seeds: int, steps: int, workers: int
 ) -> None:
-    from spikeslab.paper._selection import SelectionStudy
-    from spikeslab.paper._selection_figures import write_study
+    from spikeslab.paper.selection import SelectionStudy
+    from spikeslab.paper.selection_figures import write_study
 
     check_results(out, problem.tables, problem.figures)
     check_seed(seed)

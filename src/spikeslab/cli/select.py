@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Annotated, cast
 
 import typer
 
-from spikeslab.cli.errors import InputError, explain_os_errors, make_spelling, spells
-from spikeslab.cli.options import check_folder, check_seed
-from spikeslab.cli.output import plain_console
+from spikeslab.cli._errors import InputError, explain_os_errors, make_spelling, spells
+from spikeslab.cli._options import check_folder, check_seed
+from spikeslab.cli._output import plain_console
 from spikeslab.errors import (
     ArgumentValueError,
     Phrase,
@@ -206,7 +206,7 @@ def _write_files(folder: Path, selection: Selection, table: DataTable, command: 
 
 
 def _print_selection(console: Console, folder: Path, selection: Selection, spelling: Spelling) -> None:
-    from spikeslab.cli.output import print_result
+    from spikeslab.cli._output import print_result
 
     console.print()
     print_result(console, [selection.table(SHOWN)], [folder / name for name in FILES])

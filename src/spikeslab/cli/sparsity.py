@@ -8,9 +8,9 @@ from typing import Annotated
 
 import typer
 
-from spikeslab.cli.errors import InputError, spells
-from spikeslab.cli.options import check_file, check_folder
-from spikeslab.cli.output import plain_console, print_result, write_file
+from spikeslab.cli._errors import InputError, spells
+from spikeslab.cli._options import check_file, check_folder
+from spikeslab.cli._output import plain_console, print_result, write_file
 from spikeslab.cli.stored_network import ModelArgument, RecipeOption, StoredNetwork, check_onnx, read_stored
 from spikeslab.compression import SparsityReport
 from spikeslab.compression.latency import network_variants

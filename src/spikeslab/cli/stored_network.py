@@ -12,7 +12,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load, load_file
 from torch import Tensor, nn
 
-from spikeslab.cli.errors import InputError
+from spikeslab.cli._errors import InputError
 from spikeslab.cli.recipe import COPY, MODEL, VAL, RecipeError, read_recipe
 from spikeslab.compression import finalize, load_sparse
 from spikeslab.compression.onnx import INSTALL, missing_packages

@@ -38,7 +38,7 @@ import numpy as np
 from numba import carray, njit, types
 from numba.extending import overload
 
-from spikeslab.kernels.intrinsics import LARGEST_F32, LARGEST_F64, bits_of, exp2, fma, pointer, prefetch
+from spikeslab.kernels._intrinsics import LARGEST_F32, LARGEST_F64, bits_of, exp2, fma, pointer, prefetch
 from spikeslab.kernels.philox import BLOCK_BYTES, normal_block
 
 # Columns of the int64 table, a row for each tensor: addresses (0 for none), the number of elements, the stream of its

@@ -20,7 +20,7 @@ from torch.autograd.graph import increment_version
 
 from spikeslab.errors import ArgumentTypeError, ArgumentValueError, Phrase, first_line
 from spikeslab.functional.tensors import FULL_PRECISION, align, is_dense
-from spikeslab.kernels import threads
+from spikeslab.kernels import _threads
 from spikeslab.kernels.protocol import FusedLatents, FusedPenalty, FusedPrior, LatentSums, Move
 
 CHECK_PIECE = 512  # blocks that a thread checks at once; of less than four times as many, one thread checks all
@@ -148,7 +148,7 @@ class FusedUpdate:
 
     def _is_column_finite(self, plan: KernelPlan, column: int) -> bool:
         kernel = partial(self._kernels.are_finite, plan.like, plan.table, column)
-        return all(threads.run(kernel, plan.blocks, torch.get_num_threads(), CHECK_PIECE))
+        return all(_threads.run(kernel, plan.blocks, torch.get_num_threads(), CHECK_PIECE))
 
     def run(self, groups: list[dict[str, Any]], moves: list[Move], state: Any, seed: int, step: int) -> bool:
         """Take the step with the gathered parameters: prior's terms, kernels, prior's sums.
@@ -177,7 +177,7 @@ class FusedUpdate:
                 self._kernels.update, plan.like, plan.table, plan.factors, plan.sums, np.uint64(seed), np.uint64(step)
             )
             plan.left = None  # after a step that is broken off nothing is known of the weights
-            plan.note_end(finite=all(threads.run(kernel, plan.blocks, torch.get_num_threads())))
+            plan.note_end(finite=all(_threads.run(kernel, plan.blocks, torch.get_num_threads())))
         if prior is None or latents is None:
             return False
         prior.update_from_sums(latents.omega, num_data, self._sums(len(prior.weights)) if latents.omega else [])

@@ -17,7 +17,7 @@ from torch import Tensor
 from torch.autograd.graph import increment_version
 
 from spikeslab.functional.tensors import FULL_PRECISION, is_dense
-from spikeslab.kernels import threads
+from spikeslab.kernels import _threads
 
 BLOCK, PIECE, LINE = 8192, 8, 64
 STRIDE, SMALL_SAMPLE = 64, 4096
@@ -76,7 +76,7 @@ def _bits_of(weight: Tensor) -> Any:
 
 
 def _run(kernel: Any, bits: Any) -> list[Any]:
-    return threads.run(kernel, -(-len(bits) // BLOCK), torch.get_num_threads(), PIECE)
+    return _threads.run(kernel, -(-len(bits) // BLOCK), torch.get_num_threads(), PIECE)
 
 
 def _bracket(bits: Sequence[Any], count: int) -> tuple[Any, Any]:

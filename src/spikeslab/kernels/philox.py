@@ -46,9 +46,9 @@ from numba.extending import overload
 from torch import Tensor
 
 from spikeslab.functional.tensors import is_dense
-from spikeslab.kernels.intrinsics import bits_of, float_of, fma
+from spikeslab.kernels._intrinsics import bits_of, float_of, fma
+from spikeslab.kernels._threads import run as run_in_threads
 from spikeslab.kernels.noise import Noise
-from spikeslab.kernels.threads import run as run_in_threads
 
 ROUNDS = 7
 BLOCK_BYTES = 4096

@@ -20,7 +20,7 @@ import torch
 from torch import Tensor, nn
 
 from spikeslab.errors import ArgumentValueError, NonFiniteError, Phrase, check_count, pluralize
-from spikeslab.posterior._forward import stacked_forward
+from spikeslab.posterior.forward import stacked_forward
 from spikeslab.posterior.samples import named_tensors
 
 

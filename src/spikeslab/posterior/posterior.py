@@ -16,9 +16,9 @@ from torch import Tensor, nn
 from spikeslab.errors import ArgumentTypeError, ArgumentValueError, Phrase, StateError, check_choice, check_count, quote
 from spikeslab.likelihoods import GaussianLikelihood
 from spikeslab.posterior._arviz import to_inference_data
-from spikeslab.posterior._forward import SampleForward
 from spikeslab.posterior.batch_norm import recalibrate
 from spikeslab.posterior.convergence import Convergence, assess_convergence
+from spikeslab.posterior.forward import SampleForward
 from spikeslab.posterior.prediction import Prediction, average_terms, identity, probabilities, to_float, weighted_mean
 from spikeslab.posterior.samples import (
     WEIGHTINGS,

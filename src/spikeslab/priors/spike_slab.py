@@ -35,9 +35,9 @@ from spikeslab.functional import mixture
 from spikeslab.functional.mixture import GAUSSIAN, LAPLACE, Affine, Component
 from spikeslab.functional.tensors import align
 from spikeslab.kernels.protocol import FusedLatents, FusedPenalty, LatentSums
+from spikeslab.priors._scale import Scale
 from spikeslab.priors.adaptation import SA, Adaptation, Fixed, Marginal
 from spikeslab.priors.base import Prior
-from spikeslab.priors.scale import Scale
 from spikeslab.schedules import polynomial
 from spikeslab.weights import Weights
 

@@ -16,7 +16,6 @@ from safetensors.torch import load_file, save_file
 
 from spikeslab.attacks import fgsm, of_model, of_posterior
 from spikeslab.cli.app import run as cli
-from spikeslab.paper._grid import SettingsError
 from spikeslab.paper.adversarial import study as adversarial
 from spikeslab.paper.adversarial.study import (
     AdversarialStudy,
@@ -30,6 +29,7 @@ from spikeslab.paper.adversarial.study import (
     paper_curve,
     run_adversarial,
 )
+from spikeslab.paper.grid import SettingsError
 from spikeslab.paper.images import runs as image_runs
 from spikeslab.paper.images.data import LOADERS, Images
 from spikeslab.paper.images.presets import PRESETS, ImagePreset

@@ -9,13 +9,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from spikeslab.paper import _selection as selection
-from spikeslab.paper import _selection_problem as problem
-from spikeslab.paper._grid import Cell, SettingsError
-from spikeslab.paper._selection import SelectionStudy, make_tables
-from spikeslab.paper._selection_figures import write_study
+from spikeslab.paper import selection
+from spikeslab.paper import selection_problem as problem
+from spikeslab.paper.grid import Cell, SettingsError
 from spikeslab.paper.linear import simulate_linear
 from spikeslab.paper.linear.study import LINEAR
+from spikeslab.paper.selection import SelectionStudy, make_tables
+from spikeslab.paper.selection_figures import write_study
 from spikeslab.presets import paper_linear
 from spikeslab.sklearn import SGLDOptions
 

@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 import torch
 
-from spikeslab.paper._selection import PICTURES, SelectionStudy
-from spikeslab.paper._selection_figures import write_study
 from spikeslab.paper.logistic import simulate_logistic
 from spikeslab.paper.logistic.study import LOGISTIC, _log_loss
+from spikeslab.paper.selection import PICTURES, SelectionStudy
+from spikeslab.paper.selection_figures import write_study
 
 
 def test_all_of_it_on_small_data(tmp_path: Path) -> None:

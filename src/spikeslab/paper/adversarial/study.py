@@ -29,7 +29,7 @@ from spikeslab.attacks import LogProbabilities, fgsm_direction, move, of_model, 
 from spikeslab.errors import ArgumentValueError, Phrase, check_choice, pluralize
 from spikeslab.files import digest
 from spikeslab.metrics import entropy
-from spikeslab.paper._grid import CELLS, Cell, CellFile, Record, run_cells
+from spikeslab.paper.grid import CELLS, Cell, CellFile, Record, run_cells
 from spikeslab.paper.images.data import LOADERS
 from spikeslab.paper.images.presets import PRESETS, make_preset
 from spikeslab.paper.images.runs import NETWORK, ImageRun, read_network, read_run

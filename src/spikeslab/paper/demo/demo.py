@@ -10,12 +10,12 @@ import torch
 from matplotlib.figure import Figure
 
 from spikeslab.metrics import accuracy, mean_squared_error, negative_log_likelihood, selective_accuracy
-from spikeslab.paper._grid import one_thread
-from spikeslab.paper._selection_figures import draw_posteriors, draw_predictions
 from spikeslab.paper.demo.data import Digits, load_digits
 from spikeslab.paper.demo.digits import DigitsPreset, DigitsResult, digits_table, run_digits
 from spikeslab.paper.demo.linear import METHODS, LinearResult, linear_table, run_linear
+from spikeslab.paper.grid import one_thread
 from spikeslab.paper.linear.data import LinearData, simulate_linear
+from spikeslab.paper.selection_figures import draw_posteriors, draw_predictions
 from spikeslab.report.figures import BLUE, GREY, ORANGE, new_figure, save
 from spikeslab.report.plots import draw_bars
 from spikeslab.report.tables import Estimate, Provenance, Table, command_line

@@ -10,8 +10,9 @@ from torch import Tensor
 
 from spikeslab.metrics import mean_absolute_error, mean_squared_error
 from spikeslab.paper import _selection_peers as peers
-from spikeslab.paper._grid import Record
-from spikeslab.paper._selection_problem import (
+from spikeslab.paper.grid import Record
+from spikeslab.paper.linear.data import LinearData, simulate_linear
+from spikeslab.paper.selection_problem import (
     DEFAULT,
     ORACLE,
     RECOVERY_COLUMNS,
@@ -23,7 +24,6 @@ from spikeslab.paper._selection_problem import (
     SelectionProblem,
     paper_methods,
 )
-from spikeslab.paper.linear.data import LinearData, simulate_linear
 from spikeslab.report.tables import Column
 from spikeslab.sklearn import SpikeSlabRegressor
 

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from spikeslab.likelihoods import StackedGaussianLikelihood
 from spikeslab.metrics import gaussian_log_score, interval_coverage, root_mean_squared_error
-from spikeslab.paper._grid import Record, round_digits
+from spikeslab.paper.grid import Record, round_digits
 from spikeslab.paper.uci.data import UCIData
 from spikeslab.paper.uci.network import MLP
 from spikeslab.parallel.stacked import StackedModel

@@ -14,7 +14,7 @@ from typing import TypeAlias
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from spikeslab.paper._grid import CELLS, Cell, CellFile, Record, estimate, run_cells
+from spikeslab.paper.grid import CELLS, Cell, CellFile, Record, estimate, run_cells
 from spikeslab.paper.uci.data import NAMES, UCIData, load_uci
 from spikeslab.paper.uci.sampling import CHOSEN, METHODS, Splits, make_preset, sample_splits
 from spikeslab.report.figures import BLUE, GREY, ORANGE, new_figure, save

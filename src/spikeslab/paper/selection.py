@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from spikeslab.paper._grid import CELLS, Cell, CellFile, Record, estimate, run_cells
-from spikeslab.paper._selection_problem import (
+from spikeslab.paper.grid import CELLS, Cell, CellFile, Record, estimate, run_cells
+from spikeslab.paper.selection_problem import (
     DEFAULT,
     FigureTruth,
     SelectionMethod,
@@ -49,7 +49,7 @@ class SelectionStudy:
 
     @property
     def cells(self) -> list[Cell]:
-        """All fits, without those that need a missing package."""
+        """Fits of the study, without those that need a missing package."""
         return [
             Cell(method.key, self.seed + index)
             for method in self.problem.methods
@@ -59,7 +59,7 @@ class SelectionStudy:
 
     @property
     def pictures(self) -> list[Cell]:
-        """All chains of the figures, on the first data set."""
+        """Chains of the figures, on the first data set."""
         posteriors = [method.key for method in self.problem.methods if method.preset == self.problem.pictured]
         latents = [preset.latents_key for preset in self.problem.presets]
         return [Cell(key, self.seed) for key in [*posteriors, *latents]]

@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from spikeslab.cli.errors import SET, InputError
+from spikeslab.cli._errors import SET, InputError
 from spikeslab.compression import Settings
 from spikeslab.errors import ArgumentValueError, check_choice, check_count, quote
 

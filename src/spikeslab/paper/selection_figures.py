@@ -12,9 +12,9 @@ from matplotlib.figure import Figure
 from matplotlib.gridspec import GridSpec
 from numpy.typing import NDArray
 
-from spikeslab.paper._grid import CELLS
-from spikeslab.paper._selection import SelectionResults, make_tables
-from spikeslab.paper._selection_problem import SGLD_METHODS, SIGNALS, FigureTruth
+from spikeslab.paper.grid import CELLS
+from spikeslab.paper.selection import SelectionResults, make_tables
+from spikeslab.paper.selection_problem import SGLD_METHODS, SIGNALS, FigureTruth
 from spikeslab.report.figures import BLUE, GREEN, GREY, INK, ORANGE, VERMILION, new_figure, remove_y_axis, save
 from spikeslab.report.tables import Provenance, Table, command_line
 

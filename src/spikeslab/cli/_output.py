@@ -7,7 +7,7 @@ from pathlib import Path
 
 from rich.console import Console
 
-from spikeslab.cli.errors import InputError
+from spikeslab.cli._errors import InputError
 from spikeslab.files import write_atomically
 from spikeslab.report.tables import Table
 

@@ -14,8 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.exceptions import ConvergenceWarning
 
-from spikeslab.paper._grid import Cell, Record, round_digits
 from spikeslab.paper._selection_peers import Coefficients
+from spikeslab.paper.grid import Cell, Record, round_digits
 from spikeslab.paper.linear.data import SIGNAL_MEANS
 from spikeslab.report.tables import Column
 from spikeslab.sklearn import SGLDOptions, SpikeSlabClassifier, SpikeSlabRegressor
