@@ -303,3 +303,17 @@ def test_ranks_that_share_a_chain_stop_and_continue_at_the_same_step(tmp_path: P
 @pytest.mark.slow
 def test_ranks_that_share_a_chain_continue_after_a_kill_at_the_same_step(tmp_path: Path) -> None:
     continued(tmp_path, "kill")
+
+
+def test_ranks_with_different_numbers_of_batches_are_refused_on_every_rank(tmp_path: Path) -> None:
+    uneven = launch(tmp_path, "uneven")
+    assert uneven.returncode == 0, uneven.stderr
+    sentence = (
+        "The 2 ranks of chain 0 must take the same number of steps, but this one would take {} and another rank {}:"
+    )
+    assert all(sentence.format(*steps) in uneven.stdout for steps in ((6, 8), (8, 6))), uneven.stdout
+    empty = launch(tmp_path, "empty")
+    assert empty.returncode == 0, empty.stderr
+    assert "another rank cannot count its own: " in empty.stdout
+    assert "data must hold at least one batch, but got none." in empty.stdout
+    assert not list(tmp_path.iterdir()), "nothing is written before the ranks agree"

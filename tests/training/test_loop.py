@@ -197,6 +197,19 @@ def test_bad_arguments_are_refused() -> None:
         stream.run(epochs=1)
 
 
+def test_a_sampler_of_another_model_is_refused() -> None:
+    model, batches = network(), TensorBatches(*data(), batch_size=8)
+    twin, first = copy.deepcopy(model), next(iter(model.parameters()))
+    for optimizer in (ss.SGLD(twin.parameters(), lr=0.1, num_data=ROWS), torch.optim.SGD(twin.parameters())):
+        count = len(list(twin.parameters()))
+        refusal = rf"^sampler must move parameters of the model alone, but {count} of its {count} parameters are not: "
+        with pytest.raises(ValueError, match=refusal):
+            Training(model, optimizer, batches)
+    with pytest.raises(ValueError, match=r"but 1 of its 2 parameters is not: create it from the parameters of this"):
+        Training(model, torch.optim.SGD([first, next(iter(twin.parameters()))]), batches)
+    Training(model, torch.optim.SGD([first]), batches)  # some of the model's alone
+
+
 def test_data_and_gradients_that_are_not_finite_are_named() -> None:
     x, y = data()
     x[3, 2] = float("inf")

@@ -23,8 +23,10 @@ from spikeslab.errors import (
     Interrupted,
     NonFiniteError,
     Phrase,
+    StateError,
     check_choice,
     check_count,
+    pluralize,
     quote,
 )
 from spikeslab.parallel.distributed import Ranks
@@ -108,6 +110,7 @@ class Training:
         precision: str = FLOAT32,
         ranks: Ranks | None = None,
     ) -> None:
+        _check_parameters(model, sampler)
         self.model = model
         self.sampler = sampler
         self.loss = loss
@@ -160,10 +163,11 @@ class Training:
                 ``resume``. ``None`` writes nothing.
 
         Raises:
+            StateError: If ranks that share a chain would take different numbers of steps, on all of them.
             Interrupted: After Ctrl-C or SIGTERM, once the step is finished and, in a folder, saved.
             NonFiniteError: If a loss, gradient or weight is NaN or infinite; the last checkpoint is kept.
         """
-        target = self._count_steps(epochs, steps)
+        target = self._agree_on_target(epochs, steps)
         place = None if folder is None else folder if isinstance(folder, RunFolder) else RunFolder(folder)
         with ExitStack() as stack:
             self._clock = time.monotonic()
@@ -186,6 +190,27 @@ class Training:
             for callback in callbacks:
                 callback.end(self)
         self._seconds, self._clock = self.seconds, time.monotonic()
+
+    def _agree_on_target(self, epochs: int | None, steps: int | None) -> int:
+        """Return the step at which the run ends; a rank that stops early would leave the others waiting for it."""
+        target, error = -1, None
+        try:
+            target = self._count_steps(epochs, steps)
+        except (TypeError, ValueError) as reason:  # raised once the other ranks know
+            error = reason
+        low, high = self.ranks.lowest(target), self.ranks.highest(target)
+        if error is not None:
+            raise error
+        if low != high:
+            others = (
+                f"another rank {high if target == low else low:,}" if low >= 0 else "another rank cannot count its own"
+            )
+            raise StateError(
+                f"The {self.ranks.data_size} ranks of chain {self.ranks.chain} must take the same number of steps, but "
+                f"this one would take {target:,} and {others}: give every rank equally many batches, or {{steps}} "
+                "instead of {epochs}."
+            )
+        return target
 
     def _count_steps(self, epochs: int | None, steps: int | None) -> int:
         if (epochs is None) == (steps is None):
@@ -306,6 +331,17 @@ class Training:
                 raise CheckpointError(
                     f"the state has the {what} {quote(sorted(state[what]))}, but the run has {quote(names)}."
                 )
+
+
+def _check_parameters(model: nn.Module, sampler: Optimizer) -> None:
+    """Raise if the sampler moves parameters that the model does not have."""
+    own = {id(parameter) for parameter in model.parameters()}
+    moved = [id(parameter) for group in sampler.param_groups for parameter in group["params"]]
+    foreign = sum(parameter not in own for parameter in moved)
+    if foreign:
+        got = Phrase(f"{foreign} of its {pluralize(len(moved), 'parameter')} {'is' if foreign == 1 else 'are'} not")
+        hint = "create it from the parameters of this model, once they are final"
+        raise ArgumentValueError("sampler", "must move parameters of the model alone", got, hint)
 
 
 def _transient_buffers(model: nn.Module) -> Iterable[tuple[str, Tensor]]:

@@ -14,6 +14,7 @@ from torch import nn
 from torch.nn import functional as F
 
 import spikeslab as ss
+from spikeslab.errors import StateError
 from spikeslab.parallel import Ranks
 from spikeslab.training import Collect, Every, Interrupted, Prune, RunFolder, TensorBatches, Training
 
@@ -21,7 +22,7 @@ STEPS = 60
 
 
 def main(out: Path, mode: str) -> None:
-    """``mode`` is "whole", "stop" (a signal reaches the second rank), "kill" or "resume"."""
+    """``mode`` is "whole", "stop" (a signal reaches the second rank), "kill", "resume", "uneven" or "empty"."""
     torch.set_num_threads(1)
     dist.init_process_group("gloo")
     ranks = Ranks.create()
@@ -47,7 +48,18 @@ def main(out: Path, mode: str) -> None:
                 os.kill(os.getpid(), signal.SIGKILL)
         return F.cross_entropy(forward(ranks.shard(batch[0])), ranks.shard(batch[1]))
 
-    run = Training(model, sampler, TensorBatches(x, y, batch_size=16), loss, callbacks=callbacks, ranks=ranks)
+    batches = TensorBatches(x, y, batch_size=16)
+    if mode in ("uneven", "empty") and ranks.data_rank == 1:
+        batches = TensorBatches(x[:48], y[:48], batch_size=16) if mode == "uneven" else []
+    run = Training(model, sampler, batches, loss, callbacks=callbacks, ranks=ranks)
+    if mode in ("uneven", "empty"):
+        try:
+            run.run(epochs=2, folder=out / f"rank-{ranks.data_rank}")
+        except (StateError, ValueError) as error:
+            print(error)
+        dist.barrier()
+        dist.destroy_process_group()
+        return
     every = Every(seconds=0.01) if mode == "stop" else Every(steps=10)
     folder = RunFolder(out / f"rank-{ranks.data_rank}", resume=True, checkpoint_every=every)
     try:
