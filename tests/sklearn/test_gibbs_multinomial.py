@@ -4,7 +4,6 @@ from exact_posteriors import multinomial_patterns, separable_slab_scale
 
 from spikeslab.functional.convergence import rhat
 from spikeslab.sklearn._chains import run_chains
-from spikeslab.sklearn._class_patterns import class_patterns
 from spikeslab.sklearn._gibbs_multinomial import MultinomialChain
 from spikeslab.sklearn._sweep import PointMassPrior
 
@@ -64,8 +63,3 @@ def test_mixes_when_four_classes_are_separable(rng):
     for name in ("slab_scale", "model_size"):
         assert rhat(np.stack([d.scalars[name] for d in draws])) < 1.05
     assert np.mean([d.pip for d in draws], 0).round(1).tolist()[:2] == [1.0, 1.0]
-
-
-def test_class_patterns():
-    assert class_patterns(3).tolist() == [1, 2, 3, 4, 5, 6, 7]
-    assert class_patterns(8).size == 8 + 28

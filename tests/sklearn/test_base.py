@@ -1,0 +1,181 @@
+"""Shared part of the estimators: parameters, selection, tables, figures and fits that fail."""
+
+import pickle
+
+import numpy as np
+import pandas as pd
+import pytest
+from sklearn.base import clone
+from sklearn.exceptions import ConvergenceWarning, NotFittedError
+from sklearn.feature_selection import SelectFromModel
+from sklearn.linear_model import LinearRegression
+from sklearn.model_selection import GridSearchCV
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+
+from spikeslab.sklearn import SGLDOptions, SpikeSlabRegressor, _chains, select_variables
+
+
+def _data(rng, n=80, p=30, noise=0.5):
+    X = rng.standard_normal((n, p)) * rng.uniform(0.5, 20.0, p) + rng.normal(0, 50, p)
+    beta = np.zeros(p)
+    beta[[2, 5]] = np.array([2.0, -1.0]) / X[:, [2, 5]].std(0)
+    return X, X @ beta + 7.0 + noise * rng.standard_normal(n), beta
+
+
+def _quick(**kwargs):
+    return SpikeSlabRegressor(**{"n_chains": 2, "n_iter": 300, "burn_in": 100, "random_state": 0, **kwargs})
+
+
+def test_summary_support_and_false_discovery_rate(rng):
+    X, y, _ = _data(rng, noise=3.0)
+    model = _quick().fit(X, y)
+    table = model.summary(level=0.9)
+    assert list(table.columns) == ["pip", "mean", "std", "lower", "upper", "rhat", "ess"]
+    assert len(table) == X.shape[1]
+    assert table["pip"].is_monotonic_decreasing
+    assert len(model.summary(threshold=0.5)) == model.get_support(threshold=0.5).sum()
+    chosen = model.get_support(fdr=0.2, indices=True)
+    assert np.mean(1 - model.pip_[chosen]) <= 0.2
+    order = np.argsort(-model.pip_)[: chosen.size + 1]
+    assert np.mean(1 - model.pip_[order]) > 0.2
+
+
+def test_works_inside_scikit_learn(rng):
+    X, y, _ = _data(rng)
+    model = _quick()
+    selector = SelectFromModel(model, importance_getter="pip_", threshold=0.5).fit(X, y)
+    assert selector.get_support(indices=True).tolist() == [2, 5]
+    pipe = make_pipeline(SelectFromModel(model, importance_getter="pip_", threshold=0.5), LinearRegression())
+    assert pipe.fit(X, y).score(X, y) > 0.9
+    pipe = make_pipeline(model, LinearRegression()).fit(X, y)
+    assert pipe[:-1].get_feature_names_out().tolist() == ["x2", "x5"]
+    assert pipe[-1].n_features_in_ == 2
+    search = GridSearchCV(model, {"slab_scale": [0.2, 0.5]}, cv=2).fit(X, y)
+    assert search.best_score_ > 0.8
+    assert clone(model).get_params() == model.get_params()
+    fitted = model.fit(X, y)
+    assert pickle.loads(pickle.dumps(fitted)).predict(X) == pytest.approx(fitted.predict(X))
+
+
+def test_transform_keeps_the_selected_columns_under_their_names(rng):
+    X, y, _ = _data(rng)
+    table = pd.DataFrame(X, columns=[f"gene {j}" for j in range(X.shape[1])])
+    model = _quick().set_output(transform="pandas").fit(table, y)
+    assert model.transform(table).equals(table[["gene 2", "gene 5"]])
+    nothing = _quick().fit(X, rng.standard_normal(X.shape[0]))
+    assert not nothing.get_support().any()
+    with pytest.warns(UserWarning, match="No features were selected"):
+        assert nothing.transform(X).shape == (X.shape[0], 0)
+
+
+def test_settings_are_parameters_like_those_of_a_nested_estimator(rng):
+    model = _quick(method="sgld-sa", sgld=SGLDOptions(v0=0.02))
+    copy = clone(model)
+    assert copy.sgld == model.sgld
+    assert copy.sgld is not model.sgld
+    assert copy.set_params(sgld__v1=3.0).get_params()["sgld__v1"] == 3.0
+    assert (copy.sgld.v0, model.sgld.v1) == (0.02, 10.0)
+    assert SpikeSlabRegressor().set_params(sgld__v0=0.3).sgld == SGLDOptions(v0=0.3)
+    with pytest.raises(ValueError, match="v0 must be a number > 0, but got 0"):
+        model.set_params(sgld__v0=0)
+    X, y, _ = _data(rng, n=40, p=6)
+    search = GridSearchCV(clone(model).set_params(sgld__v0=0.1), {"sgld__temperature": [0.5, 1.0]}, cv=2)
+    assert set(search.fit(X, y).best_params_) == {"sgld__temperature"}
+
+
+def test_chains_run_one_after_the_other_unless_asked(monkeypatch):
+    assert SpikeSlabRegressor()._threads() == 1
+    assert SpikeSlabRegressor(n_jobs=3)._threads() == 3
+    monkeypatch.setattr("os.sched_getaffinity", lambda _: range(4), raising=False)
+    assert [SpikeSlabRegressor(n_jobs=n)._threads() for n in (-1, -2, -9)] == [4, 3, 1]
+
+
+@pytest.mark.parametrize(
+    "fit",
+    [
+        lambda model, X, y: model.fit(X, y),
+        lambda model, X, y: model.partial_fit(X, y),
+        lambda model, X, y: model.fit_transform(X, y),
+        lambda model, X, y: make_pipeline(StandardScaler(), model).fit(X, y).predict(X),
+    ],
+    ids=["fit", "partial_fit", "fit_transform", "pipeline"],
+)
+def test_a_warning_of_chains_that_disagree_points_at_the_users_line(fit, rng, monkeypatch):
+    X, y, _ = _data(rng)
+    monkeypatch.setattr("spikeslab.sklearn._base.RHAT_LIMIT", 0.5)
+    with pytest.warns(ConvergenceWarning, match=r"R-hat of \w+ is 1\.\d\d\): raise n_iter or burn_in") as caught:
+        fit(_quick(), X, y)
+    assert [(warning.filename, warning.lineno) for warning in caught] == [(__file__, fit.__code__.co_firstlineno)]
+
+
+def test_an_interrupted_fit_leaves_nothing(rng, monkeypatch):
+    X, y, _ = _data(rng)
+    model = _quick()
+
+    def interrupted(*args):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(_chains, "_run_one", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        model.fit(X, y)
+    with pytest.raises(NotFittedError):
+        model.predict(X)
+    with pytest.raises(NotFittedError):
+        model.get_support()
+    assert vars(model) == vars(_quick())
+
+
+def test_an_interrupted_second_fit_keeps_the_first(rng, monkeypatch):
+    X, y, _ = _data(rng)
+    model = _quick().fit(X, y)
+    before = model.predict(X)
+    monkeypatch.setattr(_chains, "_run_one", lambda *args: 1 / 0)
+    with pytest.raises(ZeroDivisionError):
+        model.fit(X[:, :3], y)
+    assert model.n_features_in_ == 30
+    assert model.predict(X) == pytest.approx(before)
+
+
+def test_figure_and_arviz(rng):
+    X, y, _ = _data(rng)
+    model = _quick().fit(X, y)
+    matplotlib = pytest.importorskip("matplotlib")
+    matplotlib.use("Agg")
+    ax = model.plot_inclusion()
+    assert {t.get_text() for t in ax.texts} == {"x2", "x5"}
+    pytest.importorskip("arviz")
+    data = model.to_arviz(threshold=0.5)
+    assert data.posterior["coef"].shape == (2, 300, 2)
+    assert data.posterior["coef"].coords["feature"].values.tolist() == ["x2", "x5"]
+
+
+@pytest.mark.parametrize(
+    ("kwargs", "message"),
+    [
+        (
+            {"method": "hmc"},
+            "method must be one of 'auto', 'gibbs', 'sgld-sa', 'sgld-em', 'sgld', but got 'hmc'.",
+        ),
+        ({"n_chains": 0}, "n_chains must be an integer >= 1, but got 0."),
+        ({"n_iter": 2.5}, "n_iter must be an integer >= 1, but got 2.5."),
+        ({"burn_in": -1}, "burn_in must be an integer >= 0, but got -1."),
+        ({"slab_scale": 0.0}, "slab_scale must be a number > 0, but got 0.0."),
+        ({"inclusion_prior": 3}, "inclusion_prior must be a pair (a, b) of a Beta law, but got 3."),
+        ({"random_state": -1}, "random_state must be an integer >= 0, but got -1."),
+        ({"n_jobs": 0}, "n_jobs must be None or an integer other than 0, but got 0."),
+        ({"inclusion_prior": (0, 1)}, "inclusion_prior[0] must be a number > 0, but got 0."),
+    ],
+)
+def test_parameter_errors_name_the_argument(kwargs, message, rng):
+    X, y, _ = _data(rng)
+    with pytest.raises((ValueError, TypeError)) as error:
+        SpikeSlabRegressor(**kwargs).fit(X, y)
+    assert str(error.value) == message
+
+
+def test_selection_at_a_false_discovery_rate():
+    pip = np.array([0.3, 0.99, 0.9, 0.0])
+    assert select_variables(pip, fdr=0.1).tolist() == [False, True, True, False]
+    assert select_variables(pip, fdr=0.3).tolist() == [True, True, True, False]
+    assert select_variables(pip, fdr=0.001).tolist() == [False] * 4
