@@ -120,6 +120,13 @@ SUITES = {
     "selection-classes": Suite(
         "a sweep of variable selection against classes", "selection_scaling:run_classes", 5, ("classes",), blocks=6
     ),
+    "selection-ess": Suite(
+        "a fit of variable selection to a given effective sample size, against LassoCV (minutes)",
+        "selection_ess:run",
+        5,
+        ("ess",),
+        blocks=4,
+    ),
     "selection-calibration": Suite(
         "frequencies of inclusion and coverage of intervals, on data from the prior (long)",
         "calibration:run_coverage",
