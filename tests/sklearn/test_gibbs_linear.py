@@ -3,7 +3,7 @@ import pytest
 from exact_posteriors import linear_posterior
 
 from spikeslab.sklearn._chains import run_chains
-from spikeslab.sklearn._gibbs_linear import ColumnChain, GramChain, GramData
+from spikeslab.sklearn._gibbs_linear import ColumnChain, GramChain, GramData, Scan, draw_visits
 from spikeslab.sklearn._sweep import PointMassPrior
 
 PRIOR = PointMassPrior(a=1.0, b=3.0, slab_df=4.0, slab_scale=1.0, noise_df=3.0, noise_scale=1.0)
@@ -42,10 +42,49 @@ def test_agrees_with_the_enumeration_of_all_models(kind, rng):
     assert np.mean([d.scalars["slab_scale"] for d in draws]) == pytest.approx(slab, rel=0.03)
 
 
+@pytest.mark.parametrize(("often", "rate"), [([0], 0.3), ([], 0.2), ([2, 3], 0.5)])
+def test_rare_visits_keep_the_law(often, rate, rng):
+    X, y = _problem(rng)
+    pip, mean, sigma, _ = linear_posterior(X, y, PRIOR)
+    chains = [GramChain(_gram(X, y), PRIOR, 500, r) for r in rng.spawn(2)]
+    for chain in chains:
+        chain.scan = Scan.of(np.isin(np.arange(5), often), rate, 2)
+    draws = run_chains(chains, 40_500, 2)
+    assert np.mean([d.pip for d in draws], 0) == pytest.approx(pip, abs=0.015)
+    assert np.mean([d.coef.toarray() != 0 for d in draws], axis=(0, 1)) == pytest.approx(pip, abs=0.02)
+    assert np.mean([d.mean[0] for d in draws], 0) == pytest.approx(mean, abs=0.01)
+    assert np.mean([d.scalars["sigma"] for d in draws]) == pytest.approx(sigma, abs=0.01)
+
+
+def test_visits_are_ordered_by_their_set_alone(rng):
+    beta, visits = np.zeros(500), np.empty(500, np.int64)
+    scan = Scan.of(np.isin(np.arange(500), [7, 300]), 0.1, 1)
+    included = np.array([300, 2, 250, 499])
+    beta[included] = 1.0
+    counts = np.zeros(500)
+    for _ in range(2000):
+        seen = visits[: draw_visits(beta, included, scan, rng, visits)]
+        assert seen[:2].tolist() == [7, 300]
+        assert (np.diff(seen[2:]) > 0).all()
+        counts[seen] += 1
+    assert (counts[[2, 7, 250, 300, 499]] == 2000).all()
+    assert np.delete(counts, [2, 7, 250, 300, 499]) / 2000 == pytest.approx(0.1, abs=0.035)
+
+
+def test_a_wide_chain_settles_which_variables_it_visits_often(rng):
+    X = _standardise(rng.standard_normal((60, 400)))
+    y = X[:, 5] - X[:, 300] + 0.5 * rng.standard_normal(60)
+    chain = ColumnChain(np.ascontiguousarray(X.T), y - y.mean(), PRIOR._replace(b=400.0), 200, rng)
+    (draws,) = run_chains([chain], 1200, 1)
+    assert {5, 300} <= set(chain.scan.often)
+    assert chain.scan.often.size < 100
+    assert draws.pip == pytest.approx((draws.coef.toarray() != 0).mean(0), abs=0.05)
+    assert draws.pip[[5, 300]] == pytest.approx(1.0, abs=0.01)
+
+
 def test_both_chains_make_the_same_draws(rng):
     X, y = _problem(rng)
     gram = GramChain(_gram(X, y), PRIOR, 0, np.random.default_rng(5))
-    gram.swaps = 1
     columns = ColumnChain(np.ascontiguousarray(X.T), y, PRIOR, 0, np.random.default_rng(5))
     a, b = run_chains([gram, columns], 100, 1)
     assert a.coef.toarray() == pytest.approx(b.coef.toarray(), abs=1e-8)

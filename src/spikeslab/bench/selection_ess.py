@@ -103,7 +103,7 @@ def run(plan: BenchPlan) -> Findings:
 def _compare(name: str, p: int, plan: BenchPlan) -> dict[str, Cell]:
     x, y = DESIGNS[name](p, np.random.default_rng(plan.seed))
     target = FIRST_ESS[name, p]
-    SpikeSlabRegressor(n_iter=4, warmup=4, random_state=0).fit(x, y)  # compiles
+    SpikeSlabRegressor(n_iter=4, burn_in=4, random_state=0).fit(x, y)  # compiles
     first = median(smallest_ess(_fit(x, y, KEPT, seed)) for seed in range(plan.repeats))
     draws = max(50, ceil(KEPT * target / first))
     turns: dict[str, Callable[[int], object]] = {

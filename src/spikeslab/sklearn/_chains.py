@@ -147,6 +147,7 @@ class GibbsChain(Chain):
         kernel: Compiled function of `_arrays()`, prior, swaps, sweeps, generator, sums and room.
         scalar_names: Names of the monitored scalars.
         swaps: Exchanges of variables per sweep and class.
+        milestones: Numbers of sweeps of the burn-in after which the sums start afresh, in increasing order.
     """
 
     kernel: ClassVar[Callable[..., int]]
@@ -158,6 +159,7 @@ class GibbsChain(Chain):
     ) -> None:
         self.prior = prior
         self.burn_in = burn_in
+        self.milestones: tuple[int, ...] = (burn_in,)
         self.rng = rng
         self.beta = np.zeros((n_classes, n_features))
         self.sums = np.zeros((n_classes, 3, n_features))
@@ -170,16 +172,19 @@ class GibbsChain(Chain):
     def advance(self, steps: int) -> int:
         """Run up to `steps` sweeps and keep their draws if the burn-in is over."""
         steps = min(steps, self.buffer.rows)
-        if self.done < self.burn_in:
-            steps = min(steps, self.burn_in - self.done)
+        steps = min([steps, *(after - self.done for after in self.milestones if after > self.done)])
         sums = self.sums if self.sums.shape[0] > 1 else self.sums[0]
         ran = self.kernel(*self._arrays(), self.prior, self.swaps, steps, self.rng, sums, self.buffer.room)
         if self.done >= self.burn_in:
             self.buffer.flush(ran)
         self.done += ran
-        if self.done == self.burn_in:
+        if self.done in self.milestones:
+            self._adapt(self.done - max([0, *(before for before in self.milestones if before < self.done)]))
             self.sums[:] = 0.0
         return ran
+
+    def _adapt(self, sweeps: int) -> None:
+        """Tune the moves at a milestone; `sums` is over the last `sweeps` sweeps."""
 
     def collect(self) -> ChainDraws:
         """Return the draws and the Rao-Blackwell estimates."""

@@ -3,20 +3,30 @@ r"""Exact Gibbs sampling for linear regression under a point-mass spike and slab
     y = X beta + e,  e ~ N(0, sigma2 I),  prior of beta, s2 and sigma2 as in `PointMassPrior`,
 
 with X standardised and y centred: a flat intercept, integrated out, leaves n - 1 degrees of freedom. A sweep
-draws every (gamma_j, beta_j) with beta_j integrated out of the update of gamma_j, exchanges included for
+draws (gamma_j, beta_j) with beta_j integrated out of the update of gamma_j, exchanges included for
 excluded variables, draws the included coefficients jointly, and then
 
     sigma2 | beta ~ IG((noise_df + n - 1) / 2, (noise_df noise_scale^2 + |y - X beta|^2) / 2),
     s2 | beta ~ IG((slab_df + |gamma|) / 2, (slab_df slab_scale^2 + |beta|^2) / 2).
 
-It leaves p(beta, gamma, sigma2, s2 | y) invariant. `GramChain` holds X'X and the correlations X'r, so that
-a sweep costs O(p) plus O(p) per change of a coefficient, whatever n is; `ColumnChain` holds X, and a sweep
-costs O(n p). The moves and their references are in `_sweep`.
+It leaves p(beta, gamma, sigma2, s2 | y) invariant. `GramChain` holds X'X and the correlations X'r, so that looking
+at a variable costs O(1) and changing a coefficient O(p); `ColumnChain` holds X and the residual r, and both cost O(n).
+The moves and their references are in `_sweep`.
+
+With many variables a sweep visits a random set V of them. V holds the variables that are often included, those
+included at present, and each other one with probability rho. As an auxiliary variable it has the law
+
+    p(V | gamma) = prod_{j not often} [j in V] if gamma_j = 1, else rho^[j in V] (1 - rho)^[j not in V],
+
+so that given V the variables outside stay excluded, and the odds of gamma_j are multiplied by 1 / rho for each j in V
+that is not often included: rare variables are visited rarely and accepted more readily, and the law of gamma stays
+that of the posterior. (The order of the visits must depend on V alone, not on which of its variables are included.)
+The first sweeps visit all variables; which ones are often included is settled by the end of the burn-in.
 """
 
 from __future__ import annotations
 
-from math import exp, log1p, sqrt
+from math import exp, log, log1p, sqrt
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -26,23 +36,27 @@ from spikeslab.sklearn._chains import GibbsChain, has_room, record
 from spikeslab.sklearn._sweep import (
     JOINT_LIMIT,
     REORDER,
-    coordinate_sweep,
-    count_nonzero,
     draw_included,
     draw_index,
     draw_inverse_gamma,
     draw_normal,
     draw_slab,
-    joint_draw,
     log_prior_odds,
-    swap,
 )
 
 if TYPE_CHECKING:
     from numpy.random import Generator
+    from numpy.typing import NDArray
 
     from spikeslab.sklearn._chains import Room
-    from spikeslab.sklearn._sweep import Floats, PointMassPrior
+    from spikeslab.sklearn._sweep import Floats, Ints, PointMassPrior
+
+SCAN_LIMIT = 256  # variables up to which every sweep visits all
+FULL_SWEEPS = 30  # sweeps at the beginning that visit all variables
+ADAPTED = 130  # sweeps after which the variables often included are looked for again, before the end of the burn-in
+OFTEN = 0.01  # inclusion probability of the variables that every sweep visits
+RARE_RATE = 0.03  # share of the other variables that a sweep visits
+ROUNDS = 4  # visits to the variables often included in a sweep that does not visit all others
 
 
 class GramData(NamedTuple):
@@ -54,118 +68,202 @@ class GramData(NamedTuple):
     n: float
 
 
+class LinearData(NamedTuple):
+    """Data of a kernel: X'X and X'y if `is_gram` is True, otherwise X transposed and y.
+
+    Attributes:
+        rows: X'X or X transposed; row j belongs to variable j.
+        target: X'y or y.
+        xty: X'y.
+        yty: Sum of squares of y.
+        norm: Sum of squares of each column.
+        n: Number of rows of X.
+        is_gram: If True, `rows` is X'X.
+    """
+
+    rows: Floats
+    target: Floats
+    xty: Floats
+    yty: float
+    norm: float
+    n: float
+    is_gram: bool
+
+
+class Scan(NamedTuple):
+    """Variables that a sweep visits.
+
+    Attributes:
+        often: Variables that every sweep visits, in increasing order.
+        is_often: Mask of `often`, shape (p,).
+        rate: Probability of a visit to another variable that is excluded.
+        rounds: Number of visits to each variable of `often`.
+    """
+
+    often: Ints
+    is_often: NDArray[np.bool_]
+    rate: float
+    rounds: int
+
+    @classmethod
+    def of(cls, is_often: NDArray[np.bool_], rate: float, rounds: int) -> Scan:
+        """Return the scan that always visits the variables of a mask."""
+        return cls(np.flatnonzero(is_often), is_often, rate, rounds)
+
+
 @njit(cache=True, nogil=True, fastmath=REORDER)
-def _shift_correlations(corr: Floats, gram_row: Floats, change: float) -> None:
-    for i in range(corr.shape[0]):
-        corr[i] -= change * gram_row[i]
+def _dot(x: Floats, y: Floats) -> float:
+    acc = 0.0
+    for i in range(x.shape[0]):
+        acc += x[i] * y[i]
+    return acc
+
+
+@njit(cache=True, nogil=True, fastmath=REORDER)
+def _shift(state: Floats, row: Floats, change: float) -> None:
+    for i in range(state.shape[0]):
+        state[i] -= change * row[i]
 
 
 @njit(cache=True, nogil=True)
-def _gram_coordinates(
-    gram: Floats,
-    corr: Floats,
+def _correlate(data: LinearData, state: Floats, j: int) -> float:
+    """Return x_j'r; `state` is X'r or r."""
+    return float(state[j]) if data.is_gram else _dot(data.rows[j], state)
+
+
+@njit(cache=True, nogil=True)
+def draw_visits(beta: Floats, included: Ints, scan: Scan, rng: Generator, visits: Ints) -> int:
+    """Write the variables of a sweep to `visits`, those often included first, and return their number.
+
+    Args:
+        beta: Coefficients.
+        included: Included variables; those of them that are not often included are in increasing order.
+        scan: Law of the visits.
+        rng: Source of randomness.
+        visits: Room for p variables.
+    """
+    p, size = beta.shape[0], scan.often.shape[0]
+    visits[:size] = scan.often
+    if size == p:
+        return p
+    rare = included[~scan.is_often[included]]
+    at = 0
+    j = -1
+    while j < p:
+        j += 1 + int(log(1.0 - rng.random()) / log1p(-scan.rate))  # gaps between independent trials are geometric
+        while at < rare.shape[0] and rare[at] < j:
+            visits[size] = rare[at]
+            size += 1
+            at += 1
+        if j < p and not scan.is_often[j] and beta[j] == 0.0:
+            visits[size] = j
+            size += 1
+    return size
+
+
+@njit(cache=True, nogil=True)
+def _draw_coordinates(
+    data: LinearData,
+    state: Floats,
     beta: Floats,
-    noise: float,
-    slab: float,
-    a: float,
-    b: float,
+    visits: Ints,
+    size: int,
+    scan: Scan,
+    variances: Floats,
+    prior: PointMassPrior,
     rng: Generator,
     sums: Floats,
-) -> None:
-    """Update as `_sweep.coordinate_sweep`, for columns of equal norm, from corr = X'r."""
-    p = beta.shape[0]
-    if p == 0:
-        return
-    norm = gram[0, 0]
+) -> int:
+    """Update the variables of `visits` as `_sweep.coordinate_sweep` does, with raised odds for the rare ones.
+
+    `size` is the number of included variables before the update; that after it is returned.
+    """
+    p, norm, (noise, slab) = beta.shape[0], data.norm, variances
     precision = norm / noise + 1.0 / slab
     penalty = 0.5 * log1p(slab * norm / noise)
     spread = 1.0 / sqrt(precision)
-    size = count_nonzero(beta)
-    base = log_prior_odds(size, p, a, b) - penalty
-    for j in range(p):
+    often, tilt = scan.often.shape[0], -log(scan.rate)
+    base = log_prior_odds(size, p, prior.a, prior.b) - penalty
+    for i in range(visits.shape[0]):
+        j = visits[i]
         old = beta[j]
         if old != 0.0:
             size -= 1
-            base = log_prior_odds(size, p, a, b) - penalty
-        c = (corr[j] + norm * old) / noise
+            base = log_prior_odds(size, p, prior.a, prior.b) - penalty
+        c = (_correlate(data, state, j) + norm * old) / noise
         mean = c / precision
-        log_odds = base + 0.5 * c * mean
+        log_odds = base + 0.5 * c * mean + (tilt if i >= often else 0.0)
         inclusion = 1.0 / (1.0 + exp(-log_odds)) if log_odds > -700.0 else 0.0
-        sums[0, j] += inclusion
-        sums[1, j] += inclusion * mean
-        sums[2, j] += inclusion * (mean * mean + spread * spread)
+        share = inclusion / scan.rounds if i < often else inclusion
+        sums[0, j] += share
+        sums[1, j] += share * mean
+        sums[2, j] += share * (mean * mean + spread * spread)
         new = 0.0
         if rng.random() < inclusion:
             new = mean + spread * rng.standard_normal()
             size += 1
-            base = log_prior_odds(size, p, a, b) - penalty
+            base = log_prior_odds(size, p, prior.a, prior.b) - penalty
         if new != old:
-            _shift_correlations(corr, gram[j], new - old)
+            _shift(state, data.rows[j], new - old)
             beta[j] = new
+    return size
 
 
 @njit(cache=True, nogil=True)
-def _gram_swap(gram: Floats, corr: Floats, beta: Floats, noise: float, slab: float, rng: Generator) -> None:
-    """Update as `_sweep.swap`, for columns of equal norm, from corr = X'r."""
-    size = count_nonzero(beta)
-    if size == 0:
-        return
-    leaving = draw_included(beta, size, rng)
-    _shift_correlations(corr, gram[leaving], -beta[leaving])
-    beta[leaving] = 0.0
-    precision = gram[0, 0] / noise + 1.0 / slab
-    gain = 0.5 / (noise * noise * precision)
-    log_weights = np.empty(beta.shape[0])
-    for j in range(beta.shape[0]):
-        log_weights[j] = gain * corr[j] * corr[j] if beta[j] == 0.0 else -np.inf
-    entering = draw_index(log_weights, rng)
-    beta[entering] = corr[entering] / (noise * precision) + rng.standard_normal() / sqrt(precision)
-    _shift_correlations(corr, gram[entering], beta[entering])
-
-
-@njit(cache=True, nogil=True)
-def _gram_joint(
-    gram: Floats, xty: Floats, corr: Floats, beta: Floats, noise: float, slab: float, rng: Generator
+def _swap(
+    data: LinearData, state: Floats, beta: Floats, visits: Ints, scan: Scan, variances: Floats, rng: Generator
 ) -> None:
-    """Draw all included coefficients jointly, and compute X'r afresh so that rounding does not add up."""
-    active = np.flatnonzero(beta)
-    k = active.shape[0]
+    """Exchange variables of `visits` as `_sweep.swap` does, with raised weights for the rare ones."""
+    noise, slab = variances
+    rank = draw_included(beta[visits], rng)
+    if rank < 0:
+        return
+    leaving = visits[rank]
+    _shift(state, data.rows[leaving], -beta[leaving])
+    beta[leaving] = 0.0
+    precision = data.norm / noise + 1.0 / slab
+    gain = 0.5 / (noise * noise * precision)
+    often, tilt = scan.often.shape[0], -log(scan.rate)
+    log_weights = np.empty(visits.shape[0])
+    for i in range(visits.shape[0]):
+        if beta[visits[i]] == 0.0:
+            log_weights[i] = gain * _correlate(data, state, visits[i]) ** 2 + (tilt if i >= often else 0.0)
+        else:
+            log_weights[i] = -np.inf
+    entering = visits[draw_index(log_weights, rng)]
+    mean = _correlate(data, state, entering) / (noise * precision)
+    beta[entering] = mean + rng.standard_normal() / sqrt(precision)
+    _shift(state, data.rows[entering], beta[entering])
+
+
+@njit(cache=True, nogil=True)
+def _draw_jointly(
+    data: LinearData, state: Floats, beta: Floats, included: Ints, variances: Floats, rng: Generator
+) -> None:
+    """Draw all included coefficients jointly, and compute the state afresh so that rounding does not add up."""
+    noise, slab = variances
+    k = included.shape[0]
     if k <= JOINT_LIMIT:
         precision = np.empty((k, k))
-        shift = np.empty(k)
         for i in range(k):
-            for j in range(k):
-                precision[i, j] = gram[active[i], active[j]] / noise
+            row = data.rows[included[i]]
+            for m in range(i + 1):
+                product = row[included[m]] if data.is_gram else _dot(row, data.rows[included[m]])
+                precision[i, m] = product / noise
             precision[i, i] += 1.0 / slab
-            shift[i] = xty[active[i]] / noise
-        draw = draw_normal(precision, shift, rng)
-        for i in range(k):
-            beta[active[i]] = draw[i]
-    corr[:] = xty
-    for i in range(k):
-        _shift_correlations(corr, gram[active[i]], beta[active[i]])
+        beta[included] = draw_normal(precision, data.xty[included] / noise, rng)
+    state[:] = data.target
+    for j in included:
+        _shift(state, data.rows[j], beta[j])
 
 
 @njit(cache=True, nogil=True)
-def _draw_variances(
-    beta: Floats, rss: float, n: float, variances: Floats, prior: PointMassPrior, rng: Generator, room: Room, row: int
-) -> None:
-    """Draw sigma2 and s2 given the coefficients and their residual sum of squares, and record the sweep."""
-    if prior.noise_df < np.inf:
-        rate = 0.5 * (prior.noise_df * prior.noise_scale**2 + rss)
-        variances[0] = draw_inverse_gamma(0.5 * (prior.noise_df + n - 1.0), rate, rng)
-    variances[1] = draw_slab(beta, prior.slab_df, prior.slab_scale**2, rng)
-    room.scalars[row, 0] = sqrt(variances[0])
-    room.scalars[row, 1] = sqrt(variances[1])
-    room.scalars[row, 2] = record(beta, room, row)
-
-
-@njit(cache=True, nogil=True)
-def gram_sweeps(
-    data: GramData,
-    corr: Floats,
+def linear_sweeps(
+    data: LinearData,
+    state: Floats,
     beta: Floats,
     variances: Floats,
+    scan: Scan,
     prior: PointMassPrior,
     swaps: int,
     sweeps: int,
@@ -175,56 +273,74 @@ def gram_sweeps(
 ) -> int:
     """Run up to `sweeps` sweeps, recording each; return how many fitted in the buffer.
 
-    `variances` is (sigma2, s2); it, `corr` = X'r and `beta` are updated in place.
+    `variances` is (sigma2, s2) and `state` is X'r or r; they and `beta` are updated in place.
     """
-    gram, xty = data.gram, data.xty
+    space = np.empty(beta.shape[0], np.int64)
+    included = np.flatnonzero(beta)
     for sweep in range(sweeps):
         if not has_room(beta, room, sweep):
             return sweep
-        noise, slab = variances[0], variances[1]
-        _gram_coordinates(gram, corr, beta, noise, slab, prior.a, prior.b, rng, sums)
-        for _ in range(swaps):
-            _gram_swap(gram, corr, beta, noise, slab, rng)
-        _gram_joint(gram, xty, corr, beta, noise, slab, rng)
-        rss = data.yty
-        for j in range(beta.shape[0]):
-            if beta[j] != 0.0:
-                rss -= beta[j] * (xty[j] + corr[j])
-        _draw_variances(beta, max(rss, 0.0), data.n, variances, prior, rng, room, sweep)
+        visits = space[: draw_visits(beta, included, scan, rng, space)]
+        size = included.shape[0]
+        for step in range(scan.rounds):
+            part = visits if step == 0 else scan.often
+            size = _draw_coordinates(data, state, beta, part, size, scan, variances, prior, rng, sums)
+            for _ in range(swaps):
+                _swap(data, state, beta, part, scan, variances, rng)
+            included = visits[beta[visits] != 0.0]
+            _draw_jointly(data, state, beta, included, variances, rng)
+        rss = data.yty if data.is_gram else _dot(state, state)
+        if data.is_gram:
+            for j in included:
+                rss -= beta[j] * (data.xty[j] + state[j])
+        if prior.noise_df < np.inf:
+            rate = 0.5 * (prior.noise_df * prior.noise_scale**2 + max(rss, 0.0))
+            variances[0] = draw_inverse_gamma(0.5 * (prior.noise_df + data.n - 1.0), rate, rng)
+        variances[1] = draw_slab(beta[included], prior.slab_df, prior.slab_scale**2, rng)
+        room.scalars[sweep, 0] = sqrt(variances[0])
+        room.scalars[sweep, 1] = sqrt(variances[1])
+        room.scalars[sweep, 2] = record(beta, room, sweep)
     return sweeps
 
 
-@njit(cache=True, nogil=True)
-def column_sweeps(
-    columns: Floats,
-    residual: Floats,
-    beta: Floats,
-    variances: Floats,
-    prior: PointMassPrior,
-    swaps: int,
-    sweeps: int,
-    rng: Generator,
-    sums: Floats,
-    room: Room,
-) -> int:
-    """Run up to `sweeps` sweeps from X itself (transposed); otherwise as `gram_sweeps`."""
-    p, n = columns.shape
-    for sweep in range(sweeps):
-        if not has_room(beta, room, sweep):
-            return sweep
-        noise, slab = variances[0], variances[1]
-        w = np.full(n, 1.0 / noise)
-        wr = residual / noise
-        coordinate_sweep(columns, w, wr, beta, slab, prior.a, prior.b, 0, p, rng, sums)
-        for _ in range(swaps):
-            swap(columns, w, wr, beta, slab, rng)
-        joint_draw(columns, w, wr, beta, slab, False, rng)
-        residual[:] = wr * noise
-        _draw_variances(beta, np.dot(residual, residual), float(n), variances, prior, rng, room, sweep)
-    return sweeps
+class LinearChain(GibbsChain):
+    """Chain for a linear model; the rest as in `GibbsChain`.
+
+    Args:
+        data: Data of the kernel.
+        prior: Prior of the coefficients and variances.
+    """
+
+    kernel = staticmethod(linear_sweeps)
+    scalar_names = ("sigma", "slab_scale", "model_size")
+    swaps = 2
+
+    def __init__(self, data: LinearData, prior: PointMassPrior, burn_in: int, rng: Generator) -> None:
+        p = data.xty.shape[0]
+        super().__init__(1, p, prior, burn_in, rng)
+        self.data = data
+        self.state = data.target.copy()
+        noise = data.yty / data.n if prior.noise_df < np.inf else prior.noise_scale**2
+        self.variances = np.array([max(noise, 1e-10), prior.slab_scale**2])
+        self.scan = Scan.of(np.ones(p, dtype=bool), 1.0, 1)
+        if p > SCAN_LIMIT and burn_in >= FULL_SWEEPS:
+            self.milestones = (FULL_SWEEPS, min(ADAPTED, burn_in), burn_in)
+
+    def _arrays(self) -> tuple[Any, ...]:
+        return self.data, self.state, self.beta[0], self.variances, self.scan
+
+    def _adapt(self, sweeps: int) -> None:
+        if len(self.milestones) == 1:
+            return
+        often = self.sums[0, 0] > OFTEN * sweeps
+        if self.scan.rate < 1.0:  # a variable that was often included once stays so
+            often |= self.scan.is_often
+        rounds = self.beta.size // (4 * max(int(often.sum()), 1))  # at most the cost of a quarter of all visits
+        self.scan = Scan.of(often, RARE_RATE, min(max(rounds, 1), ROUNDS))
+        self.swaps = 1
 
 
-class GramChain(GibbsChain):
+class GramChain(LinearChain):
     """Chain that works on X'X, for p up to a few thousand and any n.
 
     Args:
@@ -232,22 +348,13 @@ class GramChain(GibbsChain):
         prior: Prior; this and the rest as in `GibbsChain`.
     """
 
-    kernel = staticmethod(gram_sweeps)
-    scalar_names = ("sigma", "slab_scale", "model_size")
-    swaps = 2
-
     def __init__(self, data: GramData, prior: PointMassPrior, burn_in: int, rng: Generator) -> None:
-        super().__init__(1, data.xty.shape[0], prior, burn_in, rng)
-        self.data = data
-        self.corr = data.xty.copy()
-        noise = data.yty / data.n if prior.noise_df < np.inf else prior.noise_scale**2
-        self.variances = np.array([max(noise, 1e-10), prior.slab_scale**2])
-
-    def _arrays(self) -> tuple[Any, ...]:
-        return self.data, self.corr, self.beta[0], self.variances
+        norm = float(data.gram[0, 0]) if data.xty.size else 1.0
+        linear = LinearData(data.gram, data.xty, data.xty, data.yty, norm, float(data.n), True)
+        super().__init__(linear, prior, burn_in, rng)
 
 
-class ColumnChain(GibbsChain):
+class ColumnChain(LinearChain):
     """Chain that works on the columns of X, for p beyond what X'X allows.
 
     Args:
@@ -256,14 +363,6 @@ class ColumnChain(GibbsChain):
         prior: Prior; this and the rest as in `GibbsChain`.
     """
 
-    kernel = staticmethod(column_sweeps)
-    scalar_names = GramChain.scalar_names
-
     def __init__(self, columns: Floats, y: Floats, prior: PointMassPrior, burn_in: int, rng: Generator) -> None:
-        super().__init__(1, columns.shape[0], prior, burn_in, rng)
-        self.columns = columns
-        self.residual = y.copy()
-        self.variances = np.array([max(float(y @ y) / y.shape[0], 1e-10), prior.slab_scale**2])
-
-    def _arrays(self) -> tuple[Any, ...]:
-        return self.columns, self.residual, self.beta[0], self.variances
+        n = float(y.shape[0])
+        super().__init__(LinearData(columns, y, columns @ y, float(y @ y), n, n, False), prior, burn_in, rng)

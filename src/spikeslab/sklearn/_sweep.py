@@ -169,8 +169,11 @@ def draw_index(log_weights: Floats, rng: Generator) -> int:
 
 
 @njit(cache=True, nogil=True)
-def draw_included(beta: Floats, size: int, rng: Generator) -> int:
-    """Draw one of the `size` included coefficients uniformly."""
+def draw_included(beta: Floats, rng: Generator) -> int:
+    """Draw one of the included coefficients uniformly; return -1 if there is none."""
+    size = count_nonzero(beta)
+    if size == 0:
+        return -1
     rank = int(rng.random() * size)
     for j in range(beta.shape[0]):
         if beta[j] != 0.0:
@@ -189,10 +192,9 @@ def swap(columns: Floats, w: Floats, wr: Floats, beta: Floats, slab: float, rng:
     leaves is chosen with the same probability 1 / |A + 1| on both sides, so this is a Gibbs update of the
     identity of one effect; it moves between correlated variables without passing through a worse model.
     """
-    size = count_nonzero(beta)
-    if size == 0:
+    leaving = draw_included(beta, rng)
+    if leaving < 0:
         return
-    leaving = draw_included(beta, size, rng)
     remove_effect(columns[leaving], w, wr, -beta[leaving])
     beta[leaving] = 0.0
     p = beta.shape[0]
