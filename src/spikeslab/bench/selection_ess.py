@@ -14,7 +14,8 @@ from numpy.typing import NDArray
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.linear_model import LassoCV
 
-from spikeslab.bench.timing import BenchPlan, Findings, load
+from spikeslab.bench.suites import BenchPlan, Findings
+from spikeslab.bench.timing import load
 from spikeslab.functional.convergence import ess_bulk
 from spikeslab.report.tables import Cell, Column, Table
 from spikeslab.sklearn import SpikeSlabRegressor
