@@ -238,6 +238,17 @@ def test_a_full_disk_leaves_the_files_of_the_earlier_select(data, tmp_path, caps
     assert {path.name: path.read_bytes() for path in out.iterdir()} == before
 
 
+def test_a_folder_that_cannot_be_written_to_is_found_before_the_fit(data, tmp_path, capsys, monkeypatch):
+    def refuse(**_):
+        raise OSError(30, "Read-only file system")
+
+    monkeypatch.setattr("spikeslab.cli._options.TemporaryFile", refuse)
+    monkeypatch.setattr("spikeslab.sklearn.SpikeSlabRegressor.fit", lambda *_: 1 / 0)
+    assert select(data, "--target", "y", "--one-hot", "--out", tmp_path / "new") == 2
+    assert "must be in a folder that can be written to" in capsys.readouterr().err
+    assert not (tmp_path / "new").exists()
+
+
 def test_out_that_is_a_file(data, capsys):
     assert select(data, "--target", "y", "--out", data) == 2
     assert capsys.readouterr().err == f"Error: --out must be a folder, but {data} is a file.\n"

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, cast
 import typer
 
 from spikeslab.cli._errors import InputError, explain_os_errors, make_spelling, spells
-from spikeslab.cli._options import check_folder, check_seed
+from spikeslab.cli._options import check_folder, check_seed, check_writable
 from spikeslab.cli._output import plain_console
 from spikeslab.errors import (
     ArgumentValueError,
@@ -115,10 +115,11 @@ def select(
 
 
 def _check_files(folder: Path, data: Path) -> None:
-    """Raise if the folder is a file, or has files that would be replaced and are not those of an earlier select."""
+    """Raise if the folder cannot be written to, or has files to be replaced that are not those of an earlier select."""
     from spikeslab.sklearn import ModelError, read_metadata
 
     check_folder(folder)
+    check_writable("--out", folder)
     old = [name for name in FILES if (folder / name).exists()]
     if data.exists() and any((folder / name).samefile(data) for name in old):
         raise InputError(f"--out must be another folder, because {data} would be replaced.")
