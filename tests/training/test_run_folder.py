@@ -12,10 +12,13 @@ from runs import EPOCHS, ROWS, STEPS, data, network, run_in, same, training
 from torch import nn
 
 import spikeslab as ss
+from spikeslab.files import write_atomically
 from spikeslab.training import (
     CheckpointError,
     Checkpoints,
     Collect,
+    Evaluate,
+    Every,
     RunFolder,
     TensorBatches,
     Training,
@@ -149,3 +152,70 @@ def test_what_cannot_be_continued_is_refused(tmp_path: Path) -> None:
     adam = Training(model, torch.optim.Adam(model.parameters()), TensorBatches(*data(), batch_size=8))
     with pytest.raises(CheckpointError, match=r"the state is of SGHMC, but the run uses Adam\.$"):
         adam.run(steps=9, folder=again)
+
+
+def read_files(folder: Path) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in folder.iterdir()}
+
+
+class Stubborn:
+    """Part that refuses every state."""
+
+    def state_dict(self) -> dict[str, int]:
+        return {}
+
+    def load_state_dict(self, state: dict[str, int]) -> None:
+        raise ValueError("not mine")
+
+
+REFUSALS = {
+    "other settings": {"settings": {"lr": 0.2}},
+    "fewer steps": {"steps": 45},
+    "another optimizer": {"sampler_type": ss.SGLD},
+    "other batches": {"batches": TensorBatches(*data(), batch_size=4, seed=3)},
+    "a part": {"stubborn": True},
+    "another callback": {"callback": Evaluate(dict, name="second")},
+    "no such checkpoint": {"resume": 7},
+    "full disk": {"full": "sample-000000035.safetensors"},
+    "full disk for the index": {"full": "posterior.json"},
+}
+
+
+@pytest.mark.parametrize("refusal", REFUSALS)
+def test_a_refused_resume_leaves_the_samples_on_disk_as_they_were(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, refusal: str
+) -> None:
+    what = REFUSALS[refusal]
+    samples = tmp_path / "posterior"
+
+    def go(what: dict, steps: int, resume: bool | int) -> None:
+        run = training(tmp_path, **{name: what[name] for name in ("sampler_type", "batches") if name in what})
+        run.parts |= {"part": Stubborn()} if refusal == "a part" else {}
+        run.callbacks += [what["callback"]] if "callback" in what else []
+        settings = what.get("settings", {"lr": 0.1})
+        place = RunFolder(tmp_path, resume=resume, settings=settings, checkpoint_every=Every(steps=50))
+        run.run(steps=what.get("steps", steps), folder=place)
+
+    go({}, 65, resume=False)
+    assert len(read_files(samples)) == 4, "three samples and the index; the checkpoint of step 50 has two samples"
+    if "full" in what:
+        (samples / "sample-000000035.safetensors").unlink()  # must be written again
+        whole = write_atomically
+
+        def write(path: Path, content: bytes) -> None:
+            if path.name.startswith(what["full"]):
+                raise OSError(28, "No space left on device")
+            whole(path, content)
+
+        monkeypatch.setattr("spikeslab.posterior.samples.write_atomically", write)
+    before = read_files(samples)
+    with pytest.raises((ValueError, OSError)):
+        go(what, 80, resume=what.get("resume", 50))
+    assert read_files(samples) == before
+    monkeypatch.undo()
+    if refusal != "a part":  # which is in the checkpoint
+        go({}, 80, resume=50)
+        assert {path.name for path in samples.iterdir()} == {
+            "posterior.json",
+            *(f"sample-{step:09d}.safetensors" for step in (35, 50, 65, 80)),
+        }

@@ -28,7 +28,6 @@ from spikeslab.posterior.samples import (
     mean_tensors,
     named_tensors,
     read_shapes,
-    read_tensors,
     snapshot,
 )
 from spikeslab.priors.spike_slab import SpikeSlab
@@ -110,10 +109,11 @@ class Posterior:
         self._samples = Samples()
         if directory is not None:
             samples = DiskSamples.create(Path(directory), exist_ok)
-            if samples.exists():
+            if samples.exists():  # the index stays as it is until there is something new to say
                 self._take_over(samples.read_index(), samples)
+            else:
+                samples.write_index(self.index)
             self._samples = samples
-            self._samples.write_index(self.index)
 
     def __len__(self) -> int:
         return len(self.records)
@@ -352,20 +352,21 @@ class Posterior:
         """Continue from a state, whose samples replace the present ones.
 
         Raises:
-            ValueError: If the samples are of another model; nothing has changed then.
+            ValueError: If the samples are of another model.
+            OSError: If a sample cannot be written. Whatever is raised, nothing has changed then.
         """
-        records = [Record(**record) for record in state["records"]]
+        records = self.check_state(state)
+        index = self.index() | {"steps": int(state["steps"]), "samples": [vars(record) for record in records]}
+        samples = {record.step: sample for record, sample in zip(records, state["samples"], strict=True)}
+        self._samples.restore(samples, index)
+        self._forward.forget()
+        self.steps, self.records = index["steps"], records
+
+    def check_state(self, state: Mapping[str, Any]) -> list[Record]:
+        """Return the records of a state; raise if its samples are of another model."""
         for sample in state["samples"]:
             self._check_shapes(read_shapes(sample))
-        self._forward.forget()
-        for record, sample in zip(records, state["samples"], strict=True):
-            self._samples.write(record.step, read_tensors(sample))
-        kept = {record.step for record in records}
-        dropped = [record.step for record in self.records if record.step not in kept]
-        self.steps, self.records = int(state["steps"]), records
-        self._samples.write_index(self.index)
-        for step in dropped:
-            self._samples.remove(step)
+        return [Record(**record) for record in state["records"]]
 
     def index(self) -> dict[str, Any]:
         """Return the description of the samples that is written to JSON."""

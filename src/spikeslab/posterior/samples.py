@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
@@ -73,6 +74,10 @@ class Samples:
     def export(self, key: int) -> Tensors | Path:
         """Return a sample for a state: its tensors, or the file that holds them."""
         return self._tensors[key]
+
+    def restore(self, samples: Mapping[int, Tensors | Path], index: dict[str, Any]) -> None:
+        """Replace all samples by those of a state, their tensors or files, described by ``index``."""
+        self._tensors = {key: read_tensors(sample) for key, sample in samples.items()}
 
     def write_index(self, index: Callable[[], dict[str, Any]]) -> None:
         """Keep the description of the samples, given as a function because it grows with their number."""
@@ -150,6 +155,42 @@ class DiskSamples(Samples):
     def export(self, key: int) -> Path:
         """Return the file."""
         return self._path(key)
+
+    def restore(self, samples: Mapping[int, Tensors | Path], index: dict[str, Any]) -> None:
+        """Replace all samples by those of a state; if that fails, the folder is as it was.
+
+        Files that are there already stay, others are first written beside them, and none is removed before the end.
+        """
+        digests: dict[int, list[str]] = {}
+        staged: dict[int, Path] = {}
+        added: list[Path] = []
+        allowed, described = self._digests, self._index
+        try:
+            for key, sample in samples.items():
+                content, path = sample.read_bytes() if isinstance(sample, Path) else save(sample), self._path(key)
+                digests[key] = [hashlib.sha256(content).hexdigest()]
+                if not path.is_file() or digest(path) not in digests[key]:
+                    staged[key] = path.with_name(f"{path.name}.{os.getpid()}.tmp")
+                    write_atomically(staged[key], content)
+            both = {key: [*allowed[key][-1:], *digests[key]] for key in staged if key in allowed}
+            if both and described is not None:  # as in `write`
+                self._digests = allowed | both
+                self._write_index(described)
+                allowed = self._digests
+            added = [self._path(key) for key in staged if not self._path(key).exists()]
+            for key, temporary in staged.items():
+                temporary.replace(self._path(key))
+            self._digests = digests
+            self._write_index(index)
+        except BaseException:
+            self._digests, self._index = allowed, described
+            for path in (*staged.values(), *added):
+                path.unlink(missing_ok=True)
+            raise
+        kept = {self._path(key) for key in samples}
+        for path in self.directory.glob("sample-*.safetensors"):
+            if path not in kept:
+                path.unlink(missing_ok=True)
 
     def write_index(self, index: Callable[[], dict[str, Any]]) -> None:
         """Write the description of the samples."""

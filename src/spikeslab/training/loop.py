@@ -30,6 +30,7 @@ from spikeslab.errors import (
     quote,
 )
 from spikeslab.parallel.distributed import Ranks
+from spikeslab.posterior import Posterior
 from spikeslab.samplers.base import Sampler
 from spikeslab.states import State, Stateful
 from spikeslab.training.batches import DataOrder, TensorBatches
@@ -44,6 +45,7 @@ Loss: TypeAlias = Callable[[nn.Module, Any], Tensor]
 
 FLOAT32, BFLOAT16 = "float32", "bfloat16"
 PRECISIONS = (FLOAT32, BFLOAT16)
+CALLBACKS, PARTS = "callbacks", "parts"
 
 
 def autocast(model: nn.Module, precision: str) -> torch.autocast:
@@ -270,13 +272,15 @@ class Training:
 
     def state_dict(self) -> dict[str, State]:
         """Return everything that the next step depends on."""
+        holders: dict[str, dict[str, State]] = {CALLBACKS: {}, PARTS: {}}
+        for kind, name, holder in self._holders():
+            holders[kind][name] = holder.state_dict()
         return {
             "model": dict(self.model.state_dict()),
             "buffers": dict(_transient_buffers(self.model)),
             "optimizer": type(self.sampler).__name__,
             "sampler": self.sampler.state_dict(),
-            "callbacks": {c.name: c.state_dict() for c in self.callbacks if c.name},
-            "parts": {name: part.state_dict() for name, part in self.parts.items()},
+            **holders,
             "data": self.order.state_dict(),
             "steps": self.steps,
             "seconds": self.seconds,
@@ -288,32 +292,42 @@ class Training:
         """Load a state, from which the run continues bit for bit.
 
         Raises:
-            CheckpointError: If the state is of another model or of other callbacks; nothing is changed then.
+            CheckpointError: If the state is of another model or of other callbacks. Whatever is raised, nothing is
+                changed then, and samples on disk are as they were.
         """
         self._check_state(state)
-        before = copy.deepcopy(self.state_dict())
+        before = self.state_dict()
+        for kind, name, _ in self._holders(posteriors=True):
+            del before[kind][name]
+        before = copy.deepcopy(before)
         try:
             self._load(state)
+            for kind, name, posterior in self._holders(posteriors=True):  # last: files on the disk are not put back
+                posterior.load_state_dict(state[kind][name])
         except Exception:  # a part refused its state after others had loaded theirs
             self._load(before)
             raise
 
     def _load(self, state: Mapping[str, State]) -> None:
-        self.order.load_state_dict(state["data"])  # first: unlike a posterior on disk it can be put back
+        """Load all but the samples of posteriors."""
+        self.order.load_state_dict(state["data"])
         self.sampler.load_state_dict(state["sampler"])
         self.model.load_state_dict(state["model"])
         with torch.no_grad():
             for name, tensor in _transient_buffers(self.model):
                 tensor.copy_(state["buffers"][name])
-        for callback in self.callbacks:
-            if callback.name:
-                callback.load_state_dict(state["callbacks"][callback.name])
-        for name, part in self.parts.items():
-            part.load_state_dict(state["parts"][name])
+        for kind, name, holder in self._holders(posteriors=False):
+            holder.load_state_dict(state[kind][name])
         self.steps = int(state["steps"])
         self._seconds, self._clock = float(state["seconds"]), time.monotonic()
         self._loss_sum, self._loss_count = state["loss"]
         restore_randomness(state["randomness"])
+
+    def _holders(self, posteriors: bool | None = None) -> list[tuple[str, str, Stateful]]:
+        """Return kind, name and object of all callbacks and parts with a state, or of those with or without samples."""
+        holders: list[tuple[str, str, Stateful]] = [(CALLBACKS, c.name, c) for c in self.callbacks if c.name]
+        holders += [(PARTS, name, part) for name, part in self.parts.items()]
+        return [holder for holder in holders if posteriors in (None, _find_posterior(holder[2]) is not None)]
 
     def _check_state(self, state: Mapping[str, State]) -> None:
         own = {name: tuple(t.shape) for name, t in self.model.state_dict().items() if isinstance(t, Tensor)}
@@ -326,11 +340,20 @@ class Training:
                 f"the state is of {state['optimizer']}, but the run uses {type(self.sampler).__name__}."
             )
         callbacks = [callback.name for callback in self.callbacks if callback.name]
-        for what, names in (("callbacks", sorted(callbacks)), ("parts", sorted(self.parts))):
+        for what, names in ((CALLBACKS, sorted(callbacks)), (PARTS, sorted(self.parts))):
             if sorted(state[what]) != names:
                 raise CheckpointError(
                     f"the state has the {what} {quote(sorted(state[what]))}, but the run has {quote(names)}."
                 )
+        for kind, name, holder in self._holders():
+            if (posterior := _find_posterior(holder)) is not None:
+                posterior.check_state(state[kind][name])
+
+
+def _find_posterior(holder: Stateful) -> Posterior | None:
+    """Return the posterior that an object is or, as a callback, collects."""
+    part = holder.part if isinstance(holder, Callback) else holder
+    return part if isinstance(part, Posterior) else None
 
 
 def _check_parameters(model: nn.Module, sampler: Optimizer) -> None:

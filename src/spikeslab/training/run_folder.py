@@ -112,12 +112,7 @@ class RunFolder:
             CheckpointError: If the checkpoint is damaged or does not fit the run.
         """
         with lock_folder(self.path):
-            self._restore(run)
-            if run.steps > total_steps:
-                raise CheckpointError(
-                    f"Cannot resume: the run in {self.path} is at step {run.steps}, beyond the {total_steps} steps "
-                    "asked for. Raise {epochs} or {steps}."
-                )
+            self._restore(run, total_steps)
             self._write_record(run, total_steps, "running")
             try:
                 yield
@@ -155,9 +150,15 @@ class RunFolder:
         self._save.act_now(run)
         return f"The state is saved in {self.path}: continue with {{resume=True}}."
 
-    def _restore(self, run: Training) -> None:
+    def _restore(self, run: Training, total_steps: int) -> None:
         self.check()
         checkpoint = self._find_checkpoint(run)
+        step = run.steps if checkpoint is None else checkpoint.step
+        if step > total_steps:
+            raise CheckpointError(
+                f"Cannot resume: the run in {self.path} is at step {step}, beyond the {total_steps} steps asked for. "
+                "Raise {epochs} or {steps}."
+            )
         if checkpoint is None:
             # The first checkpoint: a run that is killed before the next one starts again from here.
             self._save.act_now(run)
