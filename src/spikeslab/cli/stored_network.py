@@ -5,29 +5,20 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
 
-import typer
 from safetensors import SafetensorError
 from safetensors.torch import load, load_file
 from torch import Tensor, nn
 
 from spikeslab.cli._errors import InputError
-from spikeslab.cli.recipe import COPY, MODEL, VAL, RecipeError, read_recipe
+from spikeslab.cli._options import COPY
+from spikeslab.cli.recipe import MODEL, VAL, RecipeError, read_recipe
 from spikeslab.compression import finalize, load_sparse
 from spikeslab.compression.onnx import INSTALL, missing_packages
 from spikeslab.compression.result import MODEL_FILE, REPORT_FILE, SPARSE_FILE
 from spikeslab.compression.sparse_file import load_tensors_into
 from spikeslab.compression.sparse_format import read_header
 from spikeslab.errors import quote
-
-ModelArgument = Annotated[
-    Path, typer.Argument(metavar="MODEL", help="Folder of a compressed model, or a safetensors file.")
-]
-RecipeOption = Annotated[
-    Path | None,
-    typer.Option(help="Python file with model() and val_data(); by default recipe.py in the folder."),
-]
 
 
 @dataclass(frozen=True)
