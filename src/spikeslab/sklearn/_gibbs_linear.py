@@ -147,10 +147,11 @@ def draw_visits(beta: Floats, included: Ints, scan: Scan, rng: Generator, visits
     if size == p:
         return p
     rare = included[~scan.is_often[included]]
+    step = 1.0 / log1p(-scan.rate)
     at = 0
     j = -1
     while j < p:
-        j += 1 + int(log(1.0 - rng.random()) / log1p(-scan.rate))  # gaps between independent trials are geometric
+        j += 1 + int(log(1.0 - rng.random()) * step)  # the gaps between independent trials are geometric
         while at < rare.shape[0] and rare[at] < j:
             visits[size] = rare[at]
             size += 1
@@ -287,8 +288,8 @@ def linear_sweeps(
             size = _draw_coordinates(data, state, beta, part, size, scan, variances, prior, rng, sums)
             for _ in range(swaps):
                 _swap(data, state, beta, part, scan, variances, rng)
-            included = visits[beta[visits] != 0.0]
-            _draw_jointly(data, state, beta, included, variances, rng)
+        included = visits[beta[visits] != 0.0]
+        _draw_jointly(data, state, beta, included, variances, rng)
         rss = data.yty if data.is_gram else _dot(state, state)
         if data.is_gram:
             for j in included:
@@ -299,7 +300,7 @@ def linear_sweeps(
         variances[1] = draw_slab(beta[included], prior.slab_df, prior.slab_scale**2, rng)
         room.scalars[sweep, 0] = sqrt(variances[0])
         room.scalars[sweep, 1] = sqrt(variances[1])
-        room.scalars[sweep, 2] = record(beta, room, sweep)
+        room.scalars[sweep, 2] = record(beta, np.sort(included), room, sweep)
     return sweeps
 
 
