@@ -93,7 +93,8 @@ def _normal_scores(draws: Draws) -> Draws:
     """Return the normal quantiles of the ranks; equal draws share their mean rank."""
     _, place, counts = np.unique(draws, return_inverse=True, return_counts=True)
     twice = 2 * np.cumsum(counts) - counts - 1  # 0 for the rank 1, 1 for 1.5, 2 for 2, ...
-    return _score_table(draws.size)[twice[place.reshape(draws.shape)]]
+    scores: Draws = _score_table(draws.size)[twice[place.reshape(draws.shape)]]
+    return scores
 
 
 @lru_cache(maxsize=4)
