@@ -1,19 +1,36 @@
-"""Files that are whole or absent, even after a power cut."""
+"""Files that are whole or absent, even after a power cut, and that say so if they were changed since.
+
+Records carry a checksum: JSON objects of their content, lines of JSON also of the line before. Links, pipes and devices
+are neither read nor written, so a folder from elsewhere cannot lead out of itself.
+"""
 
 from __future__ import annotations
 
 import errno
-import glob
 import hashlib
+import json
 import os
-from collections.abc import Mapping
+import re
+import stat
+from collections.abc import Iterable, Mapping
 from pathlib import Path
+from typing import Any, NamedTuple
 
-from spikeslab.errors import ArgumentValueError, Phrase, SpikeSlabError
+from spikeslab.errors import ArgumentValueError, Phrase, SpikeSlabError, first_line
+
+CHECKSUM = "checksum"
+SHA256 = re.compile("[0-9a-f]{64}")
+SEALED_LINE = re.compile(rb'(.*), "checksum": "([0-9a-f]{16})"\}')
+TEMPORARY = re.compile(r"(.+)\.(\d+)\.tmp")
+SAFE = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
 
 
 class FolderExistsError(SpikeSlabError, FileExistsError):
     """A folder holds something that would be replaced."""
+
+
+class ForeignFileError(SpikeSlabError, OSError):
+    """Something in a folder is a link, a pipe or a device, which could lead out of the folder."""
 
 
 def check_free(folder: Path, argument: str) -> None:
@@ -29,10 +46,56 @@ def check_free(folder: Path, argument: str) -> None:
         raise FolderExistsError(f"{{{argument}}} must be a new or an empty folder, but {folder} holds something.")
 
 
+def check_links(*paths: Path) -> None:
+    """Raise if one of the paths is a symbolic link.
+
+    Raises:
+        ForeignFileError: If one is; its target need not exist.
+    """
+    for path in paths:
+        if path.is_symlink():
+            raise ForeignFileError(f"{path} is a symbolic link, which is not followed: put the file itself there.")
+
+
+def check_name(name: object) -> str:
+    """Return the name of a file in a folder if it cannot lead out of it.
+
+    >>> check_name("000000-sample.safetensors")
+    '000000-sample.safetensors'
+    >>> check_name("../secret")
+    Traceback (most recent call last):
+    ValueError: '../secret' is not the name of a file in the folder
+    """
+    if not isinstance(name, str) or name in ("", ".", "..") or any(sign in name for sign in "/\\\0:"):
+        raise ValueError(f"{name!r} is not the name of a file in the folder")
+    return name
+
+
+def open_regular(path: Path, flags: int = os.O_RDONLY) -> int:
+    """Open a file and return its handle.
+
+    Raises:
+        ForeignFileError: If it is a link, a pipe, a folder or a device.
+    """
+    check_links(path)
+    handle = os.open(path, flags | SAFE, 0o666)
+    if not stat.S_ISREG(os.fstat(handle).st_mode):
+        os.close(handle)
+        raise ForeignFileError(f"{path} is not a regular file.")
+    return handle
+
+
+def read_regular(path: Path) -> bytes:
+    """Return the content of a file that is not a link, a pipe, a folder or a device."""
+    with os.fdopen(open_regular(path), "rb") as file:
+        return file.read()
+
+
 def write_atomically(path: Path, content: bytes) -> None:
     """Write a file under another name, flush it to the disk, and rename it, which replaces ``path`` in one step.
 
-    The other name is this process's own: several may write the same table, and the last one wins.
+    The other name is this process's own: several may write the same table, and the last one wins. A link in the place
+    of the file is replaced, not followed.
     """
     _replace(path.parent, {path.name: content})
 
@@ -43,21 +106,33 @@ def write_together(folder: Path, contents: Mapping[str, bytes]) -> None:
     Temporary files of an earlier process that was stopped while writing are removed.
     """
     folder.mkdir(parents=True, exist_ok=True)
+    sweep(folder, contents)
     for name in contents:
         if (folder / name).is_dir():
             raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(folder / name))
-        for left in folder.glob(f"{glob.escape(name)}.*.tmp"):
-            process = left.name[len(name) + 1 : -len(".tmp")]
-            if process.isdigit() and not _is_running(int(process)):
-                left.unlink(missing_ok=True)
     _replace(folder, contents)
+
+
+def sweep(folder: Path, names: Iterable[str] | None = None, *, locked: bool = False) -> None:
+    """Remove temporary files of processes that were killed while writing.
+
+    Args:
+        folder: The folder; it need not exist.
+        names: Names of the files that were written; by default any.
+        locked: If True, no other process writes in the folder, so none of the files is in use.
+    """
+    wanted = None if names is None else set(names)
+    for path in folder.iterdir() if folder.is_dir() else ():
+        match = TEMPORARY.fullmatch(path.name)
+        if match and (wanted is None or match[1] in wanted) and (locked or not _is_running(int(match[2]))):
+            path.unlink(missing_ok=True)
 
 
 def _replace(folder: Path, contents: Mapping[str, bytes]) -> None:
     temporaries = {folder / f"{name}.{os.getpid()}.tmp": name for name in contents}
     try:
         for temporary, name in temporaries.items():
-            temporary.write_bytes(contents[name])
+            _create(temporary, contents[name])
             flush(temporary)
         for temporary, name in temporaries.items():
             temporary.replace(folder / name)
@@ -66,6 +141,17 @@ def _replace(folder: Path, contents: Mapping[str, bytes]) -> None:
             temporary.unlink(missing_ok=True)
         raise
     flush(folder)
+
+
+def _create(path: Path, content: bytes) -> None:
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL
+    try:
+        handle = os.open(path, flags | SAFE, 0o666)
+    except FileExistsError:  # left by a killed process of the same number, or put there to be followed
+        path.unlink()
+        handle = os.open(path, flags | SAFE, 0o666)
+    with os.fdopen(handle, "wb") as file:
+        file.write(content)
 
 
 def _is_running(process: int) -> bool:
@@ -95,3 +181,121 @@ def digest(path: Path) -> str:
     """Return the SHA-256 of a file, in hexadecimal."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def encode_record(record: Mapping[str, Any]) -> bytes:
+    """Return a JSON object as text, with a checksum of its content.
+
+    Raises:
+        ValueError: If it holds NaN or infinity.
+    """
+    content = json.loads(json.dumps(dict(record), allow_nan=False))  # as it will be read: keys are text, tuples lists
+    text = json.dumps({**content, CHECKSUM: _hash_record(content)}, indent=1, ensure_ascii=False)
+    return f"{text}\n".encode("utf-8", "surrogatepass")
+
+
+def write_record(path: Path, record: Mapping[str, Any]) -> None:
+    """Write a JSON object with a checksum of its content; see :func:`read_record`."""
+    write_atomically(path, encode_record(record))
+
+
+def read_record(
+    path: Path,
+    error: type[SpikeSlabError],
+    versions: Iterable[int] | None = None,
+    *,
+    kind: str | None = None,
+    sealed_since: int = 0,
+) -> dict[str, Any]:
+    """Read a JSON object without its checksum; a file of an early version may have none.
+
+    Args:
+        path: The file.
+        error: Class of the error to raise.
+        versions: Values of ``version`` that can be read; by default it is not looked at.
+        kind: Value of ``format``; by default it is not looked at.
+        sealed_since: Version from which on the checksum may not be missing; 0 if there is none.
+
+    Raises:
+        SpikeSlabError: If the file cannot be read, is damaged, or of another version; the message names it.
+    """
+    try:
+        record = json.loads(read_regular(path))
+    except OSError as cause:
+        raise error(f"{path} cannot be read: {cause.strerror or first_line(cause)}.") from cause
+    except RecursionError as cause:
+        raise error(f"{path} is damaged: it is nested too deeply.") from cause
+    except ValueError as cause:
+        raise error(f"{path} is damaged: it is not JSON ({first_line(cause)}).") from cause
+    if not isinstance(record, dict):
+        raise error(f"{path} is damaged: it holds no JSON object.")
+    if kind is not None and record.get("format") != kind:
+        raise error(f"{path} is not a file of the format {kind!r}.")
+    version = record.get("version")
+    known = None if versions is None else list(versions)
+    if known is not None and version not in known:
+        read = " and ".join(map(str, known))
+        raise error(f"{path} has version {version!r}, but this spikeslab reads {read}.")
+    checksum = record.pop(CHECKSUM, None)
+    # A record without a checksum may be old, or the name of the checksum is what was damaged.
+    needed = bool(sealed_since) and isinstance(version, int) and version >= sealed_since
+    renamed = any(isinstance(v, str) and SHA256.fullmatch(v) and name != "sha256" for name, v in record.items())
+    if (checksum is not None or needed or renamed) and checksum != _hash_record(record):
+        raise error(f"{path} has changed since it was written: its checksum does not match.")
+    return record
+
+
+def _hash_record(record: Mapping[str, Any]) -> str:
+    return hashlib.sha256(json.dumps(record, sort_keys=True).encode()).hexdigest()
+
+
+class Line(NamedTuple):
+    """Line of a file of JSON lines: its bytes without the line feed, and its record without the checksum."""
+
+    text: bytes
+    record: dict[str, Any]
+
+
+def encode_line(record: Mapping[str, Any], before: bytes) -> bytes:
+    """Return a record as a line of JSON, with a checksum of itself and of the line before, without the line feed.
+
+    >>> encode_line({"step": 1}, b"")
+    b'{"step": 1, "checksum": "5b0853f7a7aba238"}'
+    """
+    text = json.dumps(dict(record), allow_nan=False).encode()
+    return text[:-1] + f', "{CHECKSUM}": "{_hash_line(text, before)}"}}'.encode()
+
+
+def read_lines(path: Path, error: type[SpikeSlabError]) -> list[Line]:
+    """Read a file of JSON lines; an incomplete last line is skipped, and lines of an early version have no checksum.
+
+    Raises:
+        SpikeSlabError: If it cannot be read or a line is damaged, missing or added; the message names the line.
+    """
+    try:
+        *texts, _ = read_regular(path).split(b"\n")
+    except FileNotFoundError:
+        return []
+    except OSError as cause:
+        raise error(f"{path} cannot be read: {cause.strerror or first_line(cause)}.") from cause
+    lines: list[Line] = []
+    sealed = False
+    for number, text in enumerate(texts, start=1):
+        try:
+            record = json.loads(text)
+        except (ValueError, RecursionError) as cause:
+            raise error(f"{path} is damaged: line {number} is not JSON ({first_line(cause)}).") from cause
+        if not isinstance(record, dict):
+            raise error(f"{path} is damaged: line {number} is not a JSON object.")
+        match = SEALED_LINE.fullmatch(text)
+        sealed = sealed or CHECKSUM in record
+        before = lines[-1].text if lines else b""
+        if sealed and (match is None or match[2].decode() != _hash_line(match[1] + b"}", before)):
+            raise error(f"{path} has changed since it was written: the checksum of line {number} does not match.")
+        record.pop(CHECKSUM, None)
+        lines.append(Line(text, record))
+    return lines
+
+
+def _hash_line(text: bytes, before: bytes) -> str:
+    return hashlib.sha256(before + b"\n" + text).hexdigest()[:16]

@@ -14,14 +14,20 @@ the tensors and the files becomes JSON, in which names that begin with ``$`` sta
 
 from __future__ import annotations
 
+import hashlib
+import json
 import math
 from collections.abc import Container, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol, TypeAlias
 
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load, save
 from torch import Tensor
 
-from spikeslab.errors import ArgumentTypeError, Phrase
+from spikeslab.errors import ArgumentTypeError, Phrase, SpikeSlabError, first_line
+from spikeslab.files import CHECKSUM, read_regular
 
 State: TypeAlias = Any
 
@@ -71,6 +77,51 @@ def join(parts: Parts) -> State:
         ValueError: If the text refers to a tensor or a file that is not there.
     """
     return _decode(parts.text, parts)
+
+
+def encode_tensors(tensors: Mapping[str, Tensor]) -> bytes:
+    """Return the content of a safetensors file with a checksum of the tensors in its metadata."""
+    return save(dict(tensors), {CHECKSUM: _hash_tensors(tensors)})
+
+
+def decode_tensors(content: bytes, file: str, error: type[SpikeSlabError]) -> dict[str, Tensor]:
+    """Return the tensors in the content of a safetensors file; one of another program may have no checksum.
+
+    Args:
+        content: The content.
+        file: Name of the file, for the message.
+        error: Class of the error to raise.
+
+    Raises:
+        SpikeSlabError: If it is not a safetensors file, or has changed since it was written.
+    """
+    try:
+        tensors = load(content)
+        header = json.loads(content[8 : 8 + int.from_bytes(content[:8], "little")])
+        checksum = header.get("__metadata__", {}).get(CHECKSUM)
+    except (SafetensorError, ValueError, RecursionError, AttributeError, KeyError) as cause:
+        raise error(f"{file} is not a readable safetensors file: {first_line(cause)}.") from cause
+    if checksum is not None and checksum != _hash_tensors(tensors):
+        raise error(f"{file} has changed since it was written: its checksum does not match.")
+    return tensors
+
+
+def read_tensors_file(path: Path, error: type[SpikeSlabError]) -> dict[str, Tensor]:
+    """Read a safetensors file of :func:`encode_tensors`; see :func:`decode_tensors`."""
+    try:
+        content = read_regular(path)
+    except OSError as cause:
+        raise error(f"{path} cannot be read: {cause.strerror or first_line(cause)}.") from cause
+    return decode_tensors(content, str(path), error)
+
+
+def _hash_tensors(tensors: Mapping[str, Tensor]) -> str:
+    digest = hashlib.sha256()
+    for name, tensor in sorted(tensors.items()):
+        digest.update(f"{name}\n{tensor.dtype} {list(tensor.shape)}\n".encode())
+        flat = tensor.detach().cpu().contiguous().reshape(-1)
+        digest.update(flat.view(torch.uint8).numpy().data if flat.numel() else b"")
+    return digest.hexdigest()
 
 
 def _encode(value: State, path: tuple[str, ...], parts: Parts) -> Any:

@@ -60,7 +60,7 @@ def test_what_is_not_a_run_is_refused(command, tmp_path, capsys):
     assert capsys.readouterr().err == message
     (tmp_path / "run.json").write_text("{")
     assert run([command, str(tmp_path)]) == 2
-    assert capsys.readouterr().err.startswith(f"Error: {tmp_path / 'run.json'} is not readable JSON: ")
+    assert capsys.readouterr().err.startswith(f"Error: {tmp_path / 'run.json'} is damaged: it is not JSON")
 
 
 @pytest.mark.parametrize(

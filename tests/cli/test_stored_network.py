@@ -16,7 +16,7 @@ def test_a_report_that_cannot_be_read_is_refused(stored: Path, capsys: pytest.Ca
     (stored / "report.json").write_text("{")
     assert run(["sparsity", str(stored), "--no-latency"]) == 2
     message = " ".join(capsys.readouterr().err.split())
-    assert message.startswith(f"Error: MODEL must have a readable report.json or none, but {stored / 'report.json'}: ")
+    assert message.startswith(f"Error: {stored / 'report.json'} is damaged: it is not JSON")
 
 
 def recipe_with(source: str) -> str:
@@ -95,7 +95,7 @@ def test_a_damaged_dense_file_is_refused(stored: Path, capsys: pytest.CaptureFix
     file = stored / "model.safetensors"
     file.write_bytes(b"noise")
     assert run(["sparsity", str(stored)]) == 2
-    assert capsys.readouterr().err.startswith(f"Error: MODEL must be a readable safetensors file, but {file}: ")
+    assert capsys.readouterr().err.startswith(f"Error: {file} is not a readable safetensors file: ")
 
 
 def test_what_is_no_model_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 import multiprocessing
 import os
@@ -14,6 +13,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from records import change_record
 from safetensors.torch import load_file
 from small import ROWS, batches, compress_channels, compress_small, data, dead, equal, frozen, network, tensors
 from torch import Tensor, nn
@@ -259,9 +259,7 @@ def test_a_folder_holds_the_results_and_is_not_begun_twice(tmp_path: Path) -> No
 
 def test_a_setting_that_an_older_record_lacks_counts_as_its_default(tmp_path: Path) -> None:
     compress_small(folder=tmp_path, settings=Settings(samples=3))
-    record = json.loads((tmp_path / "run.json").read_text())
-    del record["settings"]["crest_lr"]
-    (tmp_path / "run.json").write_text(json.dumps(record))
+    change_record(tmp_path / "run.json", lambda record: record["settings"].pop("crest_lr"))
     with pytest.raises(CheckpointError, match=r" with other settings: crest_lr was 0\.2 and is now 0\.5\.$"):
         compress_small(folder=tmp_path, resume=True, settings=Settings(crest_lr=0.5))
     compress_small(folder=tmp_path, resume=True, settings=Settings(samples=3))

@@ -14,6 +14,8 @@ from torch.nn import functional as F
 import spikeslab as ss
 from spikeslab.compression import load_sparse
 from spikeslab.compression.result import check_finite
+from spikeslab.errors import SpikeSlabError
+from spikeslab.files import read_record
 from spikeslab.training import Callback, Collect, Training
 
 
@@ -50,7 +52,8 @@ def test_save_writes_what_can_be_read_and_refuses_a_folder_with_something(tmp_pa
     posterior = ss.Posterior.load(folder / "posterior", network())
     x, _ = data(5)
     assert torch.equal(posterior.predict(x), result.posterior.predict(x))
-    assert json.loads((folder / "report.json").read_text()) == json.loads(json.dumps(result.report))
+    report = read_record(folder / "report.json", SpikeSlabError)
+    assert report == json.loads(json.dumps(result.report))
     before = {path: path.read_bytes() for path in folder.iterdir() if path.is_file()}
     with pytest.raises(
         FileExistsError, match=r"^directory must be a new or an empty folder, but .* holds something\.$"

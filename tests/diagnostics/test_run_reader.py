@@ -115,9 +115,9 @@ def cut(pattern):
     ("change", "message"),
     [
         (lambda folder: (folder / "run.json").unlink(), r"^run must be the folder of a run, with run\.json in it, but"),
-        (damage("run.json", "{"), r"run\.json is not readable JSON: "),
-        (damage("run.json", "[]"), r"run\.json must hold a JSON object, but got list\.$"),
-        (damage("run.json", '{"version": 9}'), r"run\.json must be of version 1, but got 9\.$"),
+        (damage("run.json", "{"), r"run\.json is damaged: it is not JSON"),
+        (damage("run.json", "[]"), r"run\.json is damaged: it holds no JSON object\.$"),
+        (damage("run.json", '{"version": 9}'), r"run\.json has version 9, but this spikeslab reads 1 and 2\.$"),
         (damage("run.json", json.dumps(run_record(steps="many"))), r"must have a valid 'steps', but got 'many'\.$"),
         (damage("run.json", json.dumps(run_record(status="odd"))), r"must have a status among 'running', .*got 'odd'"),
         (damage("metrics.jsonl", '{"step": 1}\nx\n{"step": 2}\n'), r"metrics\.jsonl is damaged"),
@@ -125,9 +125,12 @@ def cut(pattern):
             damage("metrics.jsonl", '{"step": 1}\n{}\n{"step": 2}\n'),
             r"must have an integer step in line 2, but got",
         ),
-        (lambda folder: (folder / "metrics.jsonl").write_bytes(b"\xff\n"), r"metrics\.jsonl is damaged: 'utf-8' codec"),
+        (
+            lambda folder: (folder / "metrics.jsonl").write_bytes(b"\xff\n"),
+            r"metrics\.jsonl is damaged: line 1 is not JSON",
+        ),
         (damage("evaluation.json", '{"convergence": [{"x": 1}]}'), r"damaged entry 'convergence': "),
-        (damage("posterior/chain-0/posterior.json", "{"), r"^Cannot read .*posterior\.json: "),
+        (damage("posterior/chain-0/posterior.json", "{"), r"posterior\.json is damaged: it is not JSON"),
         (
             damage("posterior/chain-0/posterior.json", '{"version": 1}'),
             r"posterior\.json is not the index of a posterior",

@@ -84,11 +84,13 @@ def run_in(folder: Path, resume: bool | int = True, delay: float = 0.0, checkpoi
 
 
 def same(a: object, b: object) -> bool:
-    """Whether two states are equal to the last bit; time does not count."""
+    """Whether two states are equal to the last bit; time, also in the log, does not count."""
     if isinstance(a, torch.Tensor):
         return isinstance(b, torch.Tensor) and a.dtype == b.dtype and torch.equal(a, b)
     if isinstance(a, dict):
-        return isinstance(b, dict) and a.keys() == b.keys() and all(k == "seconds" or same(a[k], b[k]) for k in a)
+        return (
+            isinstance(b, dict) and a.keys() == b.keys() and all(k in ("seconds", "log") or same(a[k], b[k]) for k in a)
+        )
     if isinstance(a, (list, tuple)):
         return isinstance(b, (list, tuple)) and len(a) == len(b) and all(map(same, a, b))
     if isinstance(a, Path):

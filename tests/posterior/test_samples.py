@@ -81,7 +81,7 @@ class TestDamagedFiles:
         index = tmp_path / "posterior.json"
         text = index.read_text()
         index.write_text(text[:30])
-        with pytest.raises(ValueError, match=re.escape(f"Cannot read {index}: ")):
+        with pytest.raises(ValueError, match=re.escape(f"{index} is damaged: it is not JSON")):
             ss.Posterior.load(tmp_path, model)
         index.write_text(json.dumps(json.loads(text) | {"version": 99}))
         with pytest.raises(ValueError, match=re.escape(f"{index} has version 99, but this spikeslab reads 1 and 2.")):

@@ -2,23 +2,31 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Annotated
 
-from safetensors import SafetensorError
-from safetensors.torch import load, load_file
+import typer
 from torch import Tensor, nn
 
 from spikeslab.cli._errors import InputError
-from spikeslab.cli._options import COPY
-from spikeslab.cli.recipe import MODEL, VAL, RecipeError, read_recipe
+from spikeslab.cli.recipe import COPY, MODEL, VAL, RecipeError, read_recipe
 from spikeslab.compression import finalize, load_sparse
 from spikeslab.compression.onnx import INSTALL, missing_packages
 from spikeslab.compression.result import MODEL_FILE, REPORT_FILE, SPARSE_FILE
 from spikeslab.compression.sparse_file import load_tensors_into
-from spikeslab.compression.sparse_format import read_header
+from spikeslab.compression.sparse_format import TensorFileError, read_header
 from spikeslab.errors import quote
+from spikeslab.files import check_links, read_record
+from spikeslab.states import decode_tensors
+
+ModelArgument = Annotated[
+    Path, typer.Argument(metavar="MODEL", help="Folder of a compressed model, or a safetensors file.")
+]
+RecipeOption = Annotated[
+    Path | None,
+    typer.Option(help="Python file with model() and val_data(); by default recipe.py in the folder."),
+]
 
 
 @dataclass(frozen=True)
@@ -66,8 +74,8 @@ def read_stored(model: Path, recipe: Path | None) -> StoredNetwork:
 def read_dense(path: Path) -> dict[str, Tensor]:
     """Read the weights of ``--dense``."""
     try:
-        return load_file(path)
-    except (OSError, SafetensorError) as error:
+        return decode_tensors(path.read_bytes(), f"--dense {path}", TensorFileError)
+    except OSError as error:
         raise InputError(f"--dense must be a safetensors file, but {path} cannot be read: {error}.") from error
 
 
@@ -85,21 +93,17 @@ def _read_tensors(model: Path) -> tuple[dict[str, Tensor], Path]:
         raise InputError(
             f"MODEL must be a folder with {MODEL_FILE} or {SPARSE_FILE} in it, or a safetensors file, but got {model}."
         )
+    if model.is_dir():
+        check_links(*(model / name for name in (MODEL_FILE, SPARSE_FILE, REPORT_FILE, COPY)))
     content = file.read_bytes()
-    if read_header(content) is not None:
-        return load_sparse(file), file
-    try:
-        return load(content), file
-    except SafetensorError as error:
-        raise InputError(f"MODEL must be a readable safetensors file, but {file}: {error}.") from error
+    return load_sparse(file) if read_header(content) is not None else decode_tensors(
+        content, str(file), TensorFileError
+    ), file
 
 
 def _read_sparse_weights(model: Path) -> list[str] | None:
     record = model / REPORT_FILE
     if not record.is_file():
         return None
-    try:
-        found = json.loads(record.read_text(encoding="utf-8"))
-    except ValueError as error:
-        raise InputError(f"MODEL must have a readable {REPORT_FILE} or none, but {record}: {error}.") from error
-    return found.get("weights") if isinstance(found, dict) else None
+    weights = read_record(record, TensorFileError).get("weights")
+    return weights if isinstance(weights, list) and all(isinstance(name, str) for name in weights) else None

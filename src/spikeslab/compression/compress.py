@@ -43,7 +43,7 @@ from spikeslab.errors import (
     check_number,
     quote,
 )
-from spikeslab.files import check_free
+from spikeslab.files import TEMPORARY, check_free
 from spikeslab.graph.tracing import check_module, copy_model
 from spikeslab.posterior import Posterior
 from spikeslab.states import State
@@ -223,7 +223,8 @@ class Compression:
         if self.folder is None or (Path(self.folder) / RECORD_FILE).exists():
             return
         folder = Path(self.folder)
-        if not (self.resume and folder.is_dir() and {path.name for path in folder.iterdir()} <= BEFORE_RECORD):
+        names = {path.name for path in folder.iterdir()} if folder.is_dir() else {""}
+        if not self.resume or any(name not in BEFORE_RECORD and not TEMPORARY.fullmatch(name) for name in names):
             check_free(folder, "folder")
 
     def _pose(

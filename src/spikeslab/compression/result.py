@@ -2,24 +2,23 @@
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from safetensors.torch import save
 from torch import Tensor, nn
 
 from spikeslab.compression.compact import compact
 from spikeslab.compression.sparse_file import evaluate_stored, save_sparse, state_tensors, tensor_dict
 from spikeslab.compression.tasks import Evaluation, Task
 from spikeslab.errors import NonFiniteError, first_line, warn
-from spikeslab.files import check_free, write_atomically
+from spikeslab.files import check_free, write_atomically, write_record
 from spikeslab.functional.groups import norms
 from spikeslab.posterior import Posterior
 from spikeslab.pruning import measure_sparsity
+from spikeslab.states import encode_tensors
 from spikeslab.training.log import nan_to_null
 from spikeslab.training.run_folder import POSTERIOR
 
@@ -89,10 +88,10 @@ class Compressed:
 
     def write(self, folder: Path) -> None:
         """Write the model and the report into an existing folder, and replace earlier ones."""
-        write_atomically(folder / MODEL_FILE, save(state_tensors(self.model)))
+        write_atomically(folder / MODEL_FILE, encode_tensors(state_tensors(self.model)))
         # The same names as in the other file; finalize, for a module, would take parametrizations off.
         save_sparse(tensor_dict(self.model), folder / SPARSE_FILE)
-        write_atomically(folder / REPORT_FILE, json.dumps(nan_to_null(self.report), indent=1).encode())
+        write_record(folder / REPORT_FILE, nan_to_null(self.report))
 
 
 def find_unbounded(model: nn.Module) -> frozenset[str]:

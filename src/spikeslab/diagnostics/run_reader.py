@@ -7,44 +7,38 @@ It reads ``run.json`` (settings and status), ``metrics.jsonl`` (records of the l
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from types import NoneType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from spikeslab.errors import first_line, quote
+from spikeslab.errors import first_line
+from spikeslab.files import check_links, read_record
 from spikeslab.functional.convergence import NEEDED_DRAWS
 from spikeslab.posterior.chains import chain_folders
 from spikeslab.posterior.convergence import PREDICTIONS, Convergence, assess, learned_tensors, weight_draws
 from spikeslab.posterior.samples import DiskSamples, Tensors, ZeroCounts, read_tensors
 from spikeslab.training.checkpoints import Checkpoint, Checkpoints
 from spikeslab.training.log import MetricsLog, RunError
-from spikeslab.training.run_folder import CHECKPOINTS, EVALUATION_FILE, METRICS_FILE, POSTERIOR, RECORD_FILE, VERSION
+from spikeslab.training.run_folder import (
+    CHECKPOINTS,
+    ENTRIES,
+    EVALUATION_FILE,
+    METRICS_FILE,
+    POSTERIOR,
+    RECORD_FILE,
+    read_run_record,
+)
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     Floats = NDArray[np.float64]
 
-STATUSES = ("running", "finished", "interrupted", "failed")
 LOSS = "training loss"
-FIELDS: dict[str, type | tuple[type, ...]] = {
-    "command": (str, NoneType),
-    "seed": (int, NoneType),
-    "versions": dict,
-    "settings": dict,
-    "num_data": (int, NoneType),
-    "status": str,
-    "steps": int,
-    "epochs": (int, float),
-    "total_steps": int,
-    "seconds": (int, float),
-}
 
 
 @dataclass(frozen=True)
@@ -151,34 +145,15 @@ def read_run(folder: Path) -> RunFacts:
     """
     if not (folder / RECORD_FILE).is_file():
         raise RunError(f"{{run}} must be the folder of a run, with {RECORD_FILE} in it, but got {folder}.")
-    run = _read_object(folder / RECORD_FILE)
-    _check_run(run, folder / RECORD_FILE)
-    metrics = _read_metrics(folder / METRICS_FILE)
-    evaluation = _read_object(folder / EVALUATION_FILE) if (folder / EVALUATION_FILE).is_file() else {}
+    check_links(*(folder / name for name in ENTRIES))
+    run = read_run_record(folder / RECORD_FILE, RunError)
+    evaluation = read_record(folder / EVALUATION_FILE, RunError) if (folder / EVALUATION_FILE).exists() else {}
     checkpoint = Checkpoints(folder / CHECKPOINTS).latest()
+    metrics = _read_metrics(folder / METRICS_FILE)
+    MetricsLog(folder / METRICS_FILE).check(None if checkpoint is None else checkpoint.state.get("log"))
     samples, convergence = _describe_samples(_chains(folder / POSTERIOR, checkpoint))
     facts = RunFacts(run, metrics, evaluation, samples, _snapshot(checkpoint))
     return replace(facts, convergence=[*_predictions(evaluation), *convergence, *_loss(facts)])
-
-
-def _read_object(path: Path) -> dict[str, Any]:
-    try:
-        value = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise RunError(f"{path} is not readable JSON: {first_line(error)}.") from error
-    if not isinstance(value, dict):
-        raise RunError(f"{path} must hold a JSON object, but got {type(value).__name__}.")
-    return value
-
-
-def _check_run(run: Mapping[str, Any], path: Path) -> None:
-    if run.get("version") != VERSION:
-        raise RunError(f"{path} must be of version {VERSION}, but got {run.get('version')!r}.")
-    for name, kind in FIELDS.items():
-        if not isinstance(run.get(name), kind) or isinstance(run.get(name), bool):
-            raise RunError(f"{path} must have a valid {name!r}, but got {run.get(name)!r}.")
-    if run["status"] not in STATUSES:
-        raise RunError(f"{path} must have a status among {quote(STATUSES)}, but got {run['status']!r}.")
 
 
 def _read_metrics(path: Path) -> list[dict[str, Any]]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import multiprocessing
 import os
 import signal
@@ -17,6 +16,7 @@ import numpy as np
 import torch
 
 from spikeslab.errors import SpikeSlabError
+from spikeslab.files import encode_line, open_regular, read_lines
 from spikeslab.report.tables import Estimate
 from spikeslab.training.run_folder import lock_file
 
@@ -50,6 +50,7 @@ class CellFile:
         self.settings = dict(settings)
         self.renamed = dict(renamed or {})
         self.records: dict[Cell, Record] = {}
+        self._last = b""
         self._read()
 
     @classmethod
@@ -60,16 +61,21 @@ class CellFile:
         given = {f"--{name}": value for name, value in options.items()}
         return cls(path, {"spikeslab reproduce": command, **given, "version": version("spikeslab")}, renamed)
 
-    def _read(self) -> None:
+    def _read(self) -> int:
+        """Read the file, and return the number of bytes in whole lines."""
         path = self.path
-        if not path.exists() or not (text := path.read_text(encoding="utf-8")):
-            return
-        whole, _, torn = text.rpartition("\n")
         try:
-            head, *lines = (json.loads(line) for line in whole.splitlines())
+            found = read_lines(path, SettingsError)
+        except SettingsError as error:
+            raise SettingsError(*error.args, "Choose another {out}.") from error
+        self._last = found[-1].text if found else b""
+        if not found:
+            return 0
+        try:
+            head, *lines = (line.record for line in found)
             head = {self.renamed.get(name, name): self.renamed.get(value, value) for name, value in head.items()}
             self.records = {Cell(line.pop("method"), line.pop("seed")): line for line in lines}
-        except (ValueError, KeyError, TypeError, AttributeError) as error:
+        except (KeyError, TypeError, AttributeError) as error:
             message = f"{path} does not hold the results of an earlier run: choose another {{out}}."
             raise SettingsError(message) from error
         if head != self.settings:
@@ -78,8 +84,7 @@ class CellFile:
             raise SettingsError(
                 f"Cannot continue: {path} was made with {was} instead of {now}. Use those settings or another {{out}}."
             )
-        if torn:
-            path.write_text(f"{whole}\n", encoding="utf-8")
+        return sum(len(line.text) + 1 for line in found)
 
     @contextmanager
     def lock(self) -> Iterator[None]:
@@ -89,22 +94,22 @@ class CellFile:
             SettingsError: If another process adds cells at the moment.
         """
         self.path.parent.mkdir(parents=True, exist_ok=True)
-        with self.path.open("ab") as handle:
+        with os.fdopen(open_regular(self.path, os.O_RDWR | os.O_CREAT), "r+b") as handle:
             try:
                 lock_file(handle)
             except OSError as error:
                 message = f"Another run is using {self.path}: wait for it or choose another {{out}}."
                 raise SettingsError(message) from error
-            self._read()  # another run may have added cells since
+            handle.truncate(self._read())  # another run may have added cells since, or was killed in a line
             yield
 
     def add(self, cell: Cell, record: Record) -> None:
         """Append a finished cell; its record survives a crash of this process."""
         self.path.parent.mkdir(parents=True, exist_ok=True)
-        with self.path.open("a", encoding="utf-8") as file:
-            if not file.tell():
-                file.write(json.dumps(self.settings) + "\n")
-            file.write(json.dumps({**cell._asdict(), **record}, allow_nan=False) + "\n")
+        with os.fdopen(open_regular(self.path, os.O_WRONLY | os.O_APPEND | os.O_CREAT), "ab") as file:
+            for line in [*([] if self._last else [self.settings]), {**cell._asdict(), **record}]:
+                self._last = encode_line(line, self._last)
+                file.write(self._last + b"\n")
         self.records[cell] = record
 
 

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from spikeslab.files import write_atomically
+from spikeslab.files import read_record, write_record
 from spikeslab.training import CheckpointError
 from spikeslab.training.log import nan_to_null
 from spikeslab.training.run_folder import describe_changes, to_json
@@ -34,14 +33,14 @@ def read_result(folder: Path) -> dict[str, Any] | None:
     path = folder / RESULT
     if not path.exists():
         return None
-    record: dict[str, Any] = upgrade(json.loads(path.read_text(encoding="utf-8")))
+    record: dict[str, Any] = upgrade(read_record(path, CheckpointError))
     return record
 
 
 def write_result(folder: Path, result: Mapping[str, Any]) -> dict[str, Any]:
     """Write what a run found, with ``null`` for numbers that are not finite, and return what was written."""
     record: dict[str, Any] = nan_to_null(result)
-    write_atomically(folder / RESULT, json.dumps(record, indent=1).encode())
+    write_record(folder / RESULT, record)
     return record
 
 

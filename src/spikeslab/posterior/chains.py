@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from spikeslab.errors import ArgumentValueError, Phrase, quote
+from spikeslab.files import check_links
 from spikeslab.posterior._arviz import to_inference_data
 from spikeslab.posterior.convergence import Convergence, assess_convergence
 from spikeslab.posterior.posterior import Posterior
@@ -118,4 +119,5 @@ def chain_folders(directory: Path) -> list[Path]:
         raise FileNotFoundError(
             f"{directory} holds neither a posterior nor folders chain-0, chain-1, ... of posteriors."
         )
+    check_links(*folders)
     return folders

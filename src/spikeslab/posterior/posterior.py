@@ -335,6 +335,8 @@ class Posterior:
     def _take_over(self, index: Mapping[str, Any], samples: Samples) -> None:
         """Continue with samples of this model, as described by their index."""
         self._check_shapes(index["shapes"])
+        if isinstance(samples, DiskSamples):
+            samples.expect(named_tensors(self.model))
         self.steps = index["steps"]
         self.records = [Record(**record) for record in index["samples"]]
         self._samples = samples

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import json
 import os
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -15,8 +14,8 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import load_file, save
 from torch import Tensor, nn
 
-from spikeslab.errors import SpikeSlabError, first_line, warn
-from spikeslab.files import FolderExistsError, digest, write_atomically
+from spikeslab.errors import SpikeSlabError, first_line, quote, warn
+from spikeslab.files import FolderExistsError, check_links, digest, encode_record, read_record, sweep, write_atomically
 
 Tensors: TypeAlias = dict[str, Tensor]
 
@@ -95,6 +94,7 @@ class DiskSamples(Samples):
         self._digests: dict[int, list[str]] = {}
         self._index: dict[str, Any] | None = None
         self._checked: dict[int, tuple[int, int, int]] = {}
+        self._expected: dict[str, str] = {}
 
     @classmethod
     def create(cls, directory: Path, exist_ok: bool = False) -> DiskSamples:
@@ -105,6 +105,7 @@ class DiskSamples(Samples):
                 f"{directory} holds a posterior already: load it with Posterior.load, or choose another {{directory}}."
             )
         directory.mkdir(parents=True, exist_ok=True)
+        sweep(directory)
         return samples
 
     def exists(self) -> bool:
@@ -133,19 +134,37 @@ class DiskSamples(Samples):
         """
         path = self._path(key)
         try:
-            self._check(key, path)
-            return load_file(path)
+            check_links(path)
+            stat = path.stat()
+            seen = stat.st_size, stat.st_mtime_ns, stat.st_ino
+            if self._checked.get(key) == seen:
+                return load_file(path)
+            if key in self._digests and digest(path) not in self._digests[key]:
+                raise SamplesError(f"The sample {path} has changed since it was written: {INDEX} has another SHA-256.")
+            tensors = load_file(path)
         except (SafetensorError, OSError) as error:
             raise SamplesError(f"Cannot read the sample {path}: {first_line(error)}.") from error
+        self._check(path, tensors)
+        self._checked[key] = seen
+        return tensors
 
-    def _check(self, key: int, path: Path) -> None:
-        """Raise if a file is not as it was written; its digest is computed again only when the file has changed."""
-        stat = path.stat()
-        seen = stat.st_size, stat.st_mtime_ns, stat.st_ino
-        if key in self._digests and self._checked.get(key) != seen:
-            if digest(path) not in self._digests[key]:
-                raise SamplesError(f"The sample {path} has changed since it was written: {INDEX} has another SHA-256.")
-            self._checked[key] = seen
+    def expect(self, tensors: Iterable[tuple[str, Tensor]]) -> None:
+        """Refuse samples whose tensors have other names, shapes or kinds than these, which are the model's."""
+        self._expected = {name: _describe(tensor) for name, tensor in tensors}
+
+    def _check(self, path: Path, tensors: Tensors) -> None:
+        found = {name: _describe(tensor) for name, tensor in tensors.items()}
+        expected = self._expected or found
+        for name in {**expected, **found}:
+            if found.get(name) != expected.get(name):
+                raise SamplesError(
+                    f"The sample {path} must have {expected.get(name, 'no tensor')} as {name}, but has "
+                    f"{found.get(name, 'none')}."
+                )
+        # Some dtypes of one byte have no kernel for isnan.
+        bad = [name for name, t in tensors.items() if bool((t.float() if t.itemsize == 1 else t).isnan().any())]
+        if bad:
+            raise SamplesError(f"The sample {path} must hold numbers, but {quote(bad)} has NaN.")
 
     def remove(self, key: int) -> None:
         """Delete a sample."""
@@ -200,9 +219,7 @@ class DiskSamples(Samples):
         self._index = index
         steps = {record["step"] for record in index["samples"]}
         digests = {str(key): self._digests[key] for key in sorted(steps & self._digests.keys())}
-        content = {"version": VERSION, **index, "sha256": digests}
-        text = json.dumps({**content, "checksum": _checksum(content)}, indent=1)
-        write_atomically(self.directory / INDEX, text.encode())
+        write_atomically(self.directory / INDEX, encode_record({"version": VERSION, **index, "sha256": digests}))
 
     def read_index(self) -> dict[str, Any]:
         """Read the description of the samples.
@@ -212,18 +229,9 @@ class DiskSamples(Samples):
             SamplesError: If it is damaged or of another version.
         """
         path = self.directory / INDEX
-        if not path.is_file():
+        if not path.exists():
             raise FileNotFoundError(f"{self.directory} holds no posterior: it has no {INDEX}.")
-        try:
-            index = json.loads(path.read_text(encoding="utf-8"))
-            version = index["version"]
-        except (ValueError, RecursionError, KeyError, TypeError, OSError) as error:
-            raise SamplesError(f"Cannot read {path}: {first_line(error)}.") from error
-        if version not in (1, VERSION):
-            raise SamplesError(f"{path} has version {version!r}, but this spikeslab reads 1 and {VERSION}.")
-        checksum = index.pop("checksum", None)
-        if version == VERSION and checksum != _checksum(index):
-            raise SamplesError(f"{path} has changed since it was written: its checksum does not match.")
+        index = read_record(path, SamplesError, (1, VERSION), sealed_since=VERSION)
         check_index(path, index)
         digests = index.pop("sha256", {})
         self._digests = {int(key): list(values) for key, values in digests.items()}
@@ -231,8 +239,9 @@ class DiskSamples(Samples):
         return dict(self._index)
 
 
-def _checksum(index: Mapping[str, Any]) -> str:
-    return hashlib.sha256(json.dumps(index, sort_keys=True).encode()).hexdigest()
+def _describe(tensor: Tensor) -> str:
+    whole = not tensor.is_floating_point() and not tensor.is_complex()
+    return f"{'integers' if whole else 'numbers'} of shape {list(tensor.shape)}"
 
 
 def check_index(path: Path, index: Mapping[str, Any]) -> None:

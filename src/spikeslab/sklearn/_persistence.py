@@ -7,7 +7,6 @@ afresh, as after `fit`.
 from __future__ import annotations
 
 import hashlib
-import json
 import os
 from collections.abc import Mapping
 from dataclasses import asdict
@@ -21,8 +20,8 @@ from safetensors.numpy import load, save
 from scipy import sparse
 from sklearn.utils.validation import check_is_fitted
 
-from spikeslab.errors import ArgumentTypeError, SpikeSlabError
-from spikeslab.files import write_together
+from spikeslab.errors import ArgumentTypeError, SpikeSlabError, first_line
+from spikeslab.files import encode_record, read_record, read_regular, write_together
 from spikeslab.sklearn._posterior import LinearPosterior
 from spikeslab.sklearn._sgld import SGLDOptions
 from spikeslab.sklearn.classifier import SpikeSlabClassifier
@@ -34,8 +33,7 @@ if TYPE_CHECKING:
 Estimator: TypeAlias = SpikeSlabRegressor | SpikeSlabClassifier
 
 ARRAYS, RECORD = "model.safetensors", "model.json"
-FORMAT, VERSION = "spikeslab-model", 2
-CHECKSUM = "checksum"  # of the rest of the record, since version 2
+FORMAT, VERSION = "spikeslab-model", 2  # with a checksum since version 2
 ESTIMATORS: dict[str, type[Estimator]] = {cls.__name__: cls for cls in (SpikeSlabRegressor, SpikeSlabClassifier)}
 SCALAR = "scalar."  # in front of the names of monitored scalars
 
@@ -89,10 +87,9 @@ def save_model(
         "sha256": hashlib.sha256(content).hexdigest(),
         "metadata": dict(metadata or {}),
     }
-    text = json.dumps(record | {CHECKSUM: _digest(record)}, indent=1, ensure_ascii=False, allow_nan=False)
     folder = Path(folder)
     # The record comes first: it says that the other files may be replaced, and its checksum that they belong to it.
-    write_together(folder, {RECORD: f"{text}\n".encode(), ARRAYS: content, **(files or {})})
+    write_together(folder, {RECORD: encode_record(record), ARRAYS: content, **(files or {})})
     return [folder / ARRAYS, folder / RECORD]
 
 
@@ -111,9 +108,9 @@ def load_model(folder: str | os.PathLike[str]) -> Estimator:
     folder = Path(folder)
     record = _read_record(folder)
     try:
-        content = (folder / ARRAYS).read_bytes()
+        content = read_regular(folder / ARRAYS)
     except OSError as error:
-        raise ModelError(f"{folder / ARRAYS} cannot be read: {error.strerror or error}.") from error
+        raise ModelError(f"{folder / ARRAYS} cannot be read: {error.strerror or first_line(error)}.") from error
     if hashlib.sha256(content).hexdigest() != record.get("sha256"):
         raise ModelError(f"{folder / ARRAYS} is damaged, or does not belong to the {RECORD} beside it.")
     try:
@@ -134,34 +131,9 @@ def read_metadata(folder: str | os.PathLike[str]) -> dict[str, Any]:
 
 def _read_record(folder: Path) -> dict[str, Any]:
     path = folder / RECORD
-    try:
-        record = json.loads(path.read_text(encoding="utf-8"), parse_constant=_refuse_constant)
-    except FileNotFoundError as error:
-        raise ModelError(
-            f"{{folder}} must be a folder with {RECORD} and {ARRAYS}, but {folder} has no {RECORD}."
-        ) from error
-    except OSError as error:
-        raise ModelError(f"{path} cannot be read: {error.strerror or error}.") from error
-    except (ValueError, RecursionError) as error:
-        raise ModelError(f"{path} is damaged: it is not JSON.") from error
-    if not isinstance(record, dict) or record.get("format") != FORMAT:
-        raise ModelError(f"{path} is not a model of spikeslab.")
-    if record.get("version") not in (1, VERSION):
-        raise ModelError(
-            f"{path} has version {record.get('version')!r} of the format, but this spikeslab reads up to {VERSION}."
-        )
-    checksum = record.pop(CHECKSUM, None)
-    if checksum != _digest(record) and (checksum is not None or record["version"] != 1):
-        raise ModelError(f"{path} is damaged: its checksum is not that of its content.")
-    return record
-
-
-def _refuse_constant(name: str) -> None:
-    raise ValueError(f"{name} is not JSON.")
-
-
-def _digest(record: Mapping[str, Any]) -> str:
-    return hashlib.sha256(json.dumps(record, sort_keys=True).encode()).hexdigest()
+    if not path.exists():
+        raise ModelError(f"{{folder}} must be a folder with {RECORD} and {ARRAYS}, but {folder} has no {RECORD}.")
+    return read_record(path, ModelError, (1, VERSION), kind=FORMAT, sealed_since=VERSION)
 
 
 def _collect_arrays(estimator: Estimator) -> dict[str, NDArray[Any]]:

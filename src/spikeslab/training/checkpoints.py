@@ -30,12 +30,14 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 
 from spikeslab.errors import SpikeSlabError, check_count, first_line
-from spikeslab.files import digest, flush
+from spikeslab.files import check_links, check_name, digest, flush, read_regular
 from spikeslab.states import Parts, State, join, split
 
 FORMAT, VERSION = "spikeslab-checkpoint", 1
 STATE, TENSORS, FILES, SUMS = "state.json", "tensors.safetensors", "files", "SHA256SUMS"
 NAME = re.compile(r"step-(\d{9,})")
+OLD, WRITING = ".old-", ".writing-"
+"""Prefixes of folders that are being replaced or written."""
 
 
 class CheckpointError(SpikeSlabError, ValueError):
@@ -73,12 +75,14 @@ class Checkpoints:
         """Return the steps of the checkpoints, oldest first."""
         if not self.directory.is_dir():
             return []
-        names = (NAME.fullmatch(path.name) for path in self.directory.iterdir() if path.is_dir())
-        return sorted(int(match[1]) for match in names if match)
+        names = (NAME.fullmatch(path.name.removeprefix(OLD)) for path in self.directory.iterdir() if path.is_dir())
+        return sorted({int(match[1]) for match in names if match})
 
     def path(self, step: int) -> Path:
         """Return the folder of the checkpoint made at ``step``."""
-        return self.directory / f"step-{step:09d}"
+        final = self.directory / f"step-{step:09d}"
+        replaced = self.directory / f"{OLD}{final.name}"  # by a process that was killed before it put the new one there
+        return replaced if replaced.is_dir() and not final.exists() else final
 
     def save(self, step: int, state: dict[str, State]) -> Path:
         """Write a checkpoint, remove old ones, and return its folder.
@@ -87,22 +91,32 @@ class Checkpoints:
             step: Step of the checkpoint; an earlier one of the same step is replaced.
             state: A nested state, as ``state_dict()`` methods return it.
         """
-        final = self.path(step)
         self.directory.mkdir(parents=True, exist_ok=True)
-        for remains in self.directory.glob(".*-step-*"):  # of processes that were killed while writing
-            shutil.rmtree(remains)
-        temporary = self.directory / f".writing-{final.name}"
+        self.recover()
+        final = self.path(step)
+        temporary = self.directory / f"{WRITING}{final.name}"
         temporary.mkdir()
         _write(temporary, step, state)
-        replaced = self.directory / f".old-{final.name}"
         if final.exists():
-            final.rename(replaced)
+            final.rename(self.directory / f"{OLD}{final.name}")
         temporary.rename(final)
         flush(self.directory)
-        shutil.rmtree(replaced, ignore_errors=True)
-        for old in self.steps()[: -self.keep]:
-            shutil.rmtree(self.path(old))
+        self.recover()
         return final
+
+    def recover(self) -> None:
+        """Clean up after a process that was killed while it saved; nothing else may save meanwhile.
+
+        A checkpoint that was set aside and not replaced is put back, and what is half written or too old is removed.
+        """
+        check_links(self.directory)
+        for step in self.steps():
+            if (found := self.path(step)).name.startswith(OLD):
+                found.rename(found.with_name(found.name.removeprefix(OLD)))
+        remains = [path for sign in (OLD, WRITING) for path in self.directory.glob(f"{sign}step-*")]
+        for path in [*remains, *map(self.path, self.steps()[: -self.keep])]:
+            check_links(path)
+            shutil.rmtree(path)
 
     def load(self, step: int) -> Checkpoint:
         """Read the checkpoint made at ``step``.
@@ -155,7 +169,10 @@ def _write(folder: Path, step: int, state: dict[str, State]) -> None:
 
 
 def _contents(folder: Path) -> list[Path]:
-    return sorted(path for path in folder.rglob("*") if path.is_file() and path != folder / SUMS)
+    """Return the files below a folder; links and anything else that leads out of it are refused."""
+    paths = [*folder.iterdir(), *((folder / FILES).iterdir() if (folder / FILES).is_dir() else ())]
+    check_links(folder, *paths)
+    return sorted(path for path in paths if path.is_file() and path != folder / SUMS)
 
 
 def _format_sums(folder: Path) -> str:
@@ -164,18 +181,27 @@ def _format_sums(folder: Path) -> str:
 
 def _read(folder: Path, step: int) -> dict[str, Any]:
     try:
-        expected = (folder / SUMS).read_bytes()
-    except OSError as error:
+        check_links(folder.parent, folder, folder / FILES)
+        expected = read_regular(folder / SUMS)
+        found = _format_sums(folder).encode()
+    except FileNotFoundError as error:
         raise CheckpointError(f"{folder} is not a whole checkpoint: {SUMS} is missing.") from error
-    if expected != _format_sums(folder).encode():
+    except OSError as error:
+        raise CheckpointError(f"{folder} is not a readable checkpoint: {first_line(error)}.") from error
+    if expected != found:
         raise CheckpointError(f"{folder} has changed since it was written: {_difference(folder, expected)}.")
     try:
-        record = json.loads((folder / STATE).read_text(encoding="utf-8"))
+        record = json.loads(read_regular(folder / STATE))
         made = (record["format"], record["version"], record["step"])
-        files = {name: folder / FILES / file for name, file in record["files"].items()}
+        files = {name: folder / FILES / check_name(file) for name, file in record["files"].items()}
         state: dict[str, Any] = join(Parts(record["state"], load_file(folder / TENSORS), files))
+        whole = isinstance(state, dict) and all(path.is_file() for path in files.values())
+    except RecursionError as error:
+        raise CheckpointError(f"{folder} is not a readable checkpoint: {STATE} is nested too deeply.") from error
     except (OSError, ValueError, KeyError, TypeError, AttributeError, SafetensorError) as error:
         raise CheckpointError(f"{folder} is not a readable checkpoint: {first_line(error)}.") from error
+    if not whole:
+        raise CheckpointError(f"{folder} is not a whole checkpoint: {STATE} does not fit the other files.")
     if made != (FORMAT, VERSION, step):
         raise CheckpointError(
             f"{folder} must be a {FORMAT} of version {VERSION} and step {step}, but got a {made[0]} of version "

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import json
+import hashlib
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from spikeslab.errors import SpikeSlabError, first_line
-from spikeslab.files import write_atomically
+from spikeslab.errors import SpikeSlabError, pluralize
+from spikeslab.files import Line, encode_line, flush, open_regular, read_lines, write_atomically
 from spikeslab.training.callbacks import Every, PeriodicCallback
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ class RunError(SpikeSlabError, ValueError):
 
 
 class MetricsLog:
-    """File of JSON lines that stays readable if the process is killed.
+    """File of JSON lines that stays readable if the process is killed, and in which a change is noticed.
 
     Args:
         path: The file; created with the first record.
@@ -31,36 +31,63 @@ class MetricsLog:
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self.path = Path(path)
+        self._count, self._last = 0, b""
+        self._known = False
 
     def write(self, record: Mapping[str, Any]) -> None:
         """Append a record; numbers that are not finite become null."""
-        line = json.dumps(nan_to_null(record), allow_nan=False)
-        with self.path.open("a", encoding="utf-8") as file:
-            file.write(f"{line}\n")
+        if not self._known:
+            self._note(read_lines(self.path, RunError))
+        line = encode_line(nan_to_null(record), self._last)
+        with os.fdopen(open_regular(self.path, os.O_WRONLY | os.O_APPEND | os.O_CREAT), "ab") as file:
+            file.write(line + b"\n")
+        self._count, self._last = self._count + 1, line
 
     def read(self) -> list[dict[str, Any]]:
         """Read all records; an incomplete last line is skipped.
 
         Raises:
-            RunError: If another line is not a record.
+            RunError: If another line is not a record, or has changed since it was written.
         """
-        if not self.path.exists():
-            return []
-        try:
-            *lines, _ = self.path.read_text(encoding="utf-8").split("\n")
-            records = [json.loads(line) for line in lines]
-        except ValueError as error:
-            raise RunError(f"{self.path} is damaged: {first_line(error)}.") from error
-        if not all(isinstance(record, dict) for record in records):
-            raise RunError(f"{self.path} is damaged: every line must be a JSON object.")
-        return records
+        return [line.record for line in read_lines(self.path, RunError)]
 
     def keep_until(self, step: int) -> list[dict[str, Any]]:
         """Remove the records after ``step``, which a resumed run writes again, and return the others."""
-        kept = [record for record in self.read() if record["step"] <= step]
-        if self.path.exists():
-            write_atomically(self.path, "".join(f"{json.dumps(record)}\n" for record in kept).encode())
-        return kept
+        lines = read_lines(self.path, RunError)
+        kept = [line for line in lines if line.record["step"] <= step]
+        content = b"".join(line.text + b"\n" for line in kept)
+        if self.path.exists() and self.path.stat().st_size != len(content):
+            write_atomically(self.path, content)
+        self._note(kept)
+        return [line.record for line in kept]
+
+    def _note(self, lines: Sequence[Line]) -> None:
+        self._count, self._last = len(lines), lines[-1].text if lines else b""
+        self._known = True
+
+    def mark(self) -> dict[str, Any]:
+        """Return the number of records and a checksum of them, for a checkpoint; the file is on the disk then."""
+        if not self._known:
+            self._note(read_lines(self.path, RunError))
+        if self._count:
+            flush(self.path)
+        return {"records": self._count, "sha256": hashlib.sha256(self._last).hexdigest()}
+
+    def check(self, mark: Mapping[str, Any] | None) -> None:
+        """Raise if the file exists and does not begin with the records that a checkpoint has marked.
+
+        Raises:
+            RunError: If records are missing.
+        """
+        if not mark or not mark["records"] or not self.path.exists():
+            return
+        lines = read_lines(self.path, RunError)
+        count = mark["records"]
+        if len(lines) < count or hashlib.sha256(lines[count - 1].text).hexdigest() != mark["sha256"]:
+            raise RunError(
+                f"{self.path} is damaged: it does not begin with the {pluralize(count, 'record')} that the checkpoint "
+                "knows. Put it back, or delete it to go on without them."
+            )
 
 
 def nan_to_null(value: Any) -> Any:

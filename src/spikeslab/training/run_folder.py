@@ -19,6 +19,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from importlib.metadata import version
 from pathlib import Path
+from types import NoneType
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 from spikeslab.errors import (
@@ -29,9 +30,18 @@ from spikeslab.errors import (
     SpikeSlabError,
     first_line,
     mark,
+    quote,
     warn,
 )
-from spikeslab.files import FolderExistsError, write_atomically
+from spikeslab.files import (
+    FolderExistsError,
+    ForeignFileError,
+    check_links,
+    open_regular,
+    read_record,
+    sweep,
+    write_record,
+)
 from spikeslab.training.callbacks import EVALUATION, Callback, Evaluate, Every, PeriodicCallback
 from spikeslab.training.checkpoints import Checkpoint, CheckpointError, Checkpoints
 from spikeslab.training.log import Log, MetricsLog, nan_to_null
@@ -41,7 +51,22 @@ if TYPE_CHECKING:
 
 RECORD_FILE, METRICS_FILE, EVALUATION_FILE, LOCK_FILE = "run.json", "metrics.jsonl", "evaluation.json", ".lock"
 CHECKPOINTS, POSTERIOR, TENSORBOARD = "checkpoints", "posterior", "tensorboard"
-VERSION = 1
+ENTRIES = (RECORD_FILE, METRICS_FILE, EVALUATION_FILE, LOCK_FILE, CHECKPOINTS, POSTERIOR, TENSORBOARD)
+VERSION = 2
+"""Version of the record, which has a checksum since 2."""
+FIELDS: dict[str, type | tuple[type, ...]] = {
+    "command": (str, NoneType),
+    "seed": (int, NoneType),
+    "versions": dict,
+    "settings": dict,
+    "num_data": (int, NoneType),
+    "status": str,
+    "steps": int,
+    "epochs": (int, float),
+    "total_steps": int,
+    "seconds": (int, float),
+}
+STATUSES = ("running", "finished", "interrupted", "failed")
 
 
 class FolderInUseError(SpikeSlabError, BlockingIOError):
@@ -98,7 +123,7 @@ class RunFolder:
         self.write_report = write_report
         self.checkpoints = Checkpoints(self.path / CHECKPOINTS, keep)
         self.log = MetricsLog(self.path / METRICS_FILE)
-        self._save = Save(self.checkpoints, checkpoint_every or Every(seconds=300))
+        self._save = Save(self.checkpoints, checkpoint_every or Every(seconds=300), self.log)
         log_to = self.path / TENSORBOARD if tensorboard else None
         self.callbacks: list[Callback] = [Log(self.log, log_every or Every(epochs=1), log_to), self._save]
 
@@ -111,8 +136,12 @@ class RunFolder:
             FolderExistsError: If there is a run and ``resume`` is False.
             CheckpointError: If the checkpoint is damaged or does not fit the run.
         """
+        check_links(*(self.path / name for name in ENTRIES))
         with lock_folder(self.path):
+            for folder in (self.path, self.path / POSTERIOR):
+                sweep(folder, locked=True)
             self._restore(run, total_steps)
+            self.checkpoints.recover()
             self._write_record(run, total_steps, "running")
             try:
                 yield
@@ -160,15 +189,27 @@ class RunFolder:
                 "Raise {epochs} or {steps}."
             )
         if checkpoint is None:
+            self._check_beginning(run)
             # The first checkpoint: a run that is killed before the next one starts again from here.
             self._save.act_now(run)
             return
+        self.log.check(checkpoint.state.get("log"))
         try:
             run.load_state_dict(checkpoint.state)
-        except (ValueError, KeyError) as error:
+        except (ValueError, KeyError, TypeError, AttributeError, IndexError, RuntimeError, OverflowError) as error:
             raise CheckpointError(
                 f"Cannot resume: {checkpoint.path} does not fit this run: {first_line(error)}."
             ) from error
+
+    def _check_beginning(self, run: Training) -> None:
+        """Raise if a run without a checkpoint has taken steps, which would be lost; ranks that share it agree."""
+        record, log = self._read_record(), self.log.read()
+        steps = max([0 if record is None else record["steps"], *(line["step"] for line in log)])
+        if steps := run.ranks.highest(steps):
+            raise CheckpointError(
+                f"Cannot resume: the run in {self.path} was at step {steps}, but {self.checkpoints.directory} holds no "
+                "checkpoint. Put one back, or begin again in another {folder}."
+            )
 
     def _find_checkpoint(self, run: Training) -> Checkpoint | None:
         """Read the checkpoint asked for, or the latest one, which ranks that share a chain must all have."""
@@ -182,18 +223,9 @@ class RunFolder:
 
     def _read_record(self) -> dict[str, Any] | None:
         path = self.path / RECORD_FILE
-        if not path.exists():
+        if not path.exists() and not path.is_symlink():
             return None
-        try:
-            record: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-            known = record["version"] == VERSION and isinstance(record["settings"], dict)
-        except (ValueError, KeyError, TypeError) as error:
-            raise CheckpointError(f"Cannot resume: the record of the run, {path}, is unreadable.") from error
-        if not known:
-            raise CheckpointError(
-                f"Cannot resume: {path} is of version {record['version']!r}, and this program reads {VERSION}."
-            )
-        return record
+        return read_run_record(path, CheckpointError)
 
     def _write_record(self, run: Training, total_steps: int, status: str, message: str | None = None) -> None:
         record = {
@@ -211,13 +243,12 @@ class RunFolder:
             "epochs": run.epoch,
             "seconds": round(run.seconds, 3),
         }
-        write_atomically(self.path / RECORD_FILE, json.dumps(record, indent=1).encode())
+        write_record(self.path / RECORD_FILE, record)
 
     def _write_evaluation(self, run: Training) -> None:
         for callback in run.callbacks:
             if callback.name == EVALUATION and isinstance(callback, Evaluate) and callback.last:
-                content = json.dumps(nan_to_null(callback.last), indent=1)
-                write_atomically(self.path / EVALUATION_FILE, content.encode())
+                write_record(self.path / EVALUATION_FILE, nan_to_null(callback.last))
 
     def _try_to_write_report(self, write: Callable[[Path], object]) -> None:
         """Write the report; a failure is only a warning, since the run has finished."""
@@ -227,6 +258,21 @@ class RunFolder:
             return
         except Exception as error:
             warn(f"The run finished, but its report failed ({error}): try spikeslab report {self.path}.")
+
+
+def read_run_record(path: Path, error: type[SpikeSlabError]) -> dict[str, Any]:
+    """Read the record of a run, ``run.json``.
+
+    Raises:
+        SpikeSlabError: If it is missing, damaged or of another version.
+    """
+    run = read_record(path, error, (1, VERSION), sealed_since=VERSION)
+    for name, kind in FIELDS.items():
+        if not isinstance(run.get(name), kind) or isinstance(run.get(name), bool):
+            raise error(f"{path} must have a valid {name!r}, but got {run.get(name)!r}.")
+    if run["status"] not in STATUSES:
+        raise error(f"{path} must have a status among {quote(STATUSES)}, but got {run['status']!r}.")
+    return run
 
 
 def to_json(settings: Mapping[str, Any]) -> dict[str, Any]:
@@ -250,9 +296,9 @@ def describe_changes(before: Mapping[str, Any], now: Mapping[str, Any]) -> str:
 class Save(PeriodicCallback):
     """Saves a checkpoint at an interval and after the last step."""
 
-    def __init__(self, checkpoints: Checkpoints, every: Every) -> None:
+    def __init__(self, checkpoints: Checkpoints, every: Every, log: MetricsLog) -> None:
         super().__init__(every)
-        self.checkpoints = checkpoints
+        self.checkpoints, self.log = checkpoints, log
 
     def is_due(self, run: Training) -> bool:
         """Return True if the interval has passed; ranks that share a chain agree on the clock of the first."""
@@ -261,7 +307,7 @@ class Save(PeriodicCallback):
 
     def act(self, run: Training) -> None:
         """Save the state."""
-        self.checkpoints.save(run.steps, run.state_dict())
+        self.checkpoints.save(run.steps, {**run.state_dict(), "log": self.log.mark()})
 
 
 @contextmanager
@@ -274,16 +320,19 @@ def lock_folder(folder: Path) -> Iterator[None]:
         FolderInUseError: If another process holds the lock.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    with (folder / LOCK_FILE).open("a+b") as file:
+    path = folder / LOCK_FILE
+    with os.fdopen(open_regular(path, os.O_RDWR | os.O_CREAT), "r+b") as file:
+        owner = file.read(21)
+        if owner and (len(owner) > 20 or not owner.strip().isdigit()):
+            raise ForeignFileError(f"{path} is not a lock of a run: move it away, or choose another {{folder}}.")
         try:
             lock_file(file)
         except OSError as error:
-            file.seek(0)
-            owner = file.read(20).decode("ascii", "replace").strip() or "unknown"
             raise FolderInUseError(
-                f"{folder} is in use by another run, process {owner}: wait for it, stop it, or choose another "
-                "{folder}."
+                f"{folder} is in use by another run, process {owner.decode().strip() or 'unknown'}: wait for it, stop "
+                "it, or choose another {folder}."
             ) from error
+        file.seek(0)
         file.truncate(0)
         file.write(str(os.getpid()).encode())
         file.flush()

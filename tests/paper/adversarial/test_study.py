@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from records import change_record
 from safetensors.torch import load_file, save_file
 
 from spikeslab.attacks import fgsm, of_model, of_posterior
@@ -66,7 +67,7 @@ def study(tmp_path_factory: pytest.TempPathFactory) -> Iterator[AdversarialStudy
             run_images(run, runs / "mnist", data, data.x_test)
         shutil.copytree(runs / "mnist", runs / "fashion")
         for path in (runs / "fashion").glob("*/result.json"):
-            path.write_text(path.read_text().replace('"dataset": "mnist"', '"dataset": "fashion"'))
+            change_record(path, lambda record: record["settings"].update(dataset="fashion"))
         yield AdversarialStudy(adversarial.DATASETS, METHODS, "default", 2, images=24, runs=runs)
 
 

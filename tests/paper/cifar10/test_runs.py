@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from records import load_record
 from safetensors.torch import load_file
 from small_cifar10 import DATA, ROWS, TOTAL, run_small, small_run
 from torch import Tensor
@@ -100,7 +101,7 @@ def test_a_run_that_is_done_is_read_and_only_with_the_same_settings(
     with pytest.raises(CheckpointError, match=r"best_epoch was False and is now True.$"):
         run_small(replace(run, best_epoch=True), tmp_path, dense)
     path = tmp_path / run.name / "result.json"
-    older = json.loads(path.read_text())
+    older = load_record(path)
     del older["settings"]["crest_lr"]
     older["settings"]["freeze_at"] = older["settings"].pop("freeze_from")
     path.write_text(json.dumps(older))

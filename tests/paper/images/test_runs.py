@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 import torch
+from records import load_record
 from synthetic_images import bright_bars
 
 from spikeslab.paper.images import runs as image_runs
@@ -67,7 +68,7 @@ def test_a_run_ends_in_metrics_predictions_and_the_network(tmp_path: Path, metho
         assert predictions["test.samples"].shape == (3, 60, 10)
         torch.testing.assert_close(predictions["test.samples"][-1], predictions["test.point"])
         assert set(result["foreign"]["average"]) == {"entropy", "mutual_information"}
-    assert json.loads((folder / "result.json").read_text()) == result
+    assert load_record(folder / "result.json") == result
     assert (folder / "network.safetensors").exists()
 
 
@@ -144,7 +145,8 @@ def test_a_finished_run_under_the_earlier_name_of_its_preset_is_read(tmp_path: P
     run = small_run(preset=preset)
     result = run_small(run, tmp_path)
     folder = (tmp_path / run.name).rename(tmp_path / run.name.replace("default", "tuned"))
-    text = (folder / "result.json").read_text().replace('"preset": {', '"recipe": {').replace('"default"', '"tuned"')
+    record = load_record(folder / "result.json")
+    text = json.dumps(record).replace('"preset": {', '"recipe": {').replace('"default"', '"tuned"')
     (folder / "result.json").write_text(text)
     assert run_small(run, tmp_path) == json.loads(json.dumps(result))
     assert [path.name for path in tmp_path.iterdir()] == [folder.name]
@@ -163,7 +165,7 @@ def test_a_stopped_run_of_an_earlier_release_goes_on(tmp_path: Path, monkeypatch
         run_small(run, tmp_path, checkpoint_every=Every(steps=1))
     monkeypatch.undo()
     folder = (tmp_path / run.name).rename(tmp_path / run.name.replace("default", "tuned"))
-    record = json.loads((folder / "run.json").read_text())
+    record = load_record(folder / "run.json") | {"version": 1}
     record["settings"]["recipe"] = record["settings"].pop("preset") | {"name": "tuned"}
     del record["settings"]["precision"]
     (folder / "run.json").write_text(json.dumps(record))
@@ -184,7 +186,7 @@ def test_predictions_that_are_gone_are_named(tmp_path: Path) -> None:
     run_small(small_run(), tmp_path)
     folder = tmp_path / small_run().name
     (folder / "predictions.safetensors").unlink()
-    with pytest.raises(CheckpointError, match=r"predictions\.safetensors must be the predictions of the run, but"):
+    with pytest.raises(CheckpointError, match=r"predictions\.safetensors cannot be read: "):
         read_predictions(folder)
 
 

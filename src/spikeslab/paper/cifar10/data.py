@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import torch
-from safetensors.torch import load_file, save
 from torch import Tensor, nn
 
 from spikeslab.compression.sparse_file import state_tensors
@@ -21,7 +20,8 @@ from spikeslab.paper.images.augmentation import NORMALIZE, Augment
 from spikeslab.paper.images.data import Images
 from spikeslab.samplers import SGHMC
 from spikeslab.schedules import multistep
-from spikeslab.training import RunFolder, ShowProgress, TensorBatches, Training
+from spikeslab.states import encode_tensors, read_tensors_file
+from spikeslab.training import CheckpointError, RunFolder, ShowProgress, TensorBatches, Training
 
 PRETRAIN_LR, PRETRAIN_TAU, WEIGHT_DECAY, DROP, DROPS = 0.1, 20_000.0, 25.0, 0.1, (0.7, 0.9)
 """Dense run of the paper: lr of 2e-6 times 50,000, inverse temperature, weight decay of the summed loss, lr drops."""
@@ -88,8 +88,8 @@ def pretrain(
         settings = {"epochs": epochs, "batch_size": batch_size, "seed": seed, "held_out": held_out}
         place = RunFolder(folder, resume=True, settings=settings, seed=seed, command=command, write_report=write_report)
         Training(model, sampler, batches, callbacks=[ShowProgress("Dense")]).run(epochs=epochs, folder=place)
-        write_atomically(folder / NETWORK, save(state_tensors(model)))
-    model.load_state_dict(load_file(folder / NETWORK))
+        write_atomically(folder / NETWORK, encode_tensors(state_tensors(model)))
+    model.load_state_dict(read_tensors_file(folder / NETWORK, CheckpointError))
     return Dense(model.eval(), digest(folder / NETWORK)[:16], seen_all=not held_out)
 
 

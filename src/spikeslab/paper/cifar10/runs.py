@@ -7,7 +7,6 @@ trained on them, so they only rank settings.
 
 from __future__ import annotations
 
-import json
 import warnings
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
@@ -27,8 +26,8 @@ from spikeslab.paper.images.augmentation import Augment
 from spikeslab.paper.images.data import Images
 from spikeslab.paper.runs import RESULT, check_settings, read_result, run_folder, write_result
 from spikeslab.priors import Prior
-from spikeslab.training import Callback, Every, MetricsLog, ShowProgress, TensorBatches, Training
-from spikeslab.training.run_folder import METRICS_FILE, RECORD_FILE, to_json
+from spikeslab.training import Callback, CheckpointError, Every, MetricsLog, ShowProgress, TensorBatches, Training
+from spikeslab.training.run_folder import METRICS_FILE, RECORD_FILE, read_run_record, to_json
 from spikeslab.weights import select_weights
 
 SPARSE = "layer*.conv*.weight"
@@ -190,7 +189,7 @@ def run_cifar10(
             **describe(compressed, batches, dense),
             "part": HELD_OUT if run.held_out else TEST,
             "best_epoch": find_best_epoch(folder) if run.best_epoch else None,
-            "seconds": json.loads((folder / RECORD_FILE).read_text(encoding="utf-8"))["seconds"],
+            "seconds": read_run_record(folder / RECORD_FILE, CheckpointError)["seconds"],
         },
     )
 

@@ -8,7 +8,6 @@ after the last step, and so are those of the other data set, of which the networ
 
 from __future__ import annotations
 
-import json
 import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
@@ -16,13 +15,11 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
-from safetensors import SafetensorError
-from safetensors.torch import load_file, save
 from torch import Tensor, nn
 from torch.optim import Adam, Optimizer
 
 from spikeslab.diagnostics import write_report
-from spikeslab.errors import SpikeSlabWarning, check_choice, first_line
+from spikeslab.errors import SpikeSlabWarning, check_choice
 from spikeslab.files import write_atomically
 from spikeslab.metrics import detection, entropy, mutual_information
 from spikeslab.paper.images.augmentation import PLAIN, Augment, Normalize
@@ -34,6 +31,7 @@ from spikeslab.posterior import Chains, Posterior
 from spikeslab.posterior.eval_mode import eval_mode
 from spikeslab.priors import SpikeSlab
 from spikeslab.samplers import SGHMC
+from spikeslab.states import encode_tensors, read_tensors_file
 from spikeslab.training import (
     Callback,
     CheckpointError,
@@ -48,7 +46,7 @@ from spikeslab.training import (
     describe_classifier,
 )
 from spikeslab.training.loop import FLOAT32, PRECISIONS
-from spikeslab.training.run_folder import POSTERIOR, RECORD_FILE
+from spikeslab.training.run_folder import POSTERIOR, RECORD_FILE, read_run_record
 from spikeslab.weights import select_weights
 
 ADAM = ("vanilla", "dropout")
@@ -169,7 +167,7 @@ def _model(run: ImageRun) -> nn.Module:
 def read_network(run: ImageRun, folder: Path) -> tuple[nn.Module, Chains | None]:
     """Return the last weights of a finished run and, for samplers, its samples; nothing is written."""
     model = _model(run)
-    model.load_state_dict(load_file(folder / NETWORK))
+    model.load_state_dict(read_tensors_file(folder / NETWORK, CheckpointError))
     if run.method in ADAM:
         return model, None
     return model, Chains([Posterior.load(place / POSTERIOR, model) for _, place in run.split(folder)])
@@ -239,10 +237,10 @@ def run_images(run: ImageRun, out: Path, data: Images, foreign: Tensor, **option
         FOREIGN: Part(foreign),
     }
     predictions = predict_parts(run, networks, parts)
-    records = [json.loads((place / RECORD_FILE).read_text(encoding="utf-8")) for _, place in chains]
+    records = [read_run_record(place / RECORD_FILE, CheckpointError) for _, place in chains]
     weights = {name: tensor.contiguous() for name, tensor in networks[-1].model.state_dict().items()}
-    write_atomically(folder / NETWORK, save(weights))
-    write_atomically(folder / PREDICTIONS, save(predictions))
+    write_atomically(folder / NETWORK, encode_tensors(weights))
+    write_atomically(folder / PREDICTIONS, encode_tensors(predictions))
     return write_result(
         folder,
         {
@@ -284,12 +282,10 @@ def read_predictions(folder: Path) -> dict[str, Tensor]:
     """
     path = folder / PREDICTIONS
     try:
-        return load_file(path)
-    except (OSError, SafetensorError) as error:
-        raise CheckpointError(
-            f"{path} must be the predictions of the run, but cannot be read ({first_line(error)}): delete "
-            f"{folder / RESULT} and continue the run, which predicts again."
-        ) from error
+        return read_tensors_file(path, CheckpointError)
+    except CheckpointError as error:
+        hint = f"Delete {folder / RESULT} and continue the run, which predicts again."
+        raise CheckpointError(*error.args, hint) from error
 
 
 def average_samples(predictions: Mapping[str, Tensor], part: str) -> dict[str, Tensor]:

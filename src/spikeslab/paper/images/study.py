@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from operator import itemgetter
@@ -12,7 +11,7 @@ from typing import Any
 from torch import Tensor
 
 from spikeslab.errors import ArgumentValueError
-from spikeslab.files import write_atomically
+from spikeslab.files import read_record, write_record
 from spikeslab.paper.images.data import Images
 from spikeslab.paper.images.presets import ImagePreset, make_preset
 from spikeslab.paper.images.runs import (
@@ -36,7 +35,8 @@ from spikeslab.paper.images.tables import (
 )
 from spikeslab.report.figures import save
 from spikeslab.report.tables import Cell, Column, Provenance, Table, command_line
-from spikeslab.training import describe_classifier
+from spikeslab.training import CheckpointError, describe_classifier
+from spikeslab.training.log import nan_to_null
 from spikeslab.training.loop import FLOAT32
 
 
@@ -148,12 +148,12 @@ def run_trial(run: ImageRun, out: Path, data: Images) -> None:
         **values,
         **{kind: describe_classifier(each, y_held) for kind, each in predictions.items()},
     }
-    write_atomically(folder / TRIAL, json.dumps(record, indent=1).encode())
+    write_record(folder / TRIAL, nan_to_null(record))
 
 
 def search_table(out: Path) -> Table:
     """Return all trials below ``out``, the lowest NLL of the average first."""
-    records = [json.loads(path.read_text(encoding="utf-8")) for path in out.glob(f"*/{TRIAL}")]
+    records = [read_record(path, CheckpointError) for path in out.glob(f"*/{TRIAL}")]
     heads = {"dataset": "images", "epochs": "epochs", "done": "of them done", "seed": "seed", "precision": "precision"}
     columns: dict[Column, Callable[[dict[str, Any]], Cell]] = {
         **{Column(name, title): itemgetter(name) for name, title in heads.items()},
