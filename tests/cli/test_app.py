@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import re
 import runpy
+import subprocess
 import sys
 from pathlib import Path
 
@@ -118,11 +120,11 @@ def test_a_folder_that_cannot_be_written_to(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def refuse(*_: object, **__: object) -> None:
-        raise PermissionError(13, "Permission denied")
+        raise PermissionError(13, "Permission denied", str(tmp_path / "x.png"))
 
     monkeypatch.setattr(spikeslab.paper.demo.demo, "run_demo", refuse)
     assert run(monkeypatch, "demo", "--out", str(tmp_path)) == 2
-    expected = f"Error: --out must be a folder that can be written to, but {tmp_path}: Permission denied.\n"
+    expected = f"Error: --out must be writable, but {tmp_path}: Permission denied.\n"
     assert capsys.readouterr().err == expected
 
 
@@ -167,3 +169,66 @@ def test_missing_scikit_learn(
     monkeypatch.setitem(sys.modules, "sklearn.datasets", None)
     assert run(monkeypatch, "demo", "--out", str(tmp_path), "--steps", "1") == 2
     assert capsys.readouterr().err.endswith("The digits come with scikit-learn: pip install spikeslab[sklearn].\n")
+
+
+LOADED = "import sys; from spikeslab.cli import main; code = main(); print('CODE', code, *sys.modules); sys.exit(code)"
+
+
+def load(*arguments: str, cwd: Path) -> tuple[int, set[str]]:
+    """Run a command in a process of its own, and return its exit code and the modules that it imported."""
+    done = subprocess.run([sys.executable, "-c", LOADED, *arguments], capture_output=True, text=True, cwd=cwd)
+    assert "Traceback" not in done.stderr
+    _, _, modules = done.stdout.rpartition("CODE ")
+    return done.returncode, set(modules.split())
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code"),
+    [
+        ("--help", 0),
+        ("compress --help", 0),
+        ("bench --help", 0),
+        ("compress --nonsense", 2),
+        ("compress recipe.py --sparsity 2", 2),
+        ("select t.csv --target y --level 2", 2),
+        ("predict model t.csv --level 2", 2),
+        ("bench --threads 0", 2),
+        ("reproduce linear --steps 5", 2),
+    ],
+)
+def test_nothing_heavy_is_imported_before_a_command_works(arguments: str, code: int, tmp_path: Path) -> None:
+    found, modules = load(*arguments.split(), cwd=tmp_path)
+    assert found == code
+    assert not modules & {"torch", "numpy", "sklearn", "scipy", "pandas", "numba", "matplotlib", "jinja2"}
+    assert ("rich" in modules) == ("--help" in arguments)
+
+
+def test_select_and_predict_import_no_torch(tmp_path: Path) -> None:
+    rows = "".join(f"{i % 7},{i % 5},{i % 7 + i % 2 / 9}\n" for i in range(40))
+    (tmp_path / "t.csv").write_text(f"a,b,y\n{rows}")
+    for arguments in ("select t.csv --target y --iterations 10 --out model", "predict model t.csv --out p.csv"):
+        code, modules = load(*arguments.split(), cwd=tmp_path)
+        assert code == 0
+        assert "numba" in modules
+        assert "torch" not in modules
+
+
+def test_names_in_help_texts_are_those_of_the_library() -> None:
+    from spikeslab.cli import compress, select
+    from spikeslab.compression import METHODS
+    from spikeslab.sklearn import SpikeSlabClassifier, SpikeSlabRegressor
+    from spikeslab.tabular.target import FAMILIES
+
+    assert tuple(METHODS) == compress.METHODS
+    assert tuple(FAMILIES) == select.FAMILIES
+    assert set(select.METHODS) == {*SpikeSlabClassifier._methods, *SpikeSlabRegressor._methods}
+
+
+def test_letters_that_the_terminal_lacks_are_replaced(tmp_path: Path) -> None:
+    environment = os.environ | {"PYTHONIOENCODING": "ascii", "PYTHONUTF8": "0"}
+    done = subprocess.run(
+        [sys.executable, "-m", "spikeslab", "init", "réçipe.py"], capture_output=True, cwd=tmp_path, env=environment
+    )
+    assert done.returncode == 0
+    assert b"r??ipe.py" in done.stdout or b"r?\xc3" in done.stdout or b"?ipe.py" in done.stdout
+    assert done.stderr == b""

@@ -7,6 +7,7 @@ import json
 import pytest
 
 from spikeslab.bench import SUITES
+from spikeslab.cli._errors import CORES
 from spikeslab.cli.app import run
 
 
@@ -48,7 +49,7 @@ def test_bad_options(options, message, capsys):
 
 
 def test_more_threads_than_cores(capsys):
-    assert run(["bench", "--threads", "100000"]) == 2
+    assert run(["bench", "--threads", str(CORES + 1)]) == 2
     assert "--threads must be an integer up to the number of cores" in capsys.readouterr().err
 
 
@@ -79,5 +80,5 @@ def test_a_folder_that_cannot_be_written_to_is_found_before_anything_is_measured
     monkeypatch.setattr("spikeslab.cli._options.TemporaryFile", refuse)
     place = tmp_path / "new" / "numbers.json"
     assert run(["bench", "--suite", "chains", option, str(place)]) == 2
-    expected = f"{option} must be in a folder that can be written to, but {tmp_path}: Permission denied."
+    expected = f"{option} must be writable, but {tmp_path}: Permission denied."
     assert capsys.readouterr() == ("", f"Error: {expected}\n")

@@ -245,7 +245,7 @@ def test_a_folder_that_cannot_be_written_to_is_found_before_the_fit(data, tmp_pa
     monkeypatch.setattr("spikeslab.cli._options.TemporaryFile", refuse)
     monkeypatch.setattr("spikeslab.sklearn.SpikeSlabRegressor.fit", lambda *_: 1 / 0)
     assert select(data, "--target", "y", "--one-hot", "--out", tmp_path / "new") == 2
-    assert "must be in a folder that can be written to" in capsys.readouterr().err
+    assert "must be writable" in capsys.readouterr().err
     assert not (tmp_path / "new").exists()
 
 

@@ -2,21 +2,38 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import sys
 import warnings
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import fields
 from pathlib import Path
 from typing import Any, TypeVar
 
 import typer
 from typer.core import TyperArgument, TyperCommand, TyperGroup, TyperOption
 
-from spikeslab.compression import Settings
-from spikeslab.errors import Interrupted, Spelling, SpikeSlabError, SpikeSlabWarning, spell_keyword
+from spikeslab.errors import (
+    ArgumentValueError,
+    Interrupted,
+    Spelling,
+    SpikeSlabError,
+    SpikeSlabWarning,
+    first_line,
+    spell_keyword,
+)
 
-SET, SETTINGS = "--set", {field.name for field in fields(Settings)}
+SET = "--set"
+CORES = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+"""Cores that this process may use."""
+LARGEST = 10**9
+LIMITS = {"threads": 4 * CORES, "workers": 4 * CORES, "seeds": 10_000, "sgld_seeds": 10_000, "chains": 10**7}
+"""Largest values of options; that of other counts is ``LARGEST``."""
+WRITTEN = ("out", "json_file")
+"""Options that name what a command writes."""
+FULL = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EFBIG)
+"""Errors of a disk, which do not say where it is full."""
 SPELLED = "__spelled__"
 """Attribute of a command's function with the spelling of arguments that are not options of it."""
 
@@ -61,11 +78,17 @@ def make_spelling(command: TyperCommand) -> Spelling:
             return parameter.metavar or name.upper()
         if name in names:
             return names[name]
-        if name in SETTINGS and any(SET in option.opts for option in command.params):
+        if any(SET in option.opts for option in command.params) and _is_setting(name):
             return f"{SET} {spell_keyword(name, value)}"
         return spell_keyword(name, value)
 
     return spelling
+
+
+def _is_setting(name: str) -> bool:
+    from spikeslab.compression import Settings
+
+    return name in Settings.__dataclass_fields__
 
 
 class PlainFlags:
@@ -87,22 +110,78 @@ class Group(PlainFlags, TyperGroup):
 class Command(PlainFlags, TyperCommand):
     """Command that shows errors and warnings of the library as sentences about its own options."""
 
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Read the options; an empty text would be the present folder where it stands for a path."""
+        for before, text in zip(["", *args], args, strict=False):
+            option = before if not text else text[:-1] if text.endswith("=") else ""
+            if option.startswith("--") or not text:
+                raise InputError(f"{option if option.startswith('-') else 'An argument'} must not be empty.")
+        return super().parse_args(ctx, args)
+
     def invoke(self, ctx: Any) -> Any:
         """Call the command.
 
         Raises:
-            InputError: In place of any error that names an argument.
+            InputError: In place of any error that names an argument, and of those of the system.
             typer.Exit: In place of a signal, of which typer would make 130 whatever it was.
         """
         spelling = make_spelling(self)
         with print_warnings(spelling):
             try:
+                self._check(ctx.params)
                 return super().invoke(ctx)
             except Interrupted as error:
                 print(error.describe(spelling), file=sys.stderr)
                 raise typer.Exit(error.exit_code) from error
             except SpikeSlabError as error:
                 raise InputError(error.describe(spelling)) from error
+            except Exception as error:
+                sentence = self._explain(error, ctx.params, spelling)
+                if sentence is None:
+                    raise
+                raise InputError(sentence) from error
+
+    def _check(self, values: Mapping[str, Any]) -> None:
+        """Raise if a count is larger than any machine can take."""
+        for name, value in values.items():
+            limit = LIMITS.get(name, LARGEST)
+            if type(value) is int and name != "seed" and value > limit:
+                raise ArgumentValueError(name, f"must be an integer up to {limit:,}", value)
+
+    def _explain(self, error: Exception, values: Mapping[str, Any], spelling: Spelling) -> str | None:
+        """Return a sentence about an error of the system, or ``None`` if it is of another kind."""
+        reason = first_line(error)
+        if isinstance(error, BrokenPipeError):  # the reader of the output is gone, which is no error
+            return None
+        if isinstance(error, OSError):
+            return _explain_os_error(error, values, spelling)
+        if isinstance(error, MemoryError) or "DefaultCPUAllocator" in reason:
+            return f"There is not enough memory: {reason}."
+        if isinstance(error, RecursionError):
+            return f"A file is nested too deeply: {reason}."
+        if isinstance(error, OverflowError):
+            return f"A number is too large: {reason}."
+        if isinstance(error, UnicodeError):
+            return f"A text cannot be read or written in its encoding: {reason}."
+        if type(error).__name__ == "SafetensorError":
+            if "os error" in reason and "out" in values:
+                return f"{spelling('out', None)} must be writable: {reason}."
+            return f"A safetensors file cannot be read or written: {reason}."
+        return None
+
+
+def _explain_os_error(error: OSError, values: Mapping[str, Any], spelling: Spelling) -> str:
+    """Return a sentence that names the option in whose place the error was."""
+    reason = error.strerror or first_line(error)
+    file = Path(os.fsdecode(error.filename)) if isinstance(error.filename, str | bytes) else None
+    for name, path in values.items():
+        if file is not None and isinstance(path, Path) and file.is_relative_to(path):
+            needed, place = ("writable", path) if name in WRITTEN else ("readable", file)
+            return f"{spelling(name, None)} must be {needed}, but {place}: {reason}."
+    if file is None and error.errno in FULL and "out" in values:
+        folder = "" if values["out"] is None else f", but {values['out']}"
+        return f"{spelling('out', None)} must be writable{folder}: {reason}."
+    return f"{reason}." if file is None else f"{file}: {reason}."
 
 
 @contextmanager
@@ -120,16 +199,3 @@ def print_warnings(spelling: Spelling) -> Iterator[None]:
 
         warnings.showwarning = print_warning
         yield
-
-
-@contextmanager
-def explain_os_errors(folder: Path) -> Iterator[None]:
-    """Turn errors of the file system while a command works in ``--out`` into bad input."""
-    try:
-        yield
-    except SpikeSlabError:
-        raise
-    except OSError as error:
-        raise InputError(
-            f"--out must be a folder that can be written to, but {folder}: {error.strerror or error}."
-        ) from error

@@ -3,35 +3,43 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import fields
 from pathlib import Path
 from tempfile import TemporaryFile
-from typing import Any
+from typing import Annotated, Any
 
-import torch
+import typer
 
 from spikeslab.cli._errors import SET, InputError
-from spikeslab.compression import Settings
 from spikeslab.errors import ArgumentValueError, check_choice, check_count, quote
 
 HEAD = 200
 """Bytes at the beginning of a file in which a mark must be."""
+BLOCK = 4096
+"""Bytes that a disk must have left."""
 TABLE_MARK, PNG_MARK = '{\n  "title": ', "PNG"
-SETTINGS = tuple(field.name for field in fields(Settings) if field.name not in ("prior", "scope"))
-"""Settings that one word can hold; the scope has an option of its own."""
 TRUTHS = {"true": True, "false": False}
-CORES = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-"""Cores that this process may use."""
+COPY = "recipe.py"
+"""Copy of the recipe in the folder of a run."""
+
+ModelArgument = Annotated[
+    Path, typer.Argument(metavar="MODEL", help="Folder of a compressed model, or a safetensors file.")
+]
+RecipeOption = Annotated[
+    Path | None,
+    typer.Option(help="Python file with model() and val_data(); by default recipe.py in the folder."),
+]
 
 
 def check_folder(out: Path) -> None:
-    """Raise if ``out`` cannot be a folder, before any work is done."""
+    """Raise if ``out`` cannot be a folder that is written to, before any work is done."""
     for path in (out, *out.parents):
         if path.exists():
             if not path.is_dir():
                 raise InputError(f"--out must be a folder, but {path} is a file.")
-            return
+            break
+    _check_writable("--out", out)
 
 
 def check_file(option: str, path: Path, mark: str | None, what: str) -> None:
@@ -41,6 +49,8 @@ def check_file(option: str, path: Path, mark: str | None, what: str) -> None:
     parent = next(folder for folder in path.absolute().parents if folder.exists())
     if not parent.is_dir():
         raise InputError(f"{option} must be in a folder, but {parent} is a file.")
+    _check_writable(option, path.parent)
+    path.with_name(f"{path.name}.{os.getpid()}.tmp").exists()  # the name under which it is written may be too long
     if not path.exists():
         return
     if not path.is_file():
@@ -78,16 +88,14 @@ def check_new(out: Path, resume: bool, paths: Iterable[Path]) -> None:
         )
 
 
-def check_writable(option: str, folder: Path) -> None:
+def _check_writable(option: str, folder: Path) -> None:
     """Raise if nothing can be written to the folder, or to its nearest parent."""
     parent = next(path for path in (folder.absolute(), *folder.absolute().parents) if path.exists())
     try:
-        with TemporaryFile(dir=parent):
-            return
+        with TemporaryFile(dir=parent) as file:
+            file.write(bytes(BLOCK))
     except OSError as error:
-        raise InputError(
-            f"{option} must be in a folder that can be written to, but {parent}: {error.strerror}."
-        ) from error
+        raise InputError(f"{option} must be writable, but {parent}: {error.strerror}.") from error
 
 
 def check_seed(seed: int) -> None:
@@ -100,6 +108,8 @@ def check_seed(seed: int) -> None:
 def use_threads(threads: int | None) -> None:
     """Limit torch to ``--threads`` threads; ``None`` leaves it torch's choice."""
     if threads is not None:
+        import torch
+
         torch.set_num_threads(check_count("threads", threads))
 
 
@@ -108,31 +118,41 @@ def check_choices(option: str, value: str, choices: Collection[str]) -> tuple[st
     return tuple(dict.fromkeys(check_choice(option, part.strip(), choices) for part in value.split(",")))
 
 
-def read_settings(texts: Sequence[str], names: Collection[str] = SETTINGS) -> list[tuple[str, list[Any]]]:
+def _setting_types() -> dict[str, str]:
+    """Return the types of the settings that one word can hold; the scope has an option of its own."""
+    from spikeslab.compression import Settings
+
+    settings = fields(Settings)
+    return {field.name: str(field.type) for field in settings if field.name not in ("prior", "scope")}
+
+
+def read_settings(texts: Sequence[str], without: Collection[str] = ()) -> list[tuple[str, list[Any]]]:
     """Return settings and their values from ``NAME=VALUE,VALUE``; the parts of a pair have a colon between.
+
+    Settings ``without`` are not known.
 
     >>> read_settings(["lr=0.05,0.1", "kappa=5e-4:5e-4"])
     [('lr', [0.05, 0.1]), ('kappa', [(0.0005, 0.0005)])]
 
     Raises:
-        InputError: If a name is not among ``names`` or is there twice, or a value is not of its type.
+        InputError: If a name is not known or is there twice, or a value is not of its type.
     """
-    read = [_read_setting(text, names) for text in texts]
+    types = {name: kind for name, kind in _setting_types().items() if name not in without} if texts else {}
+    read = [_read_setting(text, types) for text in texts]
     twice = {name for name, _ in read if sum(name == other for other, _ in read) > 1}
     if twice:
         raise InputError(f"{SET} must name a setting once, with commas between its values, but got {min(twice)} twice.")
     return read
 
 
-def _read_setting(text: str, names: Collection[str]) -> tuple[str, list[Any]]:
+def _read_setting(text: str, types: Mapping[str, str]) -> tuple[str, list[Any]]:
     name, equals, values = text.partition("=")
-    if name not in names or not equals:
-        raise InputError(f"{SET} must be NAME=VALUE with a name among {quote(names, 99)}, but got {text!r}.")
-    return name, [_read_value(name, value) for value in values.split(",")]
+    if name not in types or not equals:
+        raise InputError(f"{SET} must be NAME=VALUE with a name among {quote(types, 99)}, but got {text!r}.")
+    return name, [_read_value(name, types[name], value) for value in values.split(",")]
 
 
-def _read_value(name: str, text: str) -> Any:
-    kind = {field.name: str(field.type) for field in fields(Settings)}[name]
+def _read_value(name: str, kind: str, text: str) -> Any:
     if kind == "str":
         return text
     if kind == "bool":

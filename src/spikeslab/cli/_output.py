@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from rich.console import Console
-
-from spikeslab.cli._errors import InputError
 from spikeslab.files import write_atomically
-from spikeslab.report.tables import Table
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from spikeslab.report.tables import Table
 
 WIDE = 200
 """Letters in a line of a table that is written to a file."""
@@ -17,17 +19,16 @@ WIDE = 200
 
 def plain_console(width: int = 120) -> Console:
     """Return a console without markup, with lines of ``width`` letters where there is no terminal."""
+    from rich.console import Console
+
     console = Console(highlight=False, markup=False, emoji=False)
     return console if console.is_terminal else Console(highlight=False, markup=False, emoji=False, width=width)
 
 
-def write_file(option: str, path: Path, content: bytes) -> None:
-    """Write a file, whole or not at all; ``option`` is what named it."""
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        write_atomically(path, content)
-    except OSError as error:
-        raise InputError(f"{option} must be a file that can be written, but {path}: {error.strerror}.") from error
+def write_file(path: Path, content: bytes) -> None:
+    """Write a file, whole or not at all."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    write_atomically(path, content)
 
 
 def print_result(console: Console, tables: Sequence[Table], files: Sequence[Path]) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import signal
 import sys
 import threading
+from io import TextIOWrapper
 from types import FrameType
 from typing import Annotated
 
@@ -57,6 +58,9 @@ def run(arguments: list[str] | None = None) -> int:
     before = (
         signal.signal(signal.SIGTERM, _terminate) if threading.current_thread() is threading.main_thread() else None
     )
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, TextIOWrapper):
+            stream.reconfigure(errors="replace")  # a terminal may lack letters of a name
     try:
         code = typer.main.get_command(app).main(arguments, prog_name="spikeslab", standalone_mode=False)
     except InputError as error:

@@ -14,9 +14,8 @@ import typer
 
 from spikeslab.bench import SUITES, BenchPlan, Findings
 from spikeslab.bench.suites import QUICK_REPEATS
-from spikeslab.bench.timing import use_threads
-from spikeslab.cli._errors import explain_os_errors
-from spikeslab.cli._options import CORES, check_choices, check_counts, check_file, check_results, check_writable
+from spikeslab.cli._errors import CORES
+from spikeslab.cli._options import check_choices, check_counts, check_file, check_results
 from spikeslab.cli._output import plain_console, print_result, write_file
 from spikeslab.errors import ArgumentValueError, check_count
 from spikeslab.report.progress import Progress
@@ -55,13 +54,13 @@ def bench(
     plans = _make_plans(check_choices("suite", suite, SUITES), threads, repeats, quick, seed)
     if json_file is not None:
         check_file("--json", json_file, MARK, WHAT)
-        check_writable("--json", json_file.parent)
     if out is not None:
         suffixes = {name: SUITES[name].file_suffix(plan) for name, plan in plans.items()}
         tables = [f"{table}{suffix}" for name, suffix in suffixes.items() for table in SUITES[name].tables]
         figures = [f"{figure}{suffix}" for name, suffix in suffixes.items() for figure in SUITES[name].figures]
         check_results(out, tables, figures)
-        check_writable("--out", out)
+    from spikeslab.bench.timing import use_threads
+
     use_threads(threads)
     found: dict[str, Findings] = {}
     stages = {name: SUITES[name].blocks * plan.repeats for name, plan in plans.items()}
@@ -79,7 +78,7 @@ def bench(
         for name, findings in found.items():
             files += _write(out, findings, runs[name], suffixes[name])
     if json_file is not None:
-        write_file("--json", json_file, _to_json(found, runs).encode())
+        write_file(json_file, _to_json(found, runs).encode())
         files.append(json_file)
     print_result(console, [], files)
 
@@ -120,12 +119,11 @@ def _to_json(found: dict[str, Findings], runs: dict[str, Provenance]) -> str:
 def _write(out: Path, findings: Findings, run: Provenance, suffix: str) -> list[Path]:
     """Write the tables and figures of a suite and return their paths."""
     files: list[Path] = []
-    with explain_os_errors(out):
-        out.mkdir(parents=True, exist_ok=True)
-        for name, table in findings.tables.items():
-            files += table.write(out / f"{name}{suffix}", run)
-        for name, figure in findings.figures.items():
-            from spikeslab.report.figures import save
+    out.mkdir(parents=True, exist_ok=True)
+    for name, table in findings.tables.items():
+        files += table.write(out / f"{name}{suffix}", run)
+    for name, figure in findings.figures.items():
+        from spikeslab.report.figures import save
 
-            files.append(save(figure, out / f"{name}{suffix}.png"))
+        files.append(save(figure, out / f"{name}{suffix}.png"))
     return files

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from spikeslab.cli._errors import InputError, explain_os_errors, spells
+from spikeslab.cli._errors import InputError, spells
 from spikeslab.cli._options import check_counts, check_new, check_results, check_seed, read_settings, use_threads
 from spikeslab.cli._output import WIDE, plain_console, print_result
 from spikeslab.errors import check_count, quote
@@ -117,20 +117,21 @@ def cifar10(
       --methods gmp,l2:0.002,l2:0.005 --epochs 10 --held-out 5000`
     - the paper's run: `spikeslab reproduce cifar10 --pretrain --preset paper`
     """
+    check_seed(seed)
+    check_count("held_out", held_out, minimum=0)
+    check_counts(pretrain_epochs=pretrain_epochs, seeds=seeds, epochs=epochs, batch_size=batch_size, threads=threads)
+    shares = [_read_share(text) for text in sparsities.split(",")]
     from spikeslab.paper.cifar10 import study as experiment
     from spikeslab.paper.cifar10.data import pretrain as pretrain_dense
     from spikeslab.paper.images.data import load_cifar10
 
-    check_seed(seed)
-    check_count("held_out", held_out, minimum=0)
-    check_counts(pretrain_epochs=pretrain_epochs, seeds=seeds, epochs=epochs, batch_size=batch_size)
     use_threads(threads)
     scopes = [] if scope is None else [[("scope", scope)]]
     varied = [[(name, value) for value in values] for name, values in read_settings(settings or [])]
     study = experiment.make_study(
         preset,
         methods=None if methods is None else methods.split(","),
-        sparsities=[_read_share(text) for text in sparsities.split(",")],
+        sparsities=shares,
         seeds=range(seed, seed + seeds),
         variants=tuple(product(*scopes, *varied)),
         epochs=epochs,
@@ -147,14 +148,13 @@ def cifar10(
     start = {"dense": dense.name} if dense else {"pretrain": True, "pretrain_epochs": pretrain_epochs}
     command = study.command(start, threads)
     network = None if dense is None else _read_dense(dense)
-    with explain_os_errors(out):
-        data = load_cifar10(data_dir)
-        network = network or pretrain_dense(
-            data, out, epochs=pretrain_epochs, batch_size=batch_size, seed=seed, held_out=held_out, command=command
-        )
-        failed = experiment.run_study(study, out, data, network, command, partial(print, file=sys.stderr), report)
-        tables, files = experiment.write_tables(out)
-        files += experiment.write_figures(out)
+    data = load_cifar10(data_dir)
+    network = network or pretrain_dense(
+        data, out, epochs=pretrain_epochs, batch_size=batch_size, seed=seed, held_out=held_out, command=command
+    )
+    failed = experiment.run_study(study, out, data, network, command, partial(print, file=sys.stderr), report)
+    tables, files = experiment.write_tables(out)
+    files += experiment.write_figures(out)
     print_result(plain_console(WIDE), tables, files)
     if failed:
         raise InputError(f"All runs must end in finite numbers, but {quote(failed)} did not: try a lower lr.")

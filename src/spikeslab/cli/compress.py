@@ -10,38 +10,26 @@ from contextlib import contextmanager
 from importlib.resources import files as package_files
 from itertools import product
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from torch import nn
 
-from spikeslab.cli._errors import SET, InputError, explain_os_errors, spells
-from spikeslab.cli._options import SETTINGS, check_folder, check_seed, read_settings, use_threads
+from spikeslab.cli._errors import SET, InputError, spells
+from spikeslab.cli._options import COPY, check_counts, check_file, check_folder, check_seed, read_settings, use_threads
 from spikeslab.cli._output import plain_console, print_result, write_file
-from spikeslab.cli.recipe import (
-    COPY,
-    RUNS,
-    TEST,
-    VAL,
-    Recipe,
-    RecipeError,
-    describe_failure,
-    find_line,
-    is_from_user,
-    read_recipe,
-)
-from spikeslab.cli.stored_network import read_dense
-from spikeslab.compression import METHODS, BatchError, Compressed, Compression, Settings
-from spikeslab.compression.compress import CHANNELS, WEIGHTS
-from spikeslab.compression.result import MODEL_FILE, REPORT_FILE, SPARSE_FILE
-from spikeslab.compression.sparse_file import DENSE, load_tensors_into
-from spikeslab.compression.tasks import Evaluation, first_batch
-from spikeslab.diagnostics import REPORT
-from spikeslab.errors import ArgumentError, Phrase, pluralize
-from spikeslab.files import check_free, digest, write_atomically
+from spikeslab.errors import ArgumentError, Phrase, check_choice, check_number, pluralize
+from spikeslab.files import check_free, digest
 from spikeslab.report.tables import Cell, Column, Provenance, Table, command_line
-from spikeslab.training import Callback, Training
-from spikeslab.training.run_folder import POSTERIOR, RECORD_FILE
+
+if TYPE_CHECKING:
+    from spikeslab.cli.recipe import Recipe
+    from spikeslab.compression import Compressed
+
+METHODS = (
+    "a-sghmc-sa", "sghmc-sa", "a-sghmc-em", "a-sghmc", "marginal", "prior-annealing", "gmp", "l1", "l2", "dpf",
+    "one-shot",
+)  # fmt: skip
+"""Names of the methods, which are imported when a command runs."""
 
 RESULT = "result"
 """Stem of the files with the table."""
@@ -71,8 +59,9 @@ def init(
     """
     if recipe.exists():
         raise InputError(f"RECIPE must be a new file, but {recipe} exists.")
+    check_file("RECIPE", recipe, None, "a recipe")
     text = package_files("spikeslab.cli").joinpath("recipe_template.py").read_text(encoding="utf-8")
-    write_file("RECIPE", recipe, text.replace(f"compress {COPY}", f"compress {shlex.quote(str(recipe))}").encode())
+    write_file(recipe, text.replace(f"compress {COPY}", f"compress {shlex.quote(str(recipe))}").encode())
     console = plain_console()
     print_result(console, [], [recipe])
     command = command_line("compress", recipe, out=f"out/{recipe.stem}")
@@ -140,7 +129,7 @@ def compress(
     method: Annotated[str, typer.Option(help=f"One of {', '.join(METHODS)}.")] = "a-sghmc-sa",
     weights: Weights = None,
     count: Count = None,
-    structure: Structure = WEIGHTS,
+    structure: Structure = "weights",
     scope: Scope = None,
     floor: Floor = None,
     lr: Lr = None,
@@ -175,13 +164,27 @@ def compress(
     - a baseline: `spikeslab compress recipe.py --sparsity 0.95 --method gmp --out out/gmp`
     - the dense network as a teacher: `spikeslab compress recipe.py --set distillation=0.2 --out out/distilled`
     """
+    check_seed(seed)
+    check_choice("method", method, METHODS)
+    check_number("sparsity", sparsity, "(0, 1)")
+    check_counts(epochs=epochs, samples=samples, num_data=num_data, threads=threads)
     folder = Path("out") / recipe.stem if out is None else out
     check_folder(folder)
-    _check_new(folder, resume)
-    check_seed(seed)
-    if structure == CHANNELS and count is not None:
+    if structure == "channels" and count is not None:
         expectation = "must not go with {structure=channels}, where {sparsity} is the share of the channels"
         raise ArgumentError("count", expectation, count)
+    from torch import nn
+
+    from spikeslab.cli.recipe import TEST, KeepRecipe, read_recipe
+    from spikeslab.cli.stored_network import read_dense
+    from spikeslab.compression import Compression, Settings
+    from spikeslab.compression.result import MODEL_FILE, REPORT_FILE, SPARSE_FILE
+    from spikeslab.compression.sparse_file import load_tensors_into
+    from spikeslab.compression.tasks import Evaluation, first_batch
+    from spikeslab.diagnostics import REPORT
+    from spikeslab.training.run_folder import POSTERIOR
+
+    _check_new(folder, resume)
     own: dict[str, Any] = {"lr": lr, "temperature": temperature, "samples": samples, "scope": scope}
     own["floor"] = int(floor) if floor is not None and floor.is_integer() else floor  # a count or a share
     changes = own | _read_changes(settings or [])
@@ -194,7 +197,7 @@ def compress(
     user = read_recipe(recipe)
     if tensors is not None:
         load_tensors_into(user.model, tensors, f"--dense {dense}")
-    rare: dict[str, Any] = {"count": count, "structure": None if structure == WEIGHTS else structure}
+    rare: dict[str, Any] = {"count": count, "structure": None if structure == "weights" else structure}
     rare |= {"num_data": num_data, "dense": dense, "threads": threads, "out": out, "weights": weights, "set": settings}
     command = command_line("compress", recipe, **shared, **own, **rare)
     with _explain_errors(recipe):
@@ -214,7 +217,7 @@ def compress(
         ).prepare()
         if user.test_data is not None:  # fail before all epochs, not after them
             Evaluation(run.task, [first_batch(f"{TEST}()", user.test_data)], f"{TEST}()").of_model(user.model)
-    with explain_os_errors(folder), _explain_errors(recipe):
+    with _explain_errors(recipe):
         table = _compare(user, run.run())
         paths = table.write(folder / RESULT, Provenance(command, seed))
     names = (MODEL_FILE, SPARSE_FILE, REPORT_FILE, POSTERIOR, COPY, REPORT)
@@ -225,6 +228,8 @@ def compress(
 
 
 def _check_new(folder: Path, resume: bool) -> None:
+    from spikeslab.training.run_folder import RECORD_FILE
+
     if resume:
         if not folder.exists():
             print(f"There is no run in {folder} yet: a new one begins.", file=sys.stderr)
@@ -239,6 +244,9 @@ def _check_new(folder: Path, resume: bool) -> None:
 @contextmanager
 def _explain_errors(recipe: Path) -> Iterator[None]:
     """Name the line of the user's code in errors that it raised."""
+    from spikeslab.cli.recipe import RUNS, RecipeError, describe_failure, find_line, is_from_user
+    from spikeslab.compression import BatchError
+
     try:
         yield
     except BatchError as error:
@@ -252,24 +260,12 @@ def _explain_errors(recipe: Path) -> Iterator[None]:
         raise RecipeError("recipe", RUNS, Phrase(describe_failure(recipe, error))) from error
 
 
-class KeepRecipe(Callback):
-    """Callback that copies the recipe to a file in the folder of the run, unless it exists."""
-
-    def __init__(self, recipe: Path, copy: Path) -> None:
-        self.recipe, self.copy = recipe, copy
-
-    def begin(self, run: Training) -> None:
-        """Copy the recipe."""
-        if not self.copy.exists():
-            write_atomically(self.copy, self.recipe.read_bytes())
-
-
 def _read_changes(texts: Sequence[str]) -> dict[str, Any]:
     """Return the values of ``--set``, for settings that have no option of their own."""
     for name in (text.partition("=")[0] for text in texts):
         if name in OWN_OPTIONS:
             raise InputError(f"{SET} must not be used for {name}, which has an option of its own: --{name}.")
-    read = read_settings(texts, [name for name in SETTINGS if name not in OWN_OPTIONS])
+    read = read_settings(texts, without=OWN_OPTIONS)
     for name, values in read:
         if len(values) > 1:
             raise InputError(f"{SET} must give {name} one value, but got {len(values)}.")
@@ -278,6 +274,10 @@ def _read_changes(texts: Sequence[str]) -> dict[str, Any]:
 
 def _compare(recipe: Recipe, result: Compressed) -> Table:
     """Return the table of the dense, sparse, rounded and averaged network on all data of the recipe."""
+    from spikeslab.cli.recipe import TEST, VAL
+    from spikeslab.compression.sparse_file import DENSE
+    from spikeslab.compression.tasks import Evaluation
+
     found: dict[str, dict[str, Any]] = {"val": result.evaluation}
     stored = {"val": result.evaluate_stored(recipe.val_data, f"{VAL}()")}
     if recipe.test_data is not None:

@@ -6,10 +6,8 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
 
-from spikeslab.cli._errors import explain_os_errors
-from spikeslab.cli._options import check_results, check_seed
+from spikeslab.cli._options import check_folder, check_results, check_seed
 from spikeslab.cli._output import print_result
 from spikeslab.errors import check_count
 from spikeslab.report.progress import Progress
@@ -34,12 +32,15 @@ def demo(
     - another draw, elsewhere: `spikeslab demo --out /tmp/demo --seed 1`
     - a quick look: `spikeslab demo --steps 500`
     """
+    check_folder(out)
+    check_seed(seed)
+    check_count("steps", steps)
+    from rich.console import Console
+
     from spikeslab.paper.demo.demo import FILES, run_demo, stages
 
     check_results(out, FILES, FILES)
-    check_seed(seed)
-    check_count("steps", steps)
     console = Console(highlight=False)
-    with explain_os_errors(out), Progress(stages(steps)) as progress:
+    with Progress(stages(steps)) as progress:
         tables, files = run_demo(out, seed=seed, steps=steps, progress=progress.advance)
     print_result(console, tables, files)

@@ -5,17 +5,16 @@ from __future__ import annotations
 import json
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from spikeslab.cli._options import check_file
 from spikeslab.cli._output import plain_console, print_result, write_file
-from spikeslab.diagnostics import REPORT
-from spikeslab.diagnostics.doctor import examine
-from spikeslab.diagnostics.findings import Finding, findings_table, verdict
-from spikeslab.diagnostics.run_reader import RunFacts, read_run
-from spikeslab.training.log import nan_to_null
+
+if TYPE_CHECKING:
+    from spikeslab.diagnostics.findings import Finding
+    from spikeslab.diagnostics.run_reader import RunFacts
 
 DIAGNOSIS, PAGE = '{\n "diagnosis of": ', '<meta name="generator" content="spikeslab">'
 """Marks by which files of these commands are recognised."""
@@ -37,6 +36,10 @@ def doctor(
     """
     if json_file is not None:
         check_file("--json", json_file, DIAGNOSIS, "a diagnosis")
+    from spikeslab.diagnostics.doctor import examine
+    from spikeslab.diagnostics.findings import findings_table, verdict
+    from spikeslab.diagnostics.run_reader import read_run
+
     facts = read_run(run)
     findings = examine(facts)
     console = plain_console()
@@ -44,7 +47,7 @@ def doctor(
     console.print()
     console.print(findings_table(findings).rich())
     if json_file is not None:
-        write_file("--json", json_file, _to_json(run, facts, findings).encode())
+        write_file(json_file, _to_json(run, facts, findings).encode())
         print_result(console, [], [json_file])
 
 
@@ -58,16 +61,20 @@ def report(
 
     Example: `spikeslab report out/run`
     """
+    if out is not None:
+        check_file("--out", out, PAGE, "a report")
+    from spikeslab.diagnostics import REPORT
     from spikeslab.diagnostics.report import run_page  # needs the extra `report`
 
     path = run / REPORT if out is None else out
-    if out is not None:
-        check_file("--out", path, PAGE, "a report")
-    write_file("--out", path, run_page(run).html().encode())
+    write_file(path, run_page(run).html().encode())
     print_result(plain_console(), [], [path])
 
 
 def _to_json(run: Path, facts: RunFacts, findings: list[Finding]) -> str:
+    from spikeslab.diagnostics.findings import verdict
+    from spikeslab.training.log import nan_to_null
+
     record = {
         "diagnosis of": str(run),
         "verdict": verdict(findings),

@@ -8,12 +8,8 @@ from typing import Annotated
 import typer
 
 from spikeslab.cli._errors import InputError, spells
-from spikeslab.cli._options import check_file
+from spikeslab.cli._options import COPY, ModelArgument, RecipeOption, check_file
 from spikeslab.cli._output import plain_console, print_result
-from spikeslab.cli.recipe import COPY
-from spikeslab.cli.stored_network import ModelArgument, RecipeOption, check_onnx, read_stored
-from spikeslab.compression import compact as compact_network
-from spikeslab.compression import export_onnx
 
 MARK, WHAT = "pytorch", "an ONNX network of torch"
 
@@ -36,8 +32,12 @@ def export(
 
     Example: `spikeslab export out/compressed --out model.onnx`
     """
-    check_onnx("spikeslab export")
     check_file("--out", out, MARK, WHAT)
+    from spikeslab.cli.stored_network import check_onnx, read_stored
+    from spikeslab.compression import compact as compact_network
+    from spikeslab.compression import export_onnx
+
+    check_onnx("spikeslab export")
     stored = read_stored(model, recipe)
     if stored.recipe is None:
         raise InputError(f"--recipe must name a Python file with model() and val_data(): {model} has no {COPY}.")

@@ -9,9 +9,8 @@ from typing import Annotated
 
 import typer
 
-from spikeslab.cli._errors import explain_os_errors, spells
+from spikeslab.cli._errors import CORES, spells
 from spikeslab.cli._options import (
-    CORES,
     check_choices,
     check_counts,
     check_folder,
@@ -81,23 +80,22 @@ def _make_command(dataset: str, text: str) -> Callable[..., None]:
         ] = False,
         data_dir: DataDir = None,
     ) -> None:
-        from spikeslab.paper.images.presets import PRESETS, make_preset
-        from spikeslab.paper.images.runs import METHODS, ImageRun, load_images
-        from spikeslab.paper.images.study import ImageStudy
-
         check_folder(out)
         check_seed(seed)
         check_counts(epochs=epochs, seeds=seeds)
         check_count("held_out", held_out, minimum=0)
+        from spikeslab.paper.images.presets import PRESETS, make_preset
+        from spikeslab.paper.images.runs import METHODS, ImageRun, load_images
+        from spikeslab.paper.images.study import ImageStudy
+
         names = check_choices("methods", methods, METHODS), check_choices("presets", presets, PRESETS)
         preset = make_preset(names[1][0], dataset, augment=augment)
         run = ImageRun(dataset, names[0][0], preset, epochs, augment, seed, held_out, precision)
         study = ImageStudy(run, *names, tuple(range(seed, seed + seeds)))
         taken = [run.folder(out) for runs in study.rows() for run in runs] + [out / f"{study.stem}accuracy.json"]
         check_new(out, resume, taken)
-        with explain_os_errors(out):
-            data, foreign = load_images(dataset, data_dir)
-            tables, files = study.write(study.run_all(out, data, foreign), data.y_test, out)
+        data, foreign = load_images(dataset, data_dir)
+        tables, files = study.write(study.run_all(out, data, foreign), data.y_test, out)
         print_result(plain_console(WIDE), tables, files)
 
     reproduce.__name__, reproduce.__doc__ = dataset, text
@@ -129,22 +127,21 @@ def image_search(
 
     Example: `spikeslab reproduce image-search fashion --epochs 10 --set lr=0.1 --set v1=0.04`
     """
+    check_folder(out)
+    check_seed(seed)
+    check_counts(epochs=epochs, held_out=held_out)
     from spikeslab.paper.images.data import LOADERS
     from spikeslab.paper.images.presets import make_preset
     from spikeslab.paper.images.runs import ImageRun
     from spikeslab.paper.images.study import change_preset, run_trial, search_table
     from spikeslab.report.tables import Provenance, command_line
 
-    check_folder(out)
-    check_seed(seed)
-    check_counts(epochs=epochs, held_out=held_out)
     preset = change_preset(make_preset("default", dataset, augment=augment), settings or ())
     run = ImageRun(dataset, "sghmc-sa", preset, epochs, augment, seed, held_out, precision)
-    with explain_os_errors(out):
-        run_trial(run, out, LOADERS[dataset](data_dir))
-        table = search_table(out)
-        command = command_line("reproduce", "image-search", dataset, augment=augment, epochs=epochs, set=settings)
-        files = table.write(out / "search", Provenance(command, seed))
+    run_trial(run, out, LOADERS[dataset](data_dir))
+    table = search_table(out)
+    command = command_line("reproduce", "image-search", dataset, augment=augment, epochs=epochs, set=settings)
+    files = table.write(out / "search", Provenance(command, seed))
     print_result(plain_console(WIDE), [table], files)
 
 
@@ -175,13 +172,14 @@ def adversarial(
     - `spikeslab reproduce adversarial --data-dir data --out out/adversarial`
     - a quick look: `spikeslab reproduce adversarial --datasets mnist --images 200 --samples 5`
     """
+    check_folder(out)
+    check_seed(seed)
+    check_counts(epochs=epochs, images=images, samples=samples, workers=workers)
     from spikeslab.paper.adversarial import study as experiment
     from spikeslab.paper.grid import CELLS
     from spikeslab.paper.images.runs import METHODS
 
     check_results(out, experiment.TABLES, experiment.FIGURES)
-    check_seed(seed)
-    check_counts(epochs=epochs, images=images, samples=samples, workers=workers)
     study = experiment.AdversarialStudy(
         datasets=check_choices("datasets", datasets, experiment.DATASETS),
         methods=check_choices("methods", methods, METHODS),
@@ -198,7 +196,7 @@ def adversarial(
     experiment.check_runs(study)
     check_new(out, resume, [out / CELLS])
     stage = f"{len(study.attacks)} curves"
-    with explain_os_errors(out), Progress({stage: len(study.cells)}, unit="pieces") as progress:
+    with Progress({stage: len(study.cells)}, unit="pieces") as progress:
         curves = experiment.run_adversarial(study, out, partial(progress.advance, stage))
         tables, files = experiment.write_adversarial(study, curves, out)
     print_result(plain_console(WIDE), tables, files)

@@ -41,17 +41,17 @@ def predict(
 
     Example: `spikeslab predict out/genes new.csv --out predictions.csv`
     """
+    _check_out(out, data)
+    check_number("level", level, "(0, 1)")
     from spikeslab.sklearn import SpikeSlabClassifier, load_model, read_metadata
     from spikeslab.tabular.table import read_table
 
-    _check_out(out, data)
-    check_number("level", level, "(0, 1)")
     estimator = load_model(model)
     encoding, target = _read_encoding(model, estimator, read_metadata(model))
     text_classes = isinstance(estimator, SpikeSlabClassifier) and estimator.classes_.dtype.kind == "O"
     table = read_table(data, text=[*encoding.text, *([target] if text_classes else [])])
     X = encoding.transform(table)
-    write_file("--out", out, _predict_rows(estimator, X, level).to_csv(index=False).encode())
+    write_file(out, _predict_rows(estimator, X, level).to_csv(index=False).encode())
     console = plain_console()
     for line in _describe(estimator, encoding, table, target, X, level, out):
         console.print(line, soft_wrap=True)

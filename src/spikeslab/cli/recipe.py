@@ -19,9 +19,9 @@ from torch import Tensor, nn
 
 from spikeslab.compression import Settings
 from spikeslab.errors import ArgumentError, Phrase, quote
+from spikeslab.files import write_atomically
+from spikeslab.training import Callback, Training
 
-COPY = "recipe.py"
-"""Copy of the recipe in the folder of a run."""
 MODEL, TRAIN, VAL, TEST = "model", "train_data", "val_data", "test_data"
 EXAMPLE, LOSS, SETTINGS = "example_input", "loss", "settings"
 RUNS = "must be a Python file that runs"
@@ -119,6 +119,18 @@ class Recipe:
 
     def _blame(self, function: str, expectation: str, error: BaseException) -> RecipeError:
         return RecipeError(f"{function}() in {self.path}", expectation, Phrase(describe_failure(self.path, error)))
+
+
+class KeepRecipe(Callback):
+    """Callback that copies the recipe to a file in the folder of the run, unless it exists."""
+
+    def __init__(self, recipe: Path, copy: Path) -> None:
+        self.recipe, self.copy = recipe, copy
+
+    def begin(self, run: Training) -> None:
+        """Copy the recipe."""
+        if not self.copy.exists():
+            write_atomically(self.copy, self.recipe.read_bytes())
 
 
 def read_recipe(path: Path, needed: Sequence[str] = (MODEL, TRAIN, VAL)) -> Recipe:

@@ -4,20 +4,17 @@ from __future__ import annotations
 
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
-from spikeslab.cli._errors import Command, Group, explain_os_errors
-from spikeslab.cli._options import CORES, check_choices, check_counts, check_results, check_seed
+from spikeslab.cli._errors import CORES, Command, Group
+from spikeslab.cli._options import check_choices, check_counts, check_folder, check_results, check_seed
 from spikeslab.cli._output import WIDE, plain_console, print_result
 from spikeslab.cli.cifar10 import cifar10
 from spikeslab.cli.images import adversarial, fashion, image_search, mnist
 from spikeslab.errors import check_choice, check_count
 from spikeslab.report.progress import Progress
-
-if TYPE_CHECKING:
-    from spikeslab.paper.selection_problem import SelectionProblem
 
 THEORY_FILES = ("theorem1", "corollary1")
 UCI_DATASETS = ("boston", "yacht", "energy", "energy-heating", "wine", "concrete")
@@ -67,14 +64,14 @@ def theory(
     - all of it: `spikeslab reproduce theory`
     - a quick look: `spikeslab reproduce theory --chains 4000 --steps 5000`
     """
-    from spikeslab.paper.theory import study
-    from spikeslab.report.figures import save
-    from spikeslab.report.tables import Provenance, command_line
-
     check_results(out, THEORY_FILES, THEORY_FILES)
     check_seed(seed)
     check_count("chains", chains, minimum=100)
     check_count("steps", steps, minimum=100)
+    from spikeslab.paper.theory import study
+    from spikeslab.report.figures import save
+    from spikeslab.report.tables import Provenance, command_line
+
     chains -= chains % 10  # the error of a slope comes from ten batches of chains
     alphas = (0.6, 0.75, 0.9)
     stages = {f"Theorem 1, α = {alpha:g}": steps for alpha in alphas} | {"Corollary 1": study.COROLLARY1_STEPS}
@@ -90,10 +87,9 @@ def theory(
     figures = study.theorem1_figure(runs), study.corollary1_figure(results)
     run = Provenance(command_line("reproduce", "theory", seed=seed, chains=chains, steps=steps), seed)
     files: list[Path] = []
-    with explain_os_errors(out):
-        out.mkdir(parents=True, exist_ok=True)
-        for table, figure, name in zip(tables, figures, THEORY_FILES, strict=True):
-            files += [*table.write(out / name, run), save(figure, out / f"{name}.png")]
+    out.mkdir(parents=True, exist_ok=True)
+    for table, figure, name in zip(tables, figures, THEORY_FILES, strict=True):
+        files += [*table.write(out / name, run), save(figure, out / f"{name}.png")]
     print_result(plain_console(), tables, files)
 
 
@@ -117,9 +113,7 @@ def linear(
     - the run of the paper: `spikeslab reproduce linear --seeds 1 --steps 500000`
     - a quick look: `spikeslab reproduce linear --seeds 3 --steps 2000`
     """
-    from spikeslab.paper.linear.study import LINEAR
-
-    _run_study(LINEAR, out, seed, seeds, sgld_seeds, steps, workers)
+    _run_study("linear", out, seed, seeds, sgld_seeds, steps, workers)
 
 
 @app.command(cls=Command)
@@ -141,9 +135,7 @@ def logistic(
     - the run of the paper: `spikeslab reproduce logistic --seeds 1 --steps 500000`
     - a quick look: `spikeslab reproduce logistic --seeds 3 --steps 2000`
     """
-    from spikeslab.paper.logistic.study import LOGISTIC
-
-    _run_study(LOGISTIC, out, seed, seeds, sgld_seeds, steps, workers)
+    _run_study("logistic", out, seed, seeds, sgld_seeds, steps, workers)
 
 
 @app.command(cls=Command)
@@ -172,14 +164,15 @@ def uci(
     - the run of the paper: `spikeslab reproduce uci --preset paper --out out/uci-paper`
     - a quick look: `spikeslab reproduce uci --datasets yacht --methods SGHMC,A-SGHMC-SA --epochs 50`
     """
-    from spikeslab.paper.uci.sampling import METHODS, PRESETS
-    from spikeslab.paper.uci.study import FIGURES, TABLES, TITLES, UCIStudy
-
-    check_results(out, TABLES, FIGURES)
+    check_folder(out)
     check_seed(seed)
     check_count("workers", workers)
     if epochs is not None:
         check_count("epochs", epochs, minimum=2)
+    from spikeslab.paper.uci.sampling import METHODS, PRESETS
+    from spikeslab.paper.uci.study import FIGURES, TABLES, TITLES, UCIStudy
+
+    check_results(out, TABLES, FIGURES)
     study = UCIStudy(
         datasets=check_choices("datasets", datasets, TITLES),
         methods=check_choices("methods", methods, METHODS),
@@ -193,22 +186,24 @@ def uci(
     for dataset in study.datasets:
         study.load(dataset)  # a missing or bad file is an error before any work
     stage = f"{len(study.datasets)} data sets, {len(study.methods)} methods"
-    with explain_os_errors(out), Progress({stage: len(study.cells)}, unit="cells") as progress:
+    with Progress({stage: len(study.cells)}, unit="cells") as progress:
         tables, files = study.run(out, partial(progress.advance, stage)).write(out)
     print_result(plain_console(WIDE), tables, files)
 
 
-def _run_study(
-    problem: SelectionProblem, out: Path, seed: int, seeds: int, sgld_seeds: int, steps: int, workers: int
-) -> None:
-    from spikeslab.paper.selection import SelectionStudy
-    from spikeslab.paper.selection_figures import write_study
-
-    check_results(out, problem.tables, problem.figures)
+def _run_study(name: str, out: Path, seed: int, seeds: int, sgld_seeds: int, steps: int, workers: int) -> None:
+    check_folder(out)
     check_seed(seed)
     check_counts(seeds=seeds, sgld_seeds=sgld_seeds, workers=workers)
     check_count("steps", steps, minimum=1000)
+    from spikeslab.paper.linear.study import LINEAR
+    from spikeslab.paper.logistic.study import LOGISTIC
+    from spikeslab.paper.selection import SelectionStudy
+    from spikeslab.paper.selection_figures import write_study
+
+    problem = {"linear": LINEAR, "logistic": LOGISTIC}[name]
+    check_results(out, problem.tables, problem.figures)
     study = SelectionStudy(problem, seed, seeds, min(seeds, sgld_seeds), steps, workers)
-    with explain_os_errors(out), Progress(study.stages, unit="cells") as progress:
+    with Progress(study.stages, unit="cells") as progress:
         tables, files = write_study(study.run(out, progress.advance), out)
     print_result(plain_console(WIDE), tables, files)

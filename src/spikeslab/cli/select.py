@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Annotated, cast
 
 import typer
 
-from spikeslab.cli._errors import InputError, explain_os_errors, make_spelling, spells
-from spikeslab.cli._options import check_folder, check_seed, check_writable
+from spikeslab.cli._errors import InputError, make_spelling, spells
+from spikeslab.cli._options import check_folder, check_seed
 from spikeslab.cli._output import plain_console
 from spikeslab.errors import (
     ArgumentValueError,
@@ -36,6 +36,8 @@ if TYPE_CHECKING:
 
 FILES = ("summary.csv", "inclusion.png", "traces.png", "report.html", "model.safetensors", "model.json")
 SHOWN = 30  # rows of the table on the screen
+FAMILIES = ("gaussian", "binomial", "multinomial")
+METHODS = ("auto", "gibbs", "minibatch", "sgld-sa", "sgld-em", "sgld")
 
 Data = Annotated[
     Path, typer.Argument(metavar="TABLE", help="File with a header: .csv, .tsv, .csv.gz, .tsv.gz or .parquet.")
@@ -88,6 +90,7 @@ def select(
     - at a false discovery rate: `spikeslab select genes.csv --target response --fdr 0.1 --out out/fdr`
     - with columns of text: `spikeslab select people.tsv.gz --target employed --family binomial --one-hot --drop name`
     """
+    _check_options(family, level, threshold, fdr, method, seed, iterations)
     from spikeslab.tabular.design import make_design
     from spikeslab.tabular.selection import Selection, SelectionRule
     from spikeslab.tabular.table import KINDS, read_table
@@ -96,7 +99,6 @@ def select(
     kind = next((kind for kind in KINDS if data.name.lower().endswith(kind)), "")
     folder = Path("out") / data.name[: len(data.name) - len(kind)] if out is None else out
     _check_files(folder, data)
-    _check_options(family, level, threshold, fdr, seed, iterations)
     rule = SelectionRule(0.5 if threshold is None else threshold, fdr)
     options: dict[str, object] = {"target": target, "family": family, "out": out, "level": level, "seed": seed}
     options |= {"threshold": threshold, "fdr": fdr, "method": method, "iterations": iterations}
@@ -109,8 +111,7 @@ def select(
     _print_data(console, table, response, design, spelling)
     _fit(estimator, design, response)
     selection = Selection(estimator, design, response, rule, level)
-    with explain_os_errors(folder):
-        _write_files(folder, selection, table, command_line("select", data, **options), spelling)
+    _write_files(folder, selection, table, command_line("select", data, **options), spelling)
     _print_selection(console, folder, selection, spelling)
 
 
@@ -119,7 +120,6 @@ def _check_files(folder: Path, data: Path) -> None:
     from spikeslab.sklearn import ModelError, read_metadata
 
     check_folder(folder)
-    check_writable("--out", folder)
     old = [name for name in FILES if (folder / name).exists()]
     if data.exists() and any((folder / name).samefile(data) for name in old):
         raise InputError(f"--out must be another folder, because {data} would be replaced.")
@@ -132,10 +132,15 @@ def _check_files(folder: Path, data: Path) -> None:
 
 
 def _check_options(
-    family: str | None, level: float, threshold: float | None, fdr: float | None, seed: int, iterations: int | None
+    family: str | None,
+    level: float,
+    threshold: float | None,
+    fdr: float | None,
+    method: str,
+    seed: int,
+    iterations: int | None,
 ) -> None:
-    from spikeslab.tabular.target import FAMILIES
-
+    check_choice("method", method, METHODS)
     if family is not None:
         check_choice("family", family, FAMILIES)
     check_number("level", level, "(0, 1)")

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from spikeslab.cli._errors import InputError, spells
-from spikeslab.cli._options import check_file, check_folder
+from spikeslab.cli._options import ModelArgument, RecipeOption, check_file, check_folder
 from spikeslab.cli._output import plain_console, print_result, write_file
-from spikeslab.cli.stored_network import ModelArgument, RecipeOption, StoredNetwork, check_onnx, read_stored
-from spikeslab.compression import SparsityReport
-from spikeslab.compression.latency import network_variants
+
+if TYPE_CHECKING:
+    from spikeslab.cli.stored_network import StoredNetwork
+    from spikeslab.compression import SparsityReport
 
 MARK, WHAT = '{\n "sparsity of": ', "a report of sparsity"
 STEM = "sparsity"
@@ -46,6 +47,8 @@ def sparsity(
         _check_out(out)
     if onnx and not latency:
         raise InputError("--onnx must not be given with --no-latency, which measures no time.")
+    from spikeslab.cli.stored_network import check_onnx, read_stored
+
     if onnx:
         check_onnx("--onnx")
     stored = read_stored(model, recipe)
@@ -53,7 +56,7 @@ def sparsity(
     text = json.dumps({"sparsity of": str(model), **report.record()}, indent=1, ensure_ascii=False, allow_nan=False)
     files = [] if out is None else _write(out, report, text)
     if json_file is not None:
-        write_file("--json", json_file, f"{text}\n".encode())
+        write_file(json_file, f"{text}\n".encode())
         files.append(json_file)
     console = plain_console()
     if stored.recipe is None:
@@ -62,6 +65,9 @@ def sparsity(
 
 
 def _make_report(stored: StoredNetwork, latency: bool, onnx: bool) -> SparsityReport:
+    from spikeslab.compression import SparsityReport
+    from spikeslab.compression.latency import network_variants
+
     if stored.recipe is None:
         return SparsityReport.of_tensors(stored.tensors, stored.weights)
     dense, model, example = stored.build()
@@ -86,5 +92,5 @@ def _write(out: Path, report: SparsityReport, text: str) -> list[Path]:
     files = []
     for suffix, content in contents.items():
         files.append(out / f"{STEM}.{suffix}")
-        write_file("--out", files[-1], content)
+        write_file(files[-1], content)
     return files

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
 
-import typer
 from torch import Tensor, nn
 
 from spikeslab.cli._errors import InputError
-from spikeslab.cli.recipe import COPY, MODEL, VAL, RecipeError, read_recipe
+from spikeslab.cli._options import COPY
+from spikeslab.cli.recipe import MODEL, VAL, RecipeError, read_recipe
 from spikeslab.compression import finalize, load_sparse
 from spikeslab.compression.onnx import INSTALL, missing_packages
 from spikeslab.compression.result import MODEL_FILE, REPORT_FILE, SPARSE_FILE
@@ -19,14 +18,6 @@ from spikeslab.compression.sparse_format import TensorFileError, read_header
 from spikeslab.errors import quote
 from spikeslab.files import check_links, read_record
 from spikeslab.states import decode_tensors
-
-ModelArgument = Annotated[
-    Path, typer.Argument(metavar="MODEL", help="Folder of a compressed model, or a safetensors file.")
-]
-RecipeOption = Annotated[
-    Path | None,
-    typer.Option(help="Python file with model() and val_data(); by default recipe.py in the folder."),
-]
 
 
 @dataclass(frozen=True)

@@ -16,6 +16,7 @@ R-hat for assessing convergence of MCMC", Bayesian Analysis 16, 2021.
 from __future__ import annotations
 
 import math
+from functools import lru_cache
 from statistics import NormalDist
 from typing import TYPE_CHECKING
 
@@ -91,9 +92,16 @@ def _split(draws: Draws) -> Draws:
 def _normal_scores(draws: Draws) -> Draws:
     """Return the normal quantiles of the ranks; equal draws share their mean rank."""
     _, place, counts = np.unique(draws, return_inverse=True, return_counts=True)
-    ranks = np.cumsum(counts) - 0.5 * (counts - 1)
-    scores = np.fromiter(map(NormalDist().inv_cdf, (ranks - 0.375) / (draws.size + 0.25)), np.float64, len(ranks))
-    return scores[place.reshape(draws.shape)]
+    twice = 2 * np.cumsum(counts) - counts - 1  # 0 for the rank 1, 1 for 1.5, 2 for 2, ...
+    scores: Draws = _score_table(draws.size)[twice[place.reshape(draws.shape)]]
+    return scores
+
+
+@lru_cache(maxsize=4)
+def _score_table(total: int) -> Draws:
+    """Return the normal quantiles of the ranks 1, 1.5, 2, ... among `total` draws."""
+    ranks = np.arange(1.0, total + 0.5, 0.5)
+    return np.fromiter(map(NormalDist().inv_cdf, (ranks - 0.375) / (total + 0.25)), np.float64, ranks.size)
 
 
 def _basic_rhat(draws: Draws) -> float:

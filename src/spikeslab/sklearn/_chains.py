@@ -45,18 +45,14 @@ def has_room(beta: Floats, room: Room, row: int) -> bool:
 
 
 @njit(cache=True, nogil=True)
-def record(beta: Floats, room: Room, row: int) -> int:
-    """Write the non-zeros of `beta` as row `row` of a compressed sparse matrix and return their number."""
+def record(beta: Floats, included: Ints, room: Room, row: int) -> int:
+    """Write the coefficients `included` as row `row` of a compressed sparse matrix and return their number."""
     start = room.indptr[row]
-    at = start
-    flat = beta.ravel()
-    for j in range(flat.shape[0]):
-        if flat[j] != 0.0:
-            room.indices[at] = j
-            room.values[at] = flat[j]
-            at += 1
-    room.indptr[row + 1] = at
-    return int(at - start)
+    end = start + included.shape[0]
+    room.indices[start:end] = included
+    room.values[start:end] = beta[included]
+    room.indptr[row + 1] = end
+    return included.shape[0]
 
 
 class Buffer:

@@ -112,23 +112,23 @@ class Scan(NamedTuple):
 
 
 @njit(cache=True, nogil=True, fastmath=REORDER)
-def _dot(x: Floats, y: Floats) -> float:
+def _dot(rows: Floats, j: int, other: Floats) -> float:
     acc = 0.0
-    for i in range(x.shape[0]):
-        acc += x[i] * y[i]
+    for i in range(other.shape[0]):
+        acc += rows[j, i] * other[i]
     return acc
 
 
 @njit(cache=True, nogil=True, fastmath=REORDER)
-def _shift(state: Floats, row: Floats, change: float) -> None:
+def _shift(state: Floats, rows: Floats, j: int, change: float) -> None:
     for i in range(state.shape[0]):
-        state[i] -= change * row[i]
+        state[i] -= change * rows[j, i]
 
 
 @njit(cache=True, nogil=True)
-def _correlate(data: LinearData, state: Floats, j: int) -> float:
+def _correlate(rows: Floats, is_gram: bool, state: Floats, j: int) -> float:
     """Return x_j'r; `state` is X'r or r."""
-    return float(state[j]) if data.is_gram else _dot(data.rows[j], state)
+    return float(state[j]) if is_gram else _dot(rows, j, state)
 
 
 @njit(cache=True, nogil=True)
@@ -147,10 +147,11 @@ def draw_visits(beta: Floats, included: Ints, scan: Scan, rng: Generator, visits
     if size == p:
         return p
     rare = included[~scan.is_often[included]]
+    step = 1.0 / log1p(-scan.rate)
     at = 0
     j = -1
     while j < p:
-        j += 1 + int(log(1.0 - rng.random()) / log1p(-scan.rate))  # gaps between independent trials are geometric
+        j += 1 + int(log(1.0 - rng.random()) * step)  # the gaps between independent trials are geometric
         while at < rare.shape[0] and rare[at] < j:
             visits[size] = rare[at]
             size += 1
@@ -179,6 +180,7 @@ def _draw_coordinates(
     `size` is the number of included variables before the update; that after it is returned.
     """
     p, norm, (noise, slab) = beta.shape[0], data.norm, variances
+    rows, is_gram = data.rows, data.is_gram
     precision = norm / noise + 1.0 / slab
     penalty = 0.5 * log1p(slab * norm / noise)
     spread = 1.0 / sqrt(precision)
@@ -190,7 +192,7 @@ def _draw_coordinates(
         if old != 0.0:
             size -= 1
             base = log_prior_odds(size, p, prior.a, prior.b) - penalty
-        c = (_correlate(data, state, j) + norm * old) / noise
+        c = (_correlate(rows, is_gram, state, j) + norm * old) / noise
         mean = c / precision
         log_odds = base + 0.5 * c * mean + (tilt if i >= often else 0.0)
         inclusion = 1.0 / (1.0 + exp(-log_odds)) if log_odds > -700.0 else 0.0
@@ -204,7 +206,7 @@ def _draw_coordinates(
             size += 1
             base = log_prior_odds(size, p, prior.a, prior.b) - penalty
         if new != old:
-            _shift(state, data.rows[j], new - old)
+            _shift(state, rows, j, new - old)
             beta[j] = new
     return size
 
@@ -214,12 +216,12 @@ def _swap(
     data: LinearData, state: Floats, beta: Floats, visits: Ints, scan: Scan, variances: Floats, rng: Generator
 ) -> None:
     """Exchange variables of `visits` as `_sweep.swap` does, with raised weights for the rare ones."""
-    noise, slab = variances
+    rows, is_gram, (noise, slab) = data.rows, data.is_gram, variances
     rank = draw_included(beta[visits], rng)
     if rank < 0:
         return
     leaving = visits[rank]
-    _shift(state, data.rows[leaving], -beta[leaving])
+    _shift(state, rows, leaving, -beta[leaving])
     beta[leaving] = 0.0
     precision = data.norm / noise + 1.0 / slab
     gain = 0.5 / (noise * noise * precision)
@@ -227,13 +229,13 @@ def _swap(
     log_weights = np.empty(visits.shape[0])
     for i in range(visits.shape[0]):
         if beta[visits[i]] == 0.0:
-            log_weights[i] = gain * _correlate(data, state, visits[i]) ** 2 + (tilt if i >= often else 0.0)
+            log_weights[i] = gain * _correlate(rows, is_gram, state, visits[i]) ** 2 + (tilt if i >= often else 0.0)
         else:
             log_weights[i] = -np.inf
     entering = visits[draw_index(log_weights, rng)]
-    mean = _correlate(data, state, entering) / (noise * precision)
+    mean = _correlate(rows, is_gram, state, entering) / (noise * precision)
     beta[entering] = mean + rng.standard_normal() / sqrt(precision)
-    _shift(state, data.rows[entering], beta[entering])
+    _shift(state, rows, entering, beta[entering])
 
 
 @njit(cache=True, nogil=True)
@@ -241,20 +243,20 @@ def _draw_jointly(
     data: LinearData, state: Floats, beta: Floats, included: Ints, variances: Floats, rng: Generator
 ) -> None:
     """Draw all included coefficients jointly, and compute the state afresh so that rounding does not add up."""
-    noise, slab = variances
+    rows, (noise, slab) = data.rows, variances
     k = included.shape[0]
     if k <= JOINT_LIMIT:
         precision = np.empty((k, k))
         for i in range(k):
-            row = data.rows[included[i]]
+            row = rows[included[i]]
             for m in range(i + 1):
-                product = row[included[m]] if data.is_gram else _dot(row, data.rows[included[m]])
+                product = row[included[m]] if data.is_gram else _dot(rows, included[m], row)
                 precision[i, m] = product / noise
             precision[i, i] += 1.0 / slab
         beta[included] = draw_normal(precision, data.xty[included] / noise, rng)
     state[:] = data.target
     for j in included:
-        _shift(state, data.rows[j], beta[j])
+        _shift(state, rows, j, beta[j])
 
 
 @njit(cache=True, nogil=True)
@@ -287,9 +289,9 @@ def linear_sweeps(
             size = _draw_coordinates(data, state, beta, part, size, scan, variances, prior, rng, sums)
             for _ in range(swaps):
                 _swap(data, state, beta, part, scan, variances, rng)
-            included = visits[beta[visits] != 0.0]
-            _draw_jointly(data, state, beta, included, variances, rng)
-        rss = data.yty if data.is_gram else _dot(state, state)
+        included = visits[beta[visits] != 0.0]
+        _draw_jointly(data, state, beta, included, variances, rng)
+        rss = data.yty if data.is_gram else np.dot(state, state)
         if data.is_gram:
             for j in included:
                 rss -= beta[j] * (data.xty[j] + state[j])
@@ -299,7 +301,7 @@ def linear_sweeps(
         variances[1] = draw_slab(beta[included], prior.slab_df, prior.slab_scale**2, rng)
         room.scalars[sweep, 0] = sqrt(variances[0])
         room.scalars[sweep, 1] = sqrt(variances[1])
-        room.scalars[sweep, 2] = record(beta, room, sweep)
+        room.scalars[sweep, 2] = record(beta, np.sort(included), room, sweep)
     return sweeps
 
 
@@ -325,6 +327,7 @@ class LinearChain(GibbsChain):
         self.scan = Scan.of(np.ones(p, dtype=bool), 1.0, 1)
         if p > SCAN_LIMIT and burn_in >= FULL_SWEEPS:
             self.milestones = (FULL_SWEEPS, min(ADAPTED, burn_in), burn_in)
+            self.swaps = 1  # per round, of which there will be more
 
     def _arrays(self) -> tuple[Any, ...]:
         return self.data, self.state, self.beta[0], self.variances, self.scan
@@ -337,7 +340,6 @@ class LinearChain(GibbsChain):
             often |= self.scan.is_often
         rounds = self.beta.size // (4 * max(int(often.sum()), 1))  # at most the cost of a quarter of all visits
         self.scan = Scan.of(often, RARE_RATE, min(max(rounds, 1), ROUNDS))
-        self.swaps = 1
 
 
 class GramChain(LinearChain):

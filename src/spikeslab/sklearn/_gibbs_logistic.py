@@ -126,7 +126,7 @@ def logistic_sweeps(
                 level[1] *= factor
                 level[0] *= factor * factor
         room.scalars[sweep, 0] = sqrt(level[0])
-        room.scalars[sweep, 1] = record(beta, room, sweep)
+        room.scalars[sweep, 1] = record(beta, np.flatnonzero(beta), room, sweep)
         room.scalars[sweep, 2] = fit
         room.scalars[sweep, 3] = level[1]
     return sweeps

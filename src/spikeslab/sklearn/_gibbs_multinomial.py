@@ -178,7 +178,7 @@ def multinomial_sweeps(
         slab[0] = draw_slab(beta.ravel(), prior.slab_df, prior.slab_scale**2, rng)
         room.scalars[sweep, 2] = scale_moves(labels, state, prior, rng)
         room.scalars[sweep, 0] = sqrt(slab[0])
-        room.scalars[sweep, 1] = record(beta, room, sweep)
+        room.scalars[sweep, 1] = record(beta.ravel(), np.flatnonzero(beta), room, sweep)
         room.scalars[sweep, 3:] = intercepts
     return sweeps
 
