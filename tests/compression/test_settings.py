@@ -101,3 +101,9 @@ def test_kappa_is_a_pair() -> None:
     with pytest.raises(TypeError) as caught:
         Settings(kappa=5e-4)  # type: ignore[arg-type]
     assert str(caught.value) == "kappa must be a pair (kappa0, kappa1) of numbers >= 0 or None, but got 0.0005."
+
+
+def test_zeros_are_chosen_every_few_steps_but_often_enough_in_a_short_ramp() -> None:
+    assert [Timeline(Settings(), total).prune_every for total in (10, 100, 200, 1000)] == [1, 3, 6, 8]
+    assert Timeline(Settings(prune_every=1), 1000).prune_every == 1
+    assert Settings.upgrade({"lr": 0.1})["prune_every"] == 1, "earlier runs chose them after every step"

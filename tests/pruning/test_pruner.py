@@ -159,15 +159,27 @@ def test_kernels_and_torch_prune_the_same_weights(scope: str, mode: str, monkeyp
     assert sum(int((weight == 0).sum()) for weight in found[0]) == round(0.9 * 3740)
 
 
-def test_it_prunes_every_so_many_steps_and_once_more_to_freeze() -> None:
+@pytest.mark.parametrize("in_memory", [True, False])
+def test_it_prunes_every_so_many_steps_and_once_more_to_freeze(
+    in_memory: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if not in_memory:
+        monkeypatch.setattr(Pruner, "_prune_in_memory", lambda self: False)
     weight = torch.randn(100)
-    pruner = Pruner([weight], 0.5, every=4)
-    zeros = []
-    for _ in range(9):
-        weight += 0.1 * torch.randn(100)
+    pruner = Pruner([weight], lambda k: min(k, 9) / 18, every=4)
+    zeros, masks = [], []
+    for step in range(1, 10):
+        weight += 0.5 * torch.randn(100)
         pruner.step()
         zeros.append(int((weight == 0).sum()))
-    assert zeros == [0, 0, 0, 50, 0, 0, 0, 50, 0]
+        masks.append(weight == 0)
+        if step == 6:  # a resume between two prunings
+            state, pruner = pruner.state_dict(), Pruner([weight], lambda k: min(k, 9) / 18, every=4)
+            pruner.load_state_dict(state)
+    assert zeros == [0, 0, 0, 22, 22, 22, 22, 44, 44]
+    assert torch.equal(masks[3], masks[6])
+    assert torch.equal(masks[7], masks[8])
+    assert bool((masks[3] & ~masks[7]).any()), "a zero may come back"
     pruner.freeze()
     mask = weight == 0
     assert int(mask.sum()) == 50

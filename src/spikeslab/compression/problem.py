@@ -77,19 +77,17 @@ class Problem:
     def gradual_pruning(self, scope: str | None = None, sparsity: float | Schedule | None = None) -> Prune:
         """Return magnitude pruning along the ramp of the sparsity; zeros may come back until the mask is frozen."""
         ramp = self.timeline.sparsity(self.sparsity) if sparsity is None else sparsity
-        return Prune(self.pruner(ramp, scope), freeze_at=self.timeline.freeze)
+        return Prune(self.pruner(ramp, scope, every=self.timeline.prune_every), freeze_at=self.timeline.freeze)
 
-    def pruner(
-        self, sparsity: float | Schedule, scope: str | None = None, mode: str = "projected"
-    ) -> Pruner | ChannelPruner:
+    def pruner(self, sparsity: float | Schedule, scope: str | None = None, **options: Any) -> Pruner | ChannelPruner:
         """Return a pruner with the scope and floor of the settings; it refuses a sparsity that the floor forbids."""
         return Pruner(
             self.weights,
             sparsity,
             scope=scope or self.settings.scope,
             floor=self.floor,
-            mode=mode,
             network=self.network,
+            **options,
         )
 
     @property
@@ -134,7 +132,7 @@ class ChannelProblem(Problem):
 
     followers: Mapping[str, str | None]
 
-    def pruner(self, sparsity: float | Schedule, scope: str | None = None, mode: str = "projected") -> ChannelPruner:
+    def pruner(self, sparsity: float | Schedule, scope: str | None = None, **options: Any) -> ChannelPruner:
         """Return a pruner with the scope and floor of the settings; it refuses a sparsity that the floor forbids."""
         return ChannelPruner(
             self.model,
@@ -142,7 +140,7 @@ class ChannelProblem(Problem):
             followers=self.followers,
             scope=scope or self.settings.scope,
             min_channels=self.floor,
-            mode=mode,
+            **options,
         )
 
     @property

@@ -42,6 +42,8 @@ ALLOWED = {
 OPTIONAL = ("v0", "v1", "strength")
 OLD_NAMES = {"warmup": "warmup_until", "freeze_at": "freeze_from"}
 """Names that settings had in earlier records, and their present names."""
+LEAST_PRUNINGS = 20
+"""Number of times that zeros are chosen in a short ramp."""
 DROP = 0.1
 """Factor of the lr at each of the ``drops``, as in the paper."""
 PAPER_HALVINGS = 14.5
@@ -69,6 +71,8 @@ class Settings:
         ramp: Rise of the sparsity: ``"cubic"`` (Zhu and Gupta) or ``"exponential"`` (the paper).
         prune_from: Time at which the sparsity begins to rise.
         prune_until: Time at which the sparsity is reached.
+        prune_every: Most steps from one choice of the zeros to the next while they may change; a short ramp has at
+            least 20 of them.
         freeze_from: Time from which zeros are final; before, a pruned weight may come back.
         collect_from: Time from which samples are collected.
         samples: Samples of the posterior, all with the same zeros.
@@ -110,6 +114,7 @@ class Settings:
     ramp: str = "cubic"
     prune_from: float = 0.0
     prune_until: float = 0.6
+    prune_every: int = 8
     freeze_from: float = 0.6
     collect_from: float = 0.75
     samples: int = 15
@@ -143,6 +148,7 @@ class Settings:
         if self.floor is not None:
             floors([1], self.floor)
         check_count("samples", self.samples)
+        check_count("prune_every", self.prune_every)
         check_count("mask_every", self.mask_every)
 
     def change(self, **changes: Any) -> Settings:
@@ -160,8 +166,8 @@ class Settings:
 
     @staticmethod
     def upgrade(record: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the settings of an earlier record by their present names; those that it lacks have their defaults."""
-        return asdict(Settings()) | {OLD_NAMES.get(name, name): value for name, value in record.items()}
+        """Return the settings of an earlier record by their present names; those that it lacks are as they were."""
+        return asdict(Settings(prune_every=1)) | {OLD_NAMES.get(name, name): value for name, value in record.items()}
 
 
 def paper_settings(sparsity: float, steps: int) -> Settings:
@@ -188,6 +194,7 @@ def paper_settings(sparsity: float, steps: int) -> Settings:
         cooling=PAPER_COOLING,
         ramp="exponential",
         prune_until=0.7,
+        prune_every=1,
         freeze_from=0.7,
         collect_from=0.75,
         omega_sum=PAPER_OMEGA_SUM,
@@ -212,6 +219,12 @@ class Timeline:
     def prune_end(self) -> int:
         """Step at which the sparsity is reached."""
         return self._step(self.settings.prune_until)
+
+    @property
+    def prune_every(self) -> int:
+        """Steps from one choice of the zeros to the next."""
+        ramp = self.prune_end - round(self.settings.prune_from * self.total)
+        return max(1, min(self.settings.prune_every, ramp // LEAST_PRUNINGS))
 
     @property
     def freeze(self) -> int:

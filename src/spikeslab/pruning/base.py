@@ -59,6 +59,7 @@ class BasePruner(WeightHolder):
         self.steps = 0
         self._sampler = sampler
         self._sliced = sliced
+        self._holds = mode == "masked"  # if True, the masks are kept and stay zero until others are chosen
         self._pruned: list[Tensor] = []
         self._counts: list[int] | None = None
 
@@ -71,11 +72,11 @@ class BasePruner(WeightHolder):
 
         Samples of a posterior that share their zeros are as sparse together as each of them is.
         """
-        self.mode = "masked"
+        self.mode, self._holds = "masked", True
         self._pruned, self._counts = [magnitude == 0 for magnitude in self._magnitudes()], None
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the count of steps, the mode and, in masked mode, the masks of the pruned units."""
+        """Return the count of steps, the mode and the masks of the units that stay zero."""
         return {"steps": self.steps, "names": list(self.weights), "mode": self.mode, "pruned": list(self._pruned)}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
@@ -90,6 +91,7 @@ class BasePruner(WeightHolder):
             got = Phrase(f"got {list(state['names'])} of shapes {shapes}")
             raise ArgumentValueError("state_dict", expectation, got)
         self.mode = check_choice("mode", state["mode"], MODES)
+        self._holds |= self.mode == "masked"
         self.steps = int(state["steps"])
         self._pruned = [
             mask.to(weight.device, torch.bool, copy=True)
@@ -118,8 +120,8 @@ class BasePruner(WeightHolder):
         return [score.masked_fill(pruned, -1.0) for score, pruned in zip(scores, self._pruned, strict=True)]
 
     def _zero(self, masks: Sequence[Tensor]) -> None:
-        """Zero the units that the masks mark; in masked mode, keep the masks."""
-        if self.mode == "masked" and masks is not self._pruned:
+        """Zero the units that the masks mark, and keep the masks that hold."""
+        if self._holds and masks is not self._pruned:
             self._pruned, self._counts = list(masks), None
         kernels = None if self._sliced else load_kernels()
         for weight, mask in zip(self.weights.values(), masks, strict=True):
@@ -129,8 +131,8 @@ class BasePruner(WeightHolder):
                 zero_units_(weight, mask)
 
     def _count_pruned(self) -> list[int]:
-        """Return the number of masked units of each weight, counted once for each set of masks."""
-        if not self._pruned:
+        """Return the number of units of each weight that are masked for good, counted once for each set of masks."""
+        if self.mode == "projected" or not self._pruned:
             return [0] * len(self.weights)
         if self._counts is None:
             self._counts = [int(count) for count in torch.stack([mask.sum().cpu() for mask in self._pruned])]
@@ -145,7 +147,7 @@ class ScheduledPruner(BasePruner):
         sparsity: Share of zeros in [0, 1): a number or a schedule of the step.
         scope: How the zeros are shared out, one of ``SCOPES``.
         floor: Number or share of the units that every layer keeps at least.
-        every: Number of steps from one pruning to the next; between them, units that are not masked move freely.
+        every: Number of steps from one pruning to the next; until then, the units that are zero stay zero.
         total: Number that the sparsity is a share of; by default all units of the weights.
         **base: Arguments of :class:`BasePruner`.
 
@@ -172,6 +174,7 @@ class ScheduledPruner(BasePruner):
         self._sizes = [math.prod(shape) for shape in self._shapes()]
         self._keep = allocation.floors(self._sizes, floor)
         self.every = check_count("every", every)
+        self._holds |= self.every > 1
         self._total = sum(self._sizes) if total is None else total
         if isinstance(self.schedule, Schedule):
             settings = dict(self.schedule.settings)
@@ -195,7 +198,7 @@ class ScheduledPruner(BasePruner):
 
     @torch.no_grad()
     def step(self) -> None:
-        """Prune to the sparsity of this step, if it is one of every ``every``, and zero what is masked."""
+        """Prune to the sparsity of this step, if it is one of every ``every``; else hold the zeros."""
         if max(self._count_step(), 1) % self.every == 0:
             self._prune()
         elif self._pruned:
@@ -210,7 +213,7 @@ class ScheduledPruner(BasePruner):
 
     def _prune(self) -> None:
         zeros, pruned = self.zeros(max(self.steps, 1)), self._count_pruned()
-        if self._pruned and sum(pruned) >= zeros:
+        if self.mode == "masked" and self._pruned and sum(pruned) >= zeros:
             self._zero(self._pruned)
         else:
             self._zero(self._choose(self._rank(self._importances()), zeros, pruned))

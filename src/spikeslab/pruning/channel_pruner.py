@@ -41,6 +41,7 @@ class ChannelPruner(ScheduledPruner):
             ``"filter"`` is always the norm of the filter. Both are the standard deviation of the channel's output (the
             norm for uncorrelated inputs of unit variance), so that layers of any width compare.
         mode: ``"projected"`` or ``"masked"``.
+        every: Number of steps from one pruning to the next; in between, channels that are dead stay dead.
         sampler: If given, its steps are counted instead of the calls.
     """
 
@@ -56,6 +57,7 @@ class ChannelPruner(ScheduledPruner):
         min_channels: float = 1,
         by: str = "gate",
         mode: str = "projected",
+        every: int = 1,
         sampler: Sampler | None = None,
     ) -> None:
         self._layers = channel_layers(model, followers)
@@ -65,6 +67,7 @@ class ChannelPruner(ScheduledPruner):
             sparsity,
             scope=scope,
             floor=min_channels if isinstance(min_channels, float) else check_count("min_channels", min_channels),
+            every=every,
             mode=mode,
             sampler=sampler,
             network=model,

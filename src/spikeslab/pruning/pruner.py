@@ -29,8 +29,8 @@ class Pruner(ScheduledPruner):
             small layers denser (:mod:`spikeslab.pruning.allocation`).
         floor: Number of weights, or share of them below 1, that every layer keeps at least. No layer is ever emptied.
         mode: ``"projected"`` (weights may return) or ``"masked"``.
-        every: Number of steps from one pruning to the next. In projected mode weights move freely in between, so end
-            with :meth:`freeze`, which prunes to the sparsity of its step.
+        every: Number of steps from one pruning to the next; in between, weights that are zero stay zero. End with
+            :meth:`freeze`, which prunes to the sparsity of its step.
         network: If given, sparsity counts over all of its parameters, so that the sparse layers are pruned harder.
         sampler: If given, its steps are counted instead of the calls, so that a step that a GradScaler skips does not
             count.
@@ -83,7 +83,7 @@ class Pruner(ScheduledPruner):
             return False
         if self.scope == "global" and len({weight.dtype for weight in weights}) > 1:
             return False
-        if self._pruned:  # they rank first
+        if self.mode == "masked" and self._pruned:  # they rank first
             self._zero(self._pruned)
         if self.scope == "global":
             done = kernels.zero_smallest_(weights, zeros, self._keep)
@@ -94,6 +94,6 @@ class Pruner(ScheduledPruner):
                 for weight, count, keep in zip(weights, counts, self._keep, strict=True)
                 if count
             )
-        if done and self.mode == "masked":
+        if done and self._holds:
             self._pruned, self._counts = [weight.detach() == 0 for weight in weights], None
         return bool(done)
