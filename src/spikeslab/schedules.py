@@ -7,12 +7,15 @@ epsilon and omega are :func:`polynomial`, its annealed temperature is :func:`geo
 
 from __future__ import annotations
 
+import ast
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 from spikeslab.errors import ArgumentValueError, check_count, check_number
+from spikeslab.states import describe
 
 ScheduleLike: TypeAlias = Callable[[int], float]
 
@@ -35,6 +38,45 @@ class Schedule:
 
     def __repr__(self) -> str:
         return f"{self.name}({', '.join(f'{name}={value!r}' for name, value in self.settings)})"
+
+
+def describe_schedule(schedule: object) -> str:
+    """Return a schedule, or an object that has one, as the call that makes it.
+
+    A function of the user's own has no such call: its name and its values at some steps are returned.
+
+    >>> describe_schedule(constant(0.1))
+    'constant(value=0.1)'
+    >>> describe_schedule(lambda step: 1 / step)
+    'spikeslab.schedules.<lambda> (1.0, 0.1, 0.01, 0.001, 0.0001)'
+    """
+    text = str(describe(schedule))
+    function: Any = getattr(schedule, "schedule", schedule)
+    if "<" in text or not isinstance(function, Schedule | None):
+        values: list[str] = []
+        with suppress(Exception):  # a function need not be defined at all steps
+            values.extend(f"{float(function(step)):g}" for step in (1, 10, 100, 1_000, 10_000))
+        text += f" ({', '.join(values)})"
+    return text
+
+
+def parse_call(text: str, makers: Mapping[str, Callable[..., Any]]) -> Any:
+    """Return the object that a call in the form of :func:`describe_schedule` makes; only ``makers`` are called.
+
+    Raises:
+        ArgumentValueError: If the text is no such call.
+    """
+
+    def make(node: ast.expr) -> Any:
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and not node.args:
+            return makers[node.func.id](**{str(word.arg): make(word.value) for word in node.keywords})
+        return ast.literal_eval(node)
+
+    try:
+        return make(ast.parse(text, mode="eval").body)
+    except (SyntaxError, KeyError, TypeError, ValueError) as error:
+        expectation = "must be a call of one of the package's own functions to be made from its name"
+        raise ArgumentValueError("schedule", expectation, text) from error
 
 
 def _make(name: str, function: ScheduleLike, **settings: object) -> Schedule:
@@ -222,3 +264,21 @@ def cubic_sparsity(target: float, total: int, start: int = 0) -> Schedule:
 def _check_below(name: str, value: int, total: int) -> None:
     if value >= total:
         raise ArgumentValueError(name, f"must be an integer below {{total={total}}}", value)
+
+
+MAKERS: dict[str, Callable[..., Schedule]] = {
+    maker.__name__: maker
+    for maker in (
+        constant,
+        polynomial,
+        geometric,
+        multistep,
+        cosine,
+        cyclical,
+        waves,
+        accumulate,
+        exponential_sparsity,
+        cubic_sparsity,
+    )
+}
+"""The schedules of this module by name."""

@@ -17,6 +17,7 @@ from __future__ import annotations
 import hashlib
 import json
 import math
+import re
 from collections.abc import Container, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol, TypeAlias
@@ -31,6 +32,10 @@ from spikeslab.files import CHECKSUM, read_regular
 
 State: TypeAlias = Any
 
+ADDRESS = re.compile(r" at 0x[0-9a-fA-F]+")
+MAIN = ("", "__main__", "__mp_main__")
+"""Modules whose names depend on how a script was started."""
+
 
 class Stateful(Protocol):
     """Object with a state that a checkpoint should hold, such as torch's lr schedulers."""
@@ -42,6 +47,39 @@ class Stateful(Protocol):
     def load_state_dict(self, state: Any, /) -> object:
         """Continue from a state."""
         ...
+
+
+class Configured(Protocol):
+    """Object with settings that decide the result of a run, so that a resume compares them."""
+
+    def settings_dict(self) -> dict[str, Any]:
+        """Return the settings by name, as JSON values."""
+        ...
+
+    def load_settings(self, settings: Mapping[str, Any]) -> None:
+        """Set some of the settings, in the form of :meth:`settings_dict`."""
+        ...
+
+
+def describe(value: object) -> Any:
+    """Return a setting as a JSON value: functions by their names, other objects as they print, without addresses.
+
+    >>> describe((0.9, 0.999)), describe(math.sqrt)
+    ([0.9, 0.999], 'math.sqrt')
+    """
+    if value is None or isinstance(value, (bool, int, float, str)):
+        return value
+    if isinstance(value, (list, tuple)):
+        return [describe(item) for item in value]
+    if isinstance(value, Mapping):
+        return {str(key): describe(item) for key, item in value.items()}
+    if isinstance(value, Tensor) and value.numel() == 1:
+        return value.item()
+    name = getattr(value, "__qualname__", None)
+    if name is None:
+        return ADDRESS.sub("", repr(value))
+    module = getattr(value, "__module__", None) or ""
+    return name if module in MAIN else f"{module}.{name}"
 
 
 class Parts(NamedTuple):

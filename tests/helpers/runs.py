@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import random
 import time
 from pathlib import Path
@@ -78,7 +79,7 @@ def run_in(folder: Path, resume: bool | int = True, delay: float = 0.0, checkpoi
     run = training(folder)
     if delay:
         inner = run.loss
-        run.loss = lambda model, batch: (time.sleep(delay), inner(model, batch))[1]
+        run.loss = functools.wraps(inner)(lambda model, batch: (time.sleep(delay), inner(model, batch))[1])
     place = RunFolder(folder, resume=resume, checkpoint_every=Every(steps=checkpoint_steps))
     run.run(epochs=EPOCHS, folder=place)
 

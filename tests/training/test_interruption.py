@@ -1,5 +1,6 @@
 """Signals that stop a run."""
 
+import functools
 import json
 import os
 import signal
@@ -20,6 +21,7 @@ def test_a_signal_ends_the_step_saves_and_says_so(number: int, tmp_path: Path, f
     run, before = training(tmp_path), signal.getsignal(number)
     inner = run.loss
 
+    @functools.wraps(inner)
     def loss(model: nn.Module, batch: object) -> torch.Tensor:
         if run.steps == 41:
             os.kill(os.getpid(), number)

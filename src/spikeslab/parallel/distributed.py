@@ -184,7 +184,7 @@ class Ranks:
         own = {
             f"{name} of {type(part).__name__} (argument {position})": digest(name, value)
             for position, (part, state) in enumerate(zip(parts, states, strict=True), start=1)
-            for name, value in _walk("", state)
+            for name, value in walk("", state)
         }
         # The last entry is the number of values, so that ranks with different numbers can be compared.
         length = torch.tensor(len(own), device=self.device)
@@ -203,7 +203,7 @@ class Ranks:
             )
 
 
-def _walk(path: str, value: Any) -> Iterator[tuple[str, Any]]:
+def walk(path: str, value: Any) -> Iterator[tuple[str, Any]]:
     """Yield the tensors and numbers of a nested state with their paths."""
     if isinstance(value, Mapping):
         items = list(value.items())
@@ -213,7 +213,7 @@ def _walk(path: str, value: Any) -> Iterator[tuple[str, Any]]:
         yield path, value
         return
     for key, item in items:
-        yield from _walk(f"{path}.{key}" if path else str(key), item)
+        yield from walk(f"{path}.{key}" if path else str(key), item)
 
 
 def digest(name: str, value: Any) -> int:

@@ -32,9 +32,11 @@ from spikeslab.posterior.samples import (
 )
 from spikeslab.priors.spike_slab import SpikeSlab
 from spikeslab.samplers.base import Sampler
+from spikeslab.states import describe
 from spikeslab.weights import unwrap_compiled
 
 LINKS = {"probabilities": probabilities, "identity": identity}
+SETTABLE = ("burn_in", "thin", "weighting", "max_samples")
 OWN_LINK = "own"
 """Name in the index of a link that is the user's own function."""
 
@@ -341,6 +343,20 @@ class Posterior:
         self.records = [Record(**record) for record in index["samples"]]
         self._samples = samples
         self._forward.forget()
+
+    def settings_dict(self) -> dict[str, Any]:
+        """Return the settings that decide which samples are kept and how they predict, as JSON values."""
+        settable = {name: getattr(self, name) for name in SETTABLE}
+        return settable | {"link": describe(self._forward.link), "regression": self._regression}
+
+    def load_settings(self, settings: Mapping[str, Any]) -> None:
+        """Set some of the settings; the link and the likelihood are the user's own code."""
+        odd = [name for name, value in settings.items() if name not in SETTABLE and value != self.settings_dict()[name]]
+        if odd:
+            raise ArgumentValueError(
+                "posterior", f"must be created with the {odd[0]} {settings[odd[0]]!r}", Phrase("it has another")
+            )
+        self.__dict__.update({name: value for name, value in settings.items() if name in SETTABLE})
 
     def state_dict(self) -> dict[str, Any]:
         """Return steps, records and samples; samples on disk are given by the paths of their files."""

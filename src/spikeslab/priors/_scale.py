@@ -126,6 +126,11 @@ class Scale(Generic[Scalar]):
         self.maximum = check_choice("sigma_maximum", maximum, ("joint", "printed"))
         self.residuals: Residuals | None = None
 
+    def settings_dict(self) -> dict[str, Any]:
+        """Return the rule by the names of the arguments of :class:`~spikeslab.SpikeSlab`."""
+        rule = {"coupling": self._coupling, "average": self.average, "maximum": self.maximum}
+        return {"nu": self.nu, "lam": self.lam, **{f"sigma_{name}": value for name, value in rule.items()}}
+
     def stack(self, chains: int, device: torch.device) -> Scale[Tensor]:
         """Return the same rule with one sigma for each of ``chains`` chains."""
         sigmas = torch.full((chains,), float(self.sigma), dtype=torch.float64, device=device)

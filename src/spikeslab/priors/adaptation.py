@@ -74,3 +74,7 @@ class Fixed(Adaptation):
     """No latent moves: the paper's plain SGLD and SGHMC baselines."""
 
     schedule: None = field(default=None, init=False, repr=False)
+
+
+MODES: dict[str, type[Adaptation]] = {mode.__name__: mode for mode in (SA, EM, Marginal, Fixed)}
+"""The four modes by name."""

@@ -78,6 +78,20 @@ class Prior(WeightHolder, ABC):
     def update(self, step: int, num_data: int) -> None:
         """Adapt to the weights that the sampler reached at ``step``."""
 
+    def settings_dict(self) -> dict[str, Any]:
+        """Return the arguments that the prior was made with, but for the weights, as JSON values, and its type."""
+        return {"type": type(self).__name__}
+
+    def load_settings(self, settings: Mapping[str, Any]) -> None:
+        """Set some of the settings, as if the prior had been made with them; the latents stay.
+
+        It does so by making a prior with the arguments of :meth:`settings_dict`.
+        """
+        arguments = {name: value for name, value in {**self.settings_dict(), **settings}.items() if name != "type"}
+        state, twin = self.state_dict(), type(self)(self.weights, **arguments)
+        self.__dict__.update(twin.__dict__)
+        self.load_state_dict(state)
+
     def state_dict(self) -> dict[str, Any]:
         """Return the state: tensors, numbers and strings."""
         return {"kind": type(self).__name__, "names": list(self.weights)}

@@ -7,6 +7,7 @@ Their strength is in units of the mean loss, like ``weight_decay`` of ``torch.op
 from __future__ import annotations
 
 from abc import abstractmethod
+from typing import Any
 
 from torch import Tensor
 
@@ -30,6 +31,10 @@ class FixedPenalty(Prior):
     def __init__(self, weights: Weights, strength: float) -> None:
         super().__init__(weights)
         self.strength = check_number("strength", strength, ">= 0")
+
+    def settings_dict(self) -> dict[str, Any]:
+        """Return the strength."""
+        return super().settings_dict() | {"strength": self.strength}
 
     @abstractmethod
     def _terms(self) -> tuple[Affine, Affine]:

@@ -36,9 +36,9 @@ from spikeslab.functional.mixture import GAUSSIAN, LAPLACE, Affine, Component
 from spikeslab.functional.tensors import align
 from spikeslab.kernels.protocol import FusedLatents, FusedPenalty, LatentSums
 from spikeslab.priors._scale import Scale
-from spikeslab.priors.adaptation import SA, Adaptation, Fixed, Marginal
+from spikeslab.priors.adaptation import MODES, SA, Adaptation, Fixed, Marginal
 from spikeslab.priors.base import Prior
-from spikeslab.schedules import polynomial
+from spikeslab.schedules import MAKERS, describe_schedule, parse_call, polynomial
 from spikeslab.weights import Weights
 
 
@@ -143,10 +143,12 @@ class SpikeSlab(Prior):
         self._sizes = [weight.numel() for weight in self.weights.values()]
         self._counts = [unit.numel() for unit in self._units(self._betas())]
         self._a = check_number("a", a, ">= 1")
-        self._b = [float(count) if b is None else check_number("b", b, ">= 1") for count in self._counts]
+        self._b_given = None if b is None else check_number("b", b, ">= 1")
+        self._b = [float(count) if self._b_given is None else self._b_given for count in self._counts]
         self._initial_rho = check_number("rho", rho, "[0, 1]")
         default_kappa = ((1.0 - self._initial_rho) / self.v0, self._initial_rho / self.v1)
-        self._initial_kappa = default_kappa if kappa is None else _check_kappa(kappa)
+        self._kappa_given = None if kappa is None else _check_kappa(kappa)
+        self._initial_kappa = self._kappa_given or default_kappa
         self.adapt = SA(polynomial(1.0, power=0.75, offset=1000)) if adapt is None else adapt
         if not isinstance(self.adapt, Adaptation):
             raise ArgumentTypeError("adapt", "must be SA(...), EM(), Marginal() or Fixed()", adapt)
@@ -397,6 +399,33 @@ class SpikeSlab(Prior):
         smoothed = self._rho_in_kappa(betas, indices)
         l1, l2 = self._elastic_net(num_data)
         mixture.add_elastic_net_gradient_(outs, betas, smoothed, l1, l2, foreach=self.foreach)
+
+    def settings_dict(self) -> dict[str, Any]:
+        """Return the arguments; sigma and delta are the present ones."""
+        return super().settings_dict() | {
+            "v0": self.v0,
+            "v1": self.v1,
+            "sigma": self.sigma,
+            "delta": list(self._deltas),
+            "a": self._a,
+            "b": self._b_given,
+            "rho": self._initial_rho,
+            "kappa": self._kappa_given and list(self._kappa_given),
+            "adapt": describe_schedule(self._adapt_before),
+            "learn_delta": self.learn_delta,
+            "sigma_in_rho": self.sigma_in_rho,
+            **self.scale.settings_dict(),
+        }
+
+    def load_settings(self, settings: Mapping[str, Any]) -> None:
+        """Set some of the settings, as if the prior had been made with them; latents stay, unless they are named."""
+        unlike = {name: value for name, value in settings.items() if value != self.settings_dict()[name]}
+        adapt = parse_call(unlike["adapt"], MAKERS | MODES) if "adapt" in unlike else self._adapt_before
+        residuals, foreach = self.scale.residuals, self.foreach
+        super().load_settings({**unlike, "adapt": adapt})
+        self.scale.residuals, self.foreach = residuals, foreach
+        self.scale.sigma = unlike.get("sigma", self.sigma)
+        self._deltas = list(unlike.get("delta", self._deltas))
 
     def state_dict(self) -> dict[str, Any]:
         """Return latents and counters."""

@@ -18,7 +18,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from spikeslab.errors import ArgumentValueError
+from spikeslab.errors import ArgumentValueError, Phrase, quote
 from spikeslab.functional import mixture
 from spikeslab.priors.adaptation import Marginal
 from spikeslab.priors.base import Prior
@@ -184,6 +184,18 @@ class StackedSpikeSlab(Prior):
         """Return the layers that :meth:`_beta` joins, in the shapes of the weights."""
         parts = flat.split(self._each._sizes, dim=1)
         return [part.reshape(weight.shape) for part, weight in zip(parts, self.weights.values(), strict=True)]
+
+    def settings_dict(self) -> dict[str, Any]:
+        """Return the settings that all chains share."""
+        return self._each.settings_dict() | super().settings_dict()
+
+    def load_settings(self, settings: Mapping[str, Any]) -> None:
+        """Check that the settings are those that the prior was made with; stacked chains keep them."""
+        own = self.settings_dict()
+        odd = [name for name, value in settings.items() if value != own[name] or name in ("sigma", "delta")]
+        if odd:
+            got = Phrase(f"{quote(odd)} would change")
+            raise ArgumentValueError("prior", "of stacked chains must keep its settings", got)
 
     def state_dict(self) -> dict[str, Any]:
         """Return the latents of all chains and counters."""

@@ -18,7 +18,7 @@ from spikeslab.functional.thresholds import smallest, smallest_overall
 from spikeslab.pruning import allocation
 from spikeslab.pruning.sparsity import Sparsity, measure_sparsity
 from spikeslab.samplers.base import Sampler
-from spikeslab.schedules import Schedule, ScheduleLike, constant
+from spikeslab.schedules import MAKERS, Schedule, ScheduleLike, constant, describe_schedule, parse_call
 from spikeslab.weights import WeightHolder
 
 MODES = ("projected", "masked")
@@ -74,6 +74,15 @@ class BasePruner(WeightHolder):
         """
         self.mode, self._holds = "masked", True
         self._pruned, self._counts = [magnitude == 0 for magnitude in self._magnitudes()], None
+
+    def settings_dict(self) -> dict[str, Any]:
+        """Return the settings as JSON values."""
+        return {"type": type(self).__name__, "mode": self.mode}
+
+    def load_settings(self, settings: Mapping[str, Any]) -> None:
+        """Set attributes by their names."""
+        for name, value in settings.items():
+            setattr(self, name, value)
 
     def state_dict(self) -> dict[str, Any]:
         """Return the count of steps, the mode and the masks of the units that stay zero."""
@@ -179,6 +188,19 @@ class ScheduledPruner(BasePruner):
         if isinstance(self.schedule, Schedule):
             settings = dict(self.schedule.settings)
             self._count_zeros(settings.get("target", settings.get("value", 0.0)))
+
+    def settings_dict(self) -> dict[str, Any]:
+        """Return the settings; ``floor`` is the number of units that each layer keeps."""
+        own = {"scope": self.scope, "floor": list(self._keep), "every": self.every, "total": self._total}
+        return super().settings_dict() | own | {"sparsity": describe_schedule(self.schedule)}
+
+    def load_settings(self, settings: Mapping[str, Any]) -> None:
+        """Set some of the settings."""
+        own, settings = self.settings_dict(), dict(settings)
+        text = settings.pop("sparsity", own["sparsity"])
+        self.schedule = self.schedule if text == own["sparsity"] else parse_call(text, MAKERS)
+        self._keep, self._total = settings.pop("floor", self._keep), settings.pop("total", self._total)
+        super().load_settings(settings)
 
     def zeros(self, step: int) -> int:
         """Return the number of zeros at ``step``: exactly round(S * total)."""

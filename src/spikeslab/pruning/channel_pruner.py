@@ -3,7 +3,7 @@ r"""Pruning of whole output channels, which compacting can then remove."""
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 from torch import Tensor, nn
 
@@ -61,7 +61,7 @@ class ChannelPruner(ScheduledPruner):
         sampler: Sampler | None = None,
     ) -> None:
         self._layers = channel_layers(model, followers)
-        self._by_gate = check_choice("by", by, ("gate", "filter")) == "gate"
+        self.by = check_choice("by", by, ("gate", "filter"))
         super().__init__(
             {name: layer.weight for name, layer in self._layers.items()},
             sparsity,
@@ -74,8 +74,12 @@ class ChannelPruner(ScheduledPruner):
             sliced=True,
         )
 
+    def settings_dict(self) -> dict[str, Any]:
+        """Return the settings, with the score of a channel."""
+        return super().settings_dict() | {"by": self.by}
+
     def _importances(self) -> list[Tensor]:
-        ranked = [layer.gate if self._by_gate else layer.weight for layer in self._layers.values()]
+        ranked = [layer.gate if self.by == "gate" else layer.weight for layer in self._layers.values()]
         return groups.norms([tensor.detach() for tensor in ranked])
 
     def _zero(self, masks: Sequence[Tensor]) -> None:

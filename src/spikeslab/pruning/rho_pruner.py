@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 
 from spikeslab.errors import ArgumentValueError, Phrase, check_count, check_number
@@ -43,6 +45,10 @@ class RhoPruner(BasePruner):
                 Phrase(f"got {{v0={prior.v0}}} and {{v1={prior.v1}}}, where a large rho means a small weight"),
             )
         self._prior = prior
+
+    def settings_dict(self) -> dict[str, Any]:
+        """Return mode, threshold and first step."""
+        return super().settings_dict() | {"threshold": self.threshold, "start": self.start}
 
     @torch.no_grad()
     def step(self) -> None:

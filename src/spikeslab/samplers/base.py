@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 from abc import abstractmethod
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, ClassVar, Self, TypeAlias, cast, overload
 
 import torch
@@ -26,7 +26,8 @@ from spikeslab.kernels.fused_update import FusedUpdate, load_kernels
 from spikeslab.kernels.noise import Noise, TorchNoise
 from spikeslab.kernels.protocol import Move
 from spikeslab.priors.base import Prior
-from spikeslab.schedules import ScheduleLike
+from spikeslab.schedules import MAKERS, ScheduleLike, describe_schedule, parse_call
+from spikeslab.states import describe
 from spikeslab.weights import WeightHolder
 
 Params: TypeAlias = Iterable[Tensor] | Iterable[dict[str, Any]] | Iterable[tuple[str, Tensor]]
@@ -35,6 +36,10 @@ Group: TypeAlias = dict[str, Any]
 SCHEDULED = ("lr", "temperature")
 RANGES = {"lr": ">= 0", "temperature": ">= 0", "weight_decay": ">= 0"}
 SWITCHES = {"fused": None, "foreach": True, "compile": False, "check_finite": True}
+INITIAL_LR = "initial_lr"
+"""Key under which a torch LR scheduler keeps the lr that it begins with."""
+NO_SETTINGS = {*SWITCHES, "capturable", "differentiable"}
+"""Defaults of optimizers that change the result by no more than rounding."""
 COMPILED_AS_TENSORS = ("lr", "momentum", "noise_std")
 
 
@@ -56,6 +61,7 @@ class Sampler(WeightHolder, Optimizer):
         steps: Number of steps taken.
         prior: Prior of the sparse weights, or ``None``.
         noise: Source of the noise, which ``fused`` decides.
+        drew_seed: True if no seed was given, so that a state brings its own.
     """
 
     _can_fuse: ClassVar[bool] = False
@@ -76,6 +82,7 @@ class Sampler(WeightHolder, Optimizer):
         self._compiled: dict[Callable[..., None], Callable[..., None]] = {}
         super().__init__(params, {**SWITCHES, **defaults})
         self._check_prior()
+        self.drew_seed = seed is None
         seed = _default_seed() if seed is None else seed
         names = {
             self._name(i, k): p for i, group in enumerate(self.param_groups) for k, p in enumerate(group["params"])
@@ -236,7 +243,7 @@ class Sampler(WeightHolder, Optimizer):
 
     def _apply_schedules(self, step: int) -> None:
         for index, (group, schedules) in enumerate(zip(self.param_groups, self._schedules, strict=True)):
-            if "lr" in schedules and "initial_lr" in group:
+            if "lr" in schedules and INITIAL_LR in group:
                 got = Phrase("it has both")
                 raise ArgumentValueError("lr", "must have a schedule or a torch LR scheduler", got, "use one of them")
             for name, schedule in schedules.items():
@@ -344,6 +351,17 @@ class Sampler(WeightHolder, Optimizer):
         twin.__setstate__(copy.deepcopy(own, memo))
         return twin
 
+    def settings_dict(self) -> dict[str, Any]:
+        """Return the settings of the groups and the seed; one that differs between groups is a dict of theirs."""
+        return {**describe_groups(self, self._schedules), "seed": self.noise.seed}
+
+    def load_settings(self, settings: Mapping[str, Any]) -> None:
+        """Set settings of the groups, numbers or schedules, and the seed."""
+        settings = dict(settings)
+        seed = int(settings.pop("seed", self.noise.seed))
+        self._schedules = change_groups(self, settings, self._schedules)
+        self.noise.seed = seed
+
     def state_dict(self) -> dict[str, Any]:
         """Return the optimizer's state, and with it the step count, the noise and the prior's latents."""
         state = super().state_dict()
@@ -395,6 +413,49 @@ class Sampler(WeightHolder, Optimizer):
                     name = self._name(index, position)
                     expectation = f"must be of a model whose {name} has the shape {tuple(param.shape)}"
                     raise ArgumentValueError("state_dict", expectation, tuple(shape))
+
+
+def describe_groups(optimizer: Optimizer, schedules: Sequence[Mapping[str, ScheduleLike]] = ()) -> dict[str, Any]:
+    """Return the type and the settings of any torch optimizer, with the lr from which a torch LR scheduler began.
+
+    >>> describe_groups(torch.optim.SGD([torch.zeros(1)], lr=0.1))["lr"]
+    0.1
+    """
+    found: dict[str, Any] = {"type": type(optimizer).__name__}
+    for name in optimizer.defaults.keys() - NO_SETTINGS:
+        values = []
+        for index, group in enumerate(optimizer.param_groups):
+            schedule = schedules[index].get(name) if schedules else None
+            value = group.get(INITIAL_LR, group["lr"]) if name == "lr" else group.get(name)
+            values.append(describe(value) if schedule is None else describe_schedule(schedule))
+        same = all(value == values[0] for value in values)
+        found[name] = values[0] if same else {f"group {index}": value for index, value in enumerate(values)}
+    return found
+
+
+def change_groups(
+    optimizer: Optimizer, settings: Mapping[str, Any], schedules: Sequence[Mapping[str, ScheduleLike]] = ()
+) -> list[dict[str, ScheduleLike]]:
+    """Set settings in the form of :func:`describe_groups` in any torch optimizer, and return the new schedules.
+
+    Where a torch LR scheduler has moved the lr, it moves in proportion.
+    """
+    changed = [dict(of_group) for of_group in schedules] or [{} for _ in optimizer.param_groups]
+    present = describe_groups(optimizer, schedules)
+    for name, value in settings.items():
+        for index, group in enumerate(optimizer.param_groups):
+            new, old = (v[f"group {index}"] if isinstance(v, dict) else v for v in (value, present[name]))
+            if new == old:
+                continue
+            changed[index].pop(name, None)
+            if isinstance(new, str) and name in SCHEDULED:
+                changed[index][name] = parse_call(new, MAKERS)
+            elif name == "lr" and INITIAL_LR in group:
+                group["lr"] = group["lr"] * new / group[INITIAL_LR] if group[INITIAL_LR] else new
+                group[INITIAL_LR] = new
+            else:
+                group[name] = tuple(new) if isinstance(new, list) else new
+    return changed
 
 
 def _default_seed() -> int:

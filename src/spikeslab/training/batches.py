@@ -6,18 +6,24 @@ Order and transforms are pure functions of (seed, epoch, batch), so the position
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from typing import Any, TypeAlias
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from spikeslab.errors import ArgumentTypeError, ArgumentValueError, Phrase, check_count
 from spikeslab.kernels.noise import mix64
+from spikeslab.parallel.distributed import digest, walk
+from spikeslab.states import describe
 from spikeslab.training.checkpoints import CheckpointError
-from spikeslab.training.randomness import get_randomness, preserve_randomness, restore_randomness
+from spikeslab.training.randomness import get_randomness, preserve_randomness, restore_randomness, seed_everything
 
 MASK64 = (1 << 64) - 1
+HASHED_BYTES = 100 << 20
+"""Bytes of the data that a checksum reads, a tenth of a second's work."""
 
 Transform: TypeAlias = Callable[[Tensor, torch.Generator], Tensor]
 
@@ -110,14 +116,12 @@ class DataOrder:
         self.position = 0
         self._begin: dict[str, Any] | None = None
         self._iterator: Iterator[Any] | None = None
+        self._settings: dict[str, Any] | None = None
 
     @property
     def length(self) -> int | None:
         """Number of batches per epoch; ``None`` for data without a length."""
-        try:
-            return len(self.data)  # type: ignore[arg-type]
-        except TypeError:
-            return None
+        return _count(self.data)
 
     def next(self) -> Any:
         """Return the next batch; :attr:`epoch` counts up with the last one of an epoch."""
@@ -158,6 +162,24 @@ class DataOrder:
                 next(iterator)
         return iterator
 
+    def settings_dict(self) -> dict[str, Any]:
+        """Return what decides the batches, and a checksum of the data; it is computed once."""
+        if self._settings is None:
+            data = self.data
+            self._settings = _describe_batches(data) if isinstance(data, TensorBatches) else _describe_loader(data)
+        return dict(self._settings)
+
+    def load_settings(self, settings: Mapping[str, Any]) -> None:
+        """Set batch size, seed or ``drop_last`` of ``TensorBatches``; all else is the user's to give."""
+        own = self.settings_dict()
+        unlike = {name: value for name, value in settings.items() if value != own[name]}
+        odd = unlike.keys() - {"batch_size", "seed", "drop_last"}
+        if odd or (unlike and not isinstance(self.data, TensorBatches)):
+            names = sorted(odd or unlike)
+            raise ArgumentValueError("data", f"must be given with the {names[0]} {unlike[names[0]]}", own[names[0]])
+        vars(self.data).update(unlike)
+        self._settings = own | unlike
+
     def state_dict(self) -> dict[str, Any]:
         """Return the position and the generators' states at the beginning of the epoch."""
         return {
@@ -175,8 +197,15 @@ class DataOrder:
             return None
         return {"rows": data.rows, "batch_size": data.batch_size, "seed": data.seed, "drop_last": int(data.drop_last)}
 
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Load a state; one of other ``TensorBatches`` raises ``ValueError`` and changes nothing."""
+    def load_state_dict(self, state: Mapping[str, Any], restart: bool = False) -> None:
+        """Load a state; one of other ``TensorBatches`` raises ``ValueError`` and changes nothing.
+
+        With ``restart`` the data are others, and the epoch of the state begins anew in their order.
+        """
+        if restart:
+            self.epoch, self.position = int(state["epoch"]), 0
+            self._begin = self._iterator = None
+            return
         if state["tensors"] != self._tensors():
             raise CheckpointError(
                 f"the checkpoint was made with other data ({state['tensors']}, now {self._tensors()})."
@@ -185,6 +214,76 @@ class DataOrder:
         self._begin = state["begin"]
         self._iterator = None
         _set_generator_state(self.data, state["generator"])
+
+
+def _describe_batches(data: TensorBatches) -> dict[str, Any]:
+    order = {"batch_size": data.batch_size, "seed": data.seed, "drop_last": data.drop_last}
+    kinds = [f"{str(tensor.dtype).removeprefix('torch.')} {tuple(tensor.shape)}" for tensor in data.tensors]
+    own = {"rows": data.rows, "tensors": kinds, "transform": describe(data.transform)}
+    return {"type": type(data).__name__, **order, **own, "sha256": _checksum(data.tensors)}
+
+
+def _describe_loader(data: Any) -> dict[str, Any]:
+    """Return what can be known of a loader or a list of batches without running through it."""
+    dataset = getattr(data, "dataset", data if isinstance(data, Sequence) else None)
+    sampler, generator = getattr(data, "sampler", None), getattr(data, "generator", None)
+    seed = generator.initial_seed() if isinstance(generator, torch.Generator) else getattr(sampler, "seed", None)
+    return {
+        "type": type(data).__name__,
+        "batches": _count(data),
+        "batch_size": getattr(data, "batch_size", None),
+        "drop_last": getattr(data, "drop_last", None),
+        "sampler": None if sampler is None else type(sampler).__name__,
+        "seed": seed,
+        "dataset": None if dataset is None else f"{type(dataset).__name__} of {_count(dataset)}",
+        "sha256": _check_items(dataset, workers=getattr(data, "num_workers", 0)),
+    }
+
+
+def _checksum(tensors: Sequence[Tensor]) -> str:
+    """Return a checksum of tensors; of more than ``HASHED_BYTES`` only every so many rows count, as the text says."""
+    every = -(-sum(tensor.numel() * tensor.element_size() for tensor in tensors) // HASHED_BYTES)
+    text = f"{_hash({str(i): tensor[:: max(every, 1)] for i, tensor in enumerate(tensors)}):016x}"
+    return text if every <= 1 else f"{text} (rows 0, {every}, {2 * every}, ...)"
+
+
+def _check_items(dataset: Any, workers: int) -> str | None:
+    """Return a checksum of a few items, or ``None`` if they cannot be read or are not the same when read twice.
+
+    Where worker processes read the data nothing is touched here, unless they are tensors: a file that this process
+    opens would be shared with them.
+    """
+    tensors = getattr(dataset, "tensors", None)
+    if isinstance(tensors, tuple) and all(isinstance(tensor, Tensor) and tensor.ndim for tensor in tensors):
+        return _checksum(tensors)
+    if dataset is None or workers:
+        return None
+    hashes = set()
+    with preserve_randomness(), suppress(Exception):
+        last = len(dataset) - 1
+        for _ in range(2):
+            seed_everything(0)
+            hashes.add(_hash({str(i): dataset[i] for i in sorted({0, last // 3, 2 * last // 3, last})}))
+    return f"{hashes.pop():016x}" if len(hashes) == 1 else None
+
+
+def _hash(value: Any) -> int:
+    """Return 64 bits of a hash of nested tensors, arrays, images, numbers and strings."""
+    bits = []
+    for name, leaf in walk("", value):
+        if isinstance(leaf, np.ndarray) and leaf.dtype != object:
+            leaf = leaf.tobytes()
+        elif not isinstance(leaf, Tensor | str | bytes | bool | int | float | np.generic | None):
+            leaf = leaf.tobytes() if hasattr(leaf, "tobytes") else type(leaf).__name__  # others print their address
+        bits.append(digest(name, leaf))
+    return digest("", tuple(bits)) & MASK64
+
+
+def _count(data: Any) -> int | None:
+    try:
+        return len(data)
+    except TypeError:
+        return None
 
 
 def _get_generator_state(data: object) -> Tensor | None:

@@ -7,7 +7,7 @@ In a loop without :class:`~spikeslab.training.Training`, call the object that a 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -17,12 +17,15 @@ from spikeslab.errors import ArgumentTypeError, ArgumentValueError, Phrase, chec
 from spikeslab.posterior import Posterior
 from spikeslab.pruning import ChannelPruner, Pruner, RhoPruner
 from spikeslab.report.progress import Progress
-from spikeslab.states import State, Stateful
+from spikeslab.schedules import describe_schedule
+from spikeslab.states import State, Stateful, describe
 
 if TYPE_CHECKING:
     from spikeslab.training.loop import Training
 
 
+MOVING = {"optimizer", "last_epoch", "base_lrs", "verbose"}
+"""Attributes of torch's LR schedulers that are no settings."""
 EVALUATION = "evaluation"
 """Name of the main evaluation of a run."""
 
@@ -85,6 +88,17 @@ class Callback:
     def metrics(self) -> dict[str, Any]:
         """Return the entries that it adds to a record of the log."""
         return {}
+
+    def settings_dict(self) -> dict[str, Any]:
+        """Return the settings that decide the result of the run, by name, as JSON values."""
+        part: Any = self.part
+        return dict(part.settings_dict()) if hasattr(part, "settings_dict") else {}
+
+    def load_settings(self, settings: Mapping[str, Any]) -> None:
+        """Set some of the settings."""
+        part: Any = self.part
+        if settings and part is not None:
+            part.load_settings(settings)
 
     def state_dict(self) -> dict[str, State]:
         """Return the state that a checkpoint must hold."""
@@ -158,10 +172,48 @@ class ScheduleLR(Callback):
         if self.every.seconds is not None:
             raise ArgumentValueError("every", "must be in steps or epochs", Phrase(f"got {self.every.seconds} seconds"))
 
+    def settings_dict(self) -> dict[str, Any]:
+        """Return the interval, and type and settings of the scheduler and of those that it joins."""
+        found: dict[str, Any] = {"every": describe(self.every)}
+        for prefix, scheduler in _join_schedulers(self.scheduler):
+            found[f"{prefix}type"] = type(scheduler).__name__
+            own = {name: value for name, value in vars(scheduler).items() if name not in MOVING and name[0] != "_"}
+            functions = own.pop("lr_lambdas", [])
+            found |= {f"{prefix}{name}": describe(value) for name, value in own.items()}
+            found |= (
+                {f"{prefix}lr_lambdas": [describe_schedule(function) for function in functions]} if functions else {}
+            )
+        return found
+
+    def load_settings(self, settings: Mapping[str, Any]) -> None:
+        """Set some of the settings."""
+        own, schedulers = self.settings_dict(), dict(_join_schedulers(self.scheduler))
+        for name, value in settings.items():
+            prefix, dot, attribute = name.rpartition(".")
+            if value == own[name]:
+                continue
+            if name == "every" or attribute == "lr_lambdas":
+                expectation = f"must be created with the {name} {value}"
+                raise ArgumentValueError("scheduler", expectation, Phrase(f"got {own[name]}"))
+            setattr(schedulers[prefix + dot], attribute, value)
+
+    def begin(self, run: Training) -> None:
+        """Let the schedulers begin from the lr of the groups, which a resume may have changed."""
+        for _, scheduler in _join_schedulers(self.scheduler):
+            if hasattr(scheduler, "base_lrs"):
+                scheduler.base_lrs = [group["initial_lr"] for group in self.scheduler.optimizer.param_groups]
+
     def after_step(self, run: Training) -> None:
         """Step the scheduler if the interval has passed."""
         if self.every.is_due(run, since=0.0):
             self.scheduler.step()
+
+
+def _join_schedulers(scheduler: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """Yield a scheduler and those that it joins, such as a warm-up and what follows, with prefixes of their names."""
+    yield prefix, scheduler
+    for index, inner in enumerate(getattr(scheduler, "_schedulers", [])):
+        yield from _join_schedulers(inner, f"{prefix}{index}.")
 
 
 class Prune(Callback):
@@ -185,6 +237,24 @@ class Prune(Callback):
         self.pruner = self.part = pruner
         self.on_freeze = on_freeze
         self.freeze_at = None if freeze_at is None else check_count("freeze_at", freeze_at)
+
+    def settings_dict(self) -> dict[str, Any]:
+        """Return the pruner's settings, and when the mask freezes."""
+        return super().settings_dict() | {"freeze_at": self.freeze_at, "on_freeze": describe(self.on_freeze)}
+
+    def load_settings(self, settings: Mapping[str, Any]) -> None:
+        """Set some of the settings; a mask that is frozen stays so."""
+        own, freeze_at = self.settings_dict(), settings.get("freeze_at", self.freeze_at)
+        if "freeze_at" in settings and freeze_at is not None and freeze_at <= self.pruner.steps:
+            expectation = f"must be later than the step of the checkpoint, {self.pruner.steps}"
+            raise ArgumentValueError("freeze_at", expectation, freeze_at)
+        if settings.get("on_freeze", own["on_freeze"]) != own["on_freeze"]:
+            expectation = f"must be {settings['on_freeze']}"
+            raise ArgumentValueError("on_freeze", expectation, Phrase(f"got {own['on_freeze']}"))
+        super().load_settings(
+            {name: value for name, value in settings.items() if name not in ("freeze_at", "on_freeze")}
+        )
+        self.freeze_at = freeze_at
 
     def after_step(self, run: Training) -> None:
         """Prune, and freeze the mask at ``freeze_at``."""

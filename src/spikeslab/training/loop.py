@@ -10,6 +10,7 @@ import os
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack
+from functools import partial
 from typing import Any, TypeAlias
 
 import torch
@@ -28,24 +29,29 @@ from spikeslab.errors import (
     check_count,
     pluralize,
     quote,
+    warn,
 )
 from spikeslab.parallel.distributed import Ranks
 from spikeslab.posterior import Posterior
-from spikeslab.samplers.base import Sampler
-from spikeslab.states import State, Stateful
+from spikeslab.samplers.base import Sampler, change_groups, describe_groups
+from spikeslab.states import Configured, State, Stateful, describe
 from spikeslab.training.batches import DataOrder, TensorBatches
 from spikeslab.training.callbacks import Callback
+from spikeslab.training.changes import ERROR, GIVEN_LAST, MODEL, Changes, OnChange, find_changes
 from spikeslab.training.checkpoints import CheckpointError
 from spikeslab.training.interruption import record_signals
 from spikeslab.training.randomness import get_randomness, restore_randomness
 from spikeslab.training.run_folder import RunFolder
-from spikeslab.weights import to_device_of
+from spikeslab.weights import to_device_of, unwrap
 
 Loss: TypeAlias = Callable[[nn.Module, Any], Tensor]
 
 FLOAT32, BFLOAT16 = "float32", "bfloat16"
 PRECISIONS = (FLOAT32, BFLOAT16)
 CALLBACKS, PARTS = "callbacks", "parts"
+DATA, PRECISION, SEED = "data", "precision", "sampler.seed"
+REORDERING = {f"{DATA}.{name}" for name in ("rows", "batches", "batch_size", "seed", "drop_last", "sampler", "ranks")}
+"""Settings of the data that decide their order: with another one the epoch begins anew."""
 
 
 def autocast(model: nn.Module, precision: str) -> torch.autocast:
@@ -127,6 +133,7 @@ class Training:
         self._seconds = 0.0
         self._clock = time.monotonic()
         self._loss_sum, self._loss_count = 0.0, 0
+        self._settings: dict[str, Any] | None = None
         for callback in self.callbacks:
             if not isinstance(callback, Callback):
                 raise ArgumentTypeError("callbacks", "must be callbacks such as Collect(posterior)", callback)
@@ -170,6 +177,7 @@ class Training:
             NonFiniteError: If a loss, gradient or weight is NaN or infinite; the last checkpoint is kept.
         """
         target = self._agree_on_target(epochs, steps)
+        self._settings = self._settings or self._describe()  # before schedulers and latents move
         place = None if folder is None else folder if isinstance(folder, RunFolder) else RunFolder(folder)
         with ExitStack() as stack:
             self._clock = time.monotonic()
@@ -278,6 +286,7 @@ class Training:
         return {
             "model": dict(self.model.state_dict()),
             "buffers": dict(_transient_buffers(self.model)),
+            "settings": self.settings_dict(),
             "optimizer": type(self.sampler).__name__,
             "sampler": self.sampler.state_dict(),
             **holders,
@@ -288,29 +297,95 @@ class Training:
             "randomness": get_randomness(),
         }
 
-    def load_state_dict(self, state: Mapping[str, State]) -> None:
+    def load_state_dict(self, state: Mapping[str, State], on_change: OnChange = ERROR) -> None:
         """Load a state, from which the run continues bit for bit.
 
+        Args:
+            state: The state.
+            on_change: Values to take of settings that are others than in the state; see
+                :class:`~spikeslab.training.RunFolder`.
+
         Raises:
-            CheckpointError: If the state is of another model or of other callbacks. Whatever is raised, nothing is
-                changed then, and samples on disk are as they were.
+            CheckpointError: If the state is of another model, of other callbacks or of other settings. Whatever is
+                raised, nothing is changed then, and samples on disk are as they were.
         """
         self._check_state(state)
+        changes = self._find_changes(state.get("settings"), on_change)
         before = self.state_dict()
         for kind, name, _ in self._holders(posteriors=True):
             del before[kind][name]
         before = copy.deepcopy(before)
+        parts = [*self._configured().values(), self.sampler, *(c.part for c in self.callbacks), self.order.data]
+        attributes = [(part, dict(vars(part))) for part in parts if hasattr(part, "__dict__")]
+        precision = self.precision
         try:
-            self._load(state)
+            self._change(changes.old)  # before the state, which knows how far the values of the beginning have come
+            self._load(state, restart=bool(changes.new.keys() & REORDERING))
+            self._change(changes.new)
             for kind, name, posterior in self._holders(posteriors=True):  # last: files on the disk are not put back
                 posterior.load_state_dict(state[kind][name])
         except Exception:  # a part refused its state after others had loaded theirs
+            self.precision = precision
+            for part, of_part in attributes:
+                vars(part).update(of_part)
             self._load(before)
             raise
+        self._settings = {**self.settings_dict(), **changes.old}
 
-    def _load(self, state: Mapping[str, State]) -> None:
+    def settings_dict(self) -> dict[str, Any]:
+        """Return everything that decides the result, by dotted name, as JSON values.
+
+        These are the settings with which the run began, whatever has moved since.
+        """
+        self._settings = self._settings or self._describe()
+        return {**self._settings, **{f"{DATA}.{name}": value for name, value in self.order.settings_dict().items()}}
+
+    def _describe(self) -> dict[str, Any]:
+        """Return the settings of all but the data."""
+        model = unwrap(self.model)
+        found = {
+            MODEL: type(model).__name__,
+            **{f"{MODEL}.{n}": f"{type(m).__name__}({m.extra_repr()})" for n, m in model.named_modules() if n},
+            f"{MODEL}.dtype": sorted({str(parameter.dtype) for parameter in model.parameters()}),
+            f"{MODEL}.frozen": [name for name, p in model.named_parameters() if not p.requires_grad],
+            "loss": describe(self.loss),
+            PRECISION: self.precision,
+            f"{DATA}.ranks": self.ranks.data_size,
+        }
+        for prefix, part in self._configured().items():
+            if prefix != DATA:
+                found |= {f"{prefix}.{name}": value for name, value in part.settings_dict().items()}
+        return found
+
+    def _configured(self) -> dict[str, Configured]:
+        """Return the objects that have settings, by the first part of their names."""
+        found: dict[str, Any] = {name: part for _, name, part in self._holders() if hasattr(part, "settings_dict")}
+        sampler = self.sampler if isinstance(self.sampler, Sampler) else _PlainOptimizer(self.sampler)
+        prior = getattr(self.sampler, "prior", None)
+        return found | {"sampler": sampler} | ({} if prior is None else {"prior": prior}) | {DATA: self.order}
+
+    def _find_changes(self, before: Mapping[str, Any] | None, on_change: OnChange) -> Changes:
+        if before is None:
+            warn("The checkpoint holds no settings, as those of earlier versions: changes of the code go unnoticed.")
+            return Changes({}, {})
+        now = self.settings_dict()
+        if isinstance(self.sampler, Sampler) and self.sampler.drew_seed and SEED in before:
+            now[SEED] = before[SEED]
+            self._settings = {**now}
+        return find_changes(before, now, on_change)
+
+    def _change(self, settings: Mapping[str, Any]) -> None:
+        """Set settings by their dotted names; those of the user's code are as they are."""
+        self.precision = settings.get(PRECISION, self.precision)
+        for prefix, part in self._configured().items():
+            own = {n.removeprefix(f"{prefix}."): value for n, value in settings.items() if n.startswith(f"{prefix}.")}
+            own = {name: value for name, value in own.items() if name.split(".")[-1] not in GIVEN_LAST}
+            if own:
+                part.load_settings(own)
+
+    def _load(self, state: Mapping[str, State], restart: bool = False) -> None:
         """Load all but the samples of posteriors."""
-        self.order.load_state_dict(state["data"])
+        self.order.load_state_dict(state["data"], restart)
         self.sampler.load_state_dict(state["sampler"])
         self.model.load_state_dict(state["model"])
         with torch.no_grad():
@@ -348,6 +423,14 @@ class Training:
         for kind, name, holder in self._holders():
             if (posterior := _find_posterior(holder)) is not None:
                 posterior.check_state(state[kind][name])
+
+
+class _PlainOptimizer:
+    """Settings of an optimizer of torch."""
+
+    def __init__(self, optimizer: Optimizer) -> None:
+        self.settings_dict = partial(describe_groups, optimizer)
+        self.load_settings = partial(change_groups, optimizer)
 
 
 def _find_posterior(holder: Stateful) -> Posterior | None:

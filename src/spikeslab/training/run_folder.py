@@ -43,6 +43,7 @@ from spikeslab.files import (
     write_record,
 )
 from spikeslab.training.callbacks import EVALUATION, Callback, Evaluate, Every, PeriodicCallback
+from spikeslab.training.changes import ERROR, NEW, ChangedSettingsError, OnChange, check_names, check_on_change, choose
 from spikeslab.training.checkpoints import Checkpoint, CheckpointError, Checkpoints
 from spikeslab.training.log import Log, MetricsLog, nan_to_null
 
@@ -88,6 +89,9 @@ class RunFolder:
         log_every: Interval between records of the log, one epoch by default.
         keep: Number of checkpoints that are kept.
         tensorboard: If True, also write TensorBoard's files.
+        on_change: What to do if a resumed run has other settings, code or data than its checkpoint: ``"error"`` refuses
+            with a table of old and new, ``"old"`` continues with the values of the checkpoint, ``"new"`` with those of
+            the code; or a mapping from names or their beginnings to these words, as ``{"sampler.lr": "new"}``.
         write_report: Function that writes the report, called with the folder when the run finishes, such as
             :func:`spikeslab.diagnostics.write_report`; ``None`` writes no report.
     """
@@ -105,6 +109,7 @@ class RunFolder:
         log_every: Every | None = None,
         keep: int = 2,
         tensorboard: bool = False,
+        on_change: OnChange = ERROR,
         write_report: Callable[[Path], object] | None = None,
     ) -> None:
         if not isinstance(resume, int) or resume < 0:
@@ -120,6 +125,7 @@ class RunFolder:
         self._upgrade = upgrade
         self.seed = seed
         self.command = command
+        self.on_change = check_on_change(on_change)
         self.write_report = write_report
         self.checkpoints = Checkpoints(self.path / CHECKPOINTS, keep)
         self.log = MetricsLog(self.path / METRICS_FILE)
@@ -170,7 +176,9 @@ class RunFolder:
                 f"{{folder}} must not hold a run yet, but {self.path} does: continue it with {{resume=True}}, or "
                 "choose another folder."
             )
-        changes = describe_changes(to_json(self._upgrade(before["settings"])), self.settings)
+        settings = to_json(self._upgrade(before["settings"]))
+        accepted = {name: value for name, value in self.settings.items() if choose(self.on_change, name) == NEW}
+        changes = describe_changes(settings, {**self.settings, **{name: settings.get(name) for name in accepted}})
         if changes:
             raise CheckpointError(f"Cannot resume: {self.path} was begun with other settings: {changes}.")
 
@@ -194,8 +202,11 @@ class RunFolder:
             self._save.act_now(run)
             return
         self.log.check(checkpoint.state.get("log"))
+        check_names(self.on_change, {**checkpoint.state.get("settings", {}), **run.settings_dict(), **self.settings})
         try:
-            run.load_state_dict(checkpoint.state)
+            run.load_state_dict(checkpoint.state, self.on_change)
+        except ChangedSettingsError:
+            raise
         except (ValueError, KeyError, TypeError, AttributeError, IndexError, RuntimeError, OverflowError) as error:
             raise CheckpointError(
                 f"Cannot resume: {checkpoint.path} does not fit this run: {first_line(error)}."
