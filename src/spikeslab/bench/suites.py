@@ -146,17 +146,17 @@ SUITES = {
         unit="data sets",
     ),
     "compression": Suite(
-        "the methods of `compress` (minutes)", "networks:run_methods", 30, ("digits",), blocks=14, unit="epochs"
+        "the methods of `compress` (minutes)", "_networks:run_methods", 30, ("digits",), blocks=14, unit="epochs"
     ),
     "replica-exchange": Suite(
         "replica exchange on two modes", "replica_exchange:run", 40_000, ("two-modes",), blocks=5, unit="steps"
     ),
-    "epoch": Suite("a step of an epoch of MNIST against a bare loop", "networks:run_epoch", 60, ("epoch",)),
+    "epoch": Suite("a step of an epoch of MNIST against a bare loop", "_networks:run_epoch", 60, ("epoch",)),
     "precision": Suite(
-        "a training step of ResNet20 in bfloat16 and with distillation", "networks:run_precision", 30, ("precision",)
+        "a training step of ResNet20 in bfloat16 and with distillation", "_networks:run_precision", 30, ("precision",)
     ),
     "compact": Suite(
-        "a forward pass with half of the channels dead, compacted", "networks:run_compact", 20, ("compact",), blocks=5
+        "a forward pass with half of the channels dead, compacted", "_networks:run_compact", 20, ("compact",), blocks=5
     ),
-    "files": Suite("bytes of a ResNet20 with 90 % zeros in each format", "networks:run_files", 1, ("files",)),
+    "files": Suite("bytes of a ResNet20 with 90 % zeros in each format", "_networks:run_files", 1, ("files",)),
 }
