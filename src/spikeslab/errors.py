@@ -1,7 +1,7 @@
 """Errors and warnings that carry their parts, and checks of arguments.
 
-A message marks the names of arguments with braces: ``{lr}``, ``{resume=True}``. As text they are Python's keywords; the
-command line spells the same message with its options.
+A message marks the names of arguments with :func:`mark`. As text they are Python's keywords; the command line spells
+the same message with its options. The marks are control characters, which no path or name of a column holds.
 """
 
 from __future__ import annotations
@@ -19,7 +19,8 @@ Spelling: TypeAlias = Callable[[str, str | None], str]
 
 SKIPPED = ("spikeslab", "torch", "contextlib", "sklearn", "joblib")
 """Packages whose frames are not the user's code."""
-MARKED = re.compile(r"\{([a-z_]\w*)(?:=([^{}]*))?\}")
+START, END = "\x02", "\x03"
+MARKED = re.compile(f"{START}([^{START}{END}=]+)(?:=([^{START}{END}]*))?{END}")
 
 
 def spell_keyword(name: str, value: str | None = None) -> str:
@@ -34,20 +35,24 @@ def spell_keyword(name: str, value: str | None = None) -> str:
 def spell(message: str, spelling: Spelling = spell_keyword) -> str:
     """Return a message with its marked arguments spelled out.
 
-    >>> spell("Continue the run with {resume=True}.")
+    >>> spell(f"Continue the run with {mark('resume', True)}.")
     'Continue the run with resume=True.'
     """
     return MARKED.sub(lambda match: spelling(match[1], match[2]), message)
 
 
-def mark(name: str) -> str:
-    """Mark a name as that of an argument if it can be one.
+def mark(name: str, value: object = None) -> str:
+    """Mark the name of an argument, and a value to give it, for a message.
 
-    >>> mark("lr"), mark("prior.v0")
-    ('{lr}', 'prior.v0')
+    >>> spell(mark("lr")), spell(mark("count", "layers")), spell(mark("adapt", Phrase("Marginal()")))
+    ('lr', "count='layers'", 'adapt=Marginal()')
+
+    Args:
+        name: Name of the argument.
+        value: Value that the user should set, shown by ``repr``; a :class:`Phrase` is shown as it is.
     """
-    marked = f"{{{name}}}"
-    return marked if MARKED.fullmatch(marked) else name
+    text = value if isinstance(value, Phrase) else repr(value)
+    return f"{START}{name if value is None else spell_keyword(name, text)}{END}"
 
 
 class MarkedMessage(BaseException):
@@ -64,7 +69,7 @@ class MarkedMessage(BaseException):
 class SpikeSlabError(MarkedMessage, Exception):
     """Error whose message marks the names of arguments.
 
-    >>> str(SpikeSlabError("The folder holds a run.", "Continue it with {resume=True}."))
+    >>> str(SpikeSlabError("The folder holds a run.", f"Continue it with {mark('resume', True)}."))
     'The folder holds a run. Continue it with resume=True.'
     """
 
@@ -72,7 +77,7 @@ class SpikeSlabError(MarkedMessage, Exception):
 class ArgumentError(SpikeSlabError):
     """An argument has a value that is not allowed.
 
-    >>> str(ArgumentError("lr", "must be a number >= 0", -1.0, "try {lr=0.1}"))
+    >>> str(ArgumentError("lr", "must be a number >= 0", -1.0, f"try {mark('lr', 0.1)}"))
     'lr must be a number >= 0, but got -1.0: try lr=0.1.'
 
     Args:
@@ -237,11 +242,18 @@ def quote(names: Iterable[str], limit: int = 8) -> str:
     return shown if len(names) <= limit else f"{shown} and {len(names) - limit} more"
 
 
-def first_line(error: BaseException) -> str:
+def first_line(error: BaseException, marked: bool = False) -> str:
     r"""Return the first line of an exception's message without its full stop, or the name of its class.
 
     >>> first_line(ValueError("No such file.\nSee below.")), first_line(KeyError())
     ('No such file', 'KeyError')
+
+    Args:
+        error: The exception.
+        marked: If True, arguments that its message marks stay marked, for another message.
     """
-    lines = str(error).strip().splitlines()
+    text = str(error)
+    if marked and isinstance(error, MarkedMessage):
+        text = error.describe(lambda name, value: mark(name, value and Phrase(value)))
+    lines = text.strip().splitlines()
     return lines[0].strip().rstrip(".") if lines else type(error).__name__

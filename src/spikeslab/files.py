@@ -16,7 +16,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from spikeslab.errors import ArgumentValueError, Phrase, SpikeSlabError, first_line
+from spikeslab.errors import ArgumentValueError, Phrase, SpikeSlabError, first_line, mark
 
 CHECKSUM = "checksum"
 SHA256 = re.compile("[0-9a-f]{64}")
@@ -43,7 +43,7 @@ def check_free(folder: Path, argument: str) -> None:
     if folder.exists() and not folder.is_dir():
         raise ArgumentValueError(argument, "must be a folder", Phrase(f"{folder} is a file"))
     if folder.exists() and any(folder.iterdir()):
-        raise FolderExistsError(f"{{{argument}}} must be a new or an empty folder, but {folder} holds something.")
+        raise FolderExistsError(f"{mark(argument)} must be a new or an empty folder, but {folder} holds something.")
 
 
 def check_links(*paths: Path) -> None:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from spikeslab.errors import ArgumentValueError, Phrase, check_number
+from spikeslab.errors import ArgumentValueError, Phrase, check_number, mark
 from spikeslab.priors.spike_slab import SpikeSlab
 from spikeslab.priors.stacked import StackedSpikeSlab
 
@@ -90,7 +90,9 @@ class StackedGaussianLikelihood:
         """
         chains = self._prior.chains
         if prediction.shape != target.shape or prediction.ndim < 2 or len(prediction) != chains:
-            expectation = f"and {{target}} must both have the shape ({chains}, examples, ...), one row for each chain"
+            expectation = (
+                f"and {mark('target')} must both have the shape ({chains}, examples, ...), one row for each chain"
+            )
             got = Phrase(f"got {tuple(prediction.shape)} and {tuple(target.shape)}")
             raise ArgumentValueError("prediction", expectation, got)
         squares = (prediction - target).square().reshape(chains, -1).sum(1)

@@ -14,7 +14,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
-from spikeslab.errors import ArgumentValueError, check_count, check_number
+from spikeslab.errors import ArgumentValueError, check_count, check_number, mark
 from spikeslab.states import describe
 
 ScheduleLike: TypeAlias = Callable[[int], float]
@@ -263,7 +263,7 @@ def cubic_sparsity(target: float, total: int, start: int = 0) -> Schedule:
 
 def _check_below(name: str, value: int, total: int) -> None:
     if value >= total:
-        raise ArgumentValueError(name, f"must be an integer below {{total={total}}}", value)
+        raise ArgumentValueError(name, f"must be an integer below {mark('total', total)}", value)
 
 
 MAKERS: dict[str, Callable[..., Schedule]] = {

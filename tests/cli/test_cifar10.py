@@ -13,6 +13,7 @@ from synthetic_images import bright_pixels
 
 from spikeslab.cli.app import run as run_cli
 from spikeslab.compression.sparse_file import state_tensors
+from spikeslab.errors import mark
 from spikeslab.paper.cifar10 import study as cifar10_study
 from spikeslab.paper.cifar10.data import new_network
 from spikeslab.paper.images import data as images
@@ -36,7 +37,7 @@ def test_a_command_goes_on_after_a_run_that_fails_and_says_so_at_the_end(
 
 def test_a_stopped_command_says_how_to_go_on(command: list[str], capsys: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     def stop(*_: Any, **__: Any) -> None:
-        raise Interrupted("Stopped. The state is saved in out: continue with {resume=True}.", 15)
+        raise Interrupted(f"Stopped. The state is saved in out: continue with {mark('resume', True)}.", 15)
 
     monkeypatch.setattr(cifar10_study, "run_cifar10", stop)
     assert run_cli([*command, "--methods", "gmp", "--sparsities", "0.9"]) == 143

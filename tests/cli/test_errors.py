@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import re
 import warnings
 from collections.abc import Sequence
 from pathlib import Path
@@ -13,7 +14,7 @@ import typer
 from safetensors import SafetensorError
 
 from spikeslab.cli._errors import LIMITS, Command, InputError, spells
-from spikeslab.errors import ArgumentValueError, SpikeSlabError, SpikeSlabWarning
+from spikeslab.errors import ArgumentValueError, SpikeSlabError, SpikeSlabWarning, mark
 from spikeslab.training import Interrupted
 
 
@@ -40,33 +41,33 @@ def invoke(raised: BaseException | None, warning: str | None = None, arguments: 
 
 
 @pytest.mark.parametrize(
-    ("marked", "spelled"),
+    ("name", "value", "spelled"),
     [
-        ("{num_data}", "--num-data"),
-        ("{count='layers'}", "--count layers"),
-        ("{resume=True}", "--resume"),
-        ("{report=False}", "--no-report"),
-        ("{recipe}", "RECIPE"),
-        ("{train_loader}", "train_data()"),
-        ("{momentum}", "--set momentum"),
-        ("{momentum=0.5}", "--set momentum=0.5"),
-        ("{burn_in=5}", "burn_in=5"),
+        ("num_data", None, "--num-data"),
+        ("count", "layers", "--count layers"),
+        ("resume", True, "--resume"),
+        ("report", False, "--no-report"),
+        ("recipe", None, "RECIPE"),
+        ("train_loader", None, "train_data()"),
+        ("momentum", None, "--set momentum"),
+        ("momentum", 0.5, "--set momentum=0.5"),
+        ("burn_in", 5, "burn_in=5"),
     ],
 )
-def test_arguments_are_spelled_as_options(marked: str, spelled: str) -> None:
-    with pytest.raises(InputError, match=f"^Try {spelled.replace('(', '[(]').replace(')', '[)]')}[.]$"):
-        invoke(SpikeSlabError(f"Try {marked}."))
+def test_arguments_are_spelled_as_options(name: str, value: object, spelled: str) -> None:
+    with pytest.raises(InputError, match=f"^Try {re.escape(spelled)} of /tmp/{{out}}[.]$"):
+        invoke(SpikeSlabError(f"Try {mark(name, value)} of /tmp/{{out}}."))
 
 
 def test_an_error_with_parts_names_its_option() -> None:
     with pytest.raises(InputError, match=r"^--num-data must be > 0, but got 0: see train_data\(\)\.$"):
-        invoke(ArgumentValueError("num_data", "must be > 0", 0, "see {train_loader}"))
+        invoke(ArgumentValueError("num_data", "must be > 0", 0, f"see {mark('train_loader')}"))
 
 
 def test_warnings_and_signals_are_sentences(capsys: pytest.CaptureFixture[str]) -> None:
-    invoke(None, "Set {num_data}.")
+    invoke(None, f"Set {mark('num_data')}.")
     assert capsys.readouterr().err == "Warning: Set --num-data.\n"
-    invoke(Interrupted("Stopped: continue with {resume=True}.", 15))
+    invoke(Interrupted(f"Stopped: continue with {mark('resume', True)}.", 15))
     assert capsys.readouterr().err == "Stopped: continue with --resume.\n"
 
 

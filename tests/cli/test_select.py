@@ -14,6 +14,7 @@ import pytest
 from spikeslab.cli.app import run
 from spikeslab.cli.select import FILES
 from spikeslab.sklearn import SpikeSlabClassifier, load_model, read_metadata
+from spikeslab.tabular.table import TableError, read_table
 
 QUICK = ["--iterations", "60"]
 
@@ -312,6 +313,7 @@ def test_bad_input_is_one_sentence_and_writes_nothing(data, tmp_path, capsys, ar
         (b"a,y\n1,2\n", "data.csv has only 1 row: at least 2 are needed."),
         (b"y\n1\n2\n", "data.csv has no usable column besides the target 'y'."),
         (b"a,y\n1,2\n2,2\n", "The target 'y' is 2 in every row of data.csv."),
+        (b"{target},{target},y\n1,2,3\n", "data.csv has several columns of the same name: '{target}'."),
     ],
 )
 def test_bad_files_are_one_sentence_and_write_nothing(data, tmp_path, capsys, content, message):
@@ -321,9 +323,12 @@ def test_bad_files_are_one_sentence_and_write_nothing(data, tmp_path, capsys, co
     assert not (tmp_path / "new").exists()
 
 
-def test_a_missing_file(tmp_path, capsys):
-    assert select(tmp_path / "no.csv", "--target", "y") == 2
-    assert capsys.readouterr().err == f"Error: TABLE must be a table, but there is no file {tmp_path / 'no.csv'}.\n"
+def test_a_missing_file_with_braces_in_its_path(tmp_path, capsys):
+    missing = tmp_path / "{out}" / "no.csv"
+    assert select(missing, "--target", "y") == 2
+    assert capsys.readouterr().err == f"Error: TABLE must be a table, but there is no file {missing}.\n"
+    with pytest.raises(TableError, match=re.escape(str(missing))):
+        read_table(missing)
 
 
 def test_an_interrupted_fit_writes_nothing(data, tmp_path, capsys, monkeypatch):

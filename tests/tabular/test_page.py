@@ -3,6 +3,7 @@
 import numpy as np
 import pandas as pd
 
+from spikeslab.errors import spell
 from spikeslab.tabular.design import make_design
 from spikeslab.tabular.page import describe_dropped, describe_family
 from spikeslab.tabular.table import DataTable
@@ -11,8 +12,8 @@ from spikeslab.tabular.target import Target, read_target
 
 def test_the_family_and_its_reason():
     table = DataTable("t.csv", pd.DataFrame({"y": [1.5, 2.0, 4.0]}))
-    assert describe_family(read_target(table, "y")) == (
-        "gaussian, guessed from the target: it holds numbers. Set {family} to choose another."
+    assert spell(describe_family(read_target(table, "y"))) == (
+        "gaussian, guessed from the target: it holds numbers. Set family to choose another."
     )
     assert describe_family(Target("y", "binomial", np.array([0, 1]))) == "binomial, as given."
 

@@ -17,7 +17,7 @@ import typer
 from spikeslab.cli._errors import SET, InputError, spells
 from spikeslab.cli._options import COPY, check_counts, check_file, check_folder, check_seed, read_settings, use_threads
 from spikeslab.cli._output import plain_console, print_result, write_file
-from spikeslab.errors import ArgumentError, Phrase, check_choice, check_number, pluralize
+from spikeslab.errors import ArgumentError, Phrase, check_choice, check_number, mark, pluralize
 from spikeslab.files import check_free, digest
 from spikeslab.report.tables import Cell, Column, Provenance, Table, command_line
 
@@ -171,7 +171,7 @@ def compress(
     folder = Path("out") / recipe.stem if out is None else out
     check_folder(folder)
     if structure == "channels" and count is not None:
-        expectation = "must not go with {structure=channels}, where {sparsity} is the share of the channels"
+        expectation = f"must not go with {mark('structure', 'channels')}: {mark('sparsity')} is the share of channels"
         raise ArgumentError("count", expectation, count)
     from torch import nn
 

@@ -17,6 +17,7 @@ from spikeslab.errors import (
     check_choice,
     check_count,
     check_number,
+    mark,
     pluralize,
     quote,
     spell,
@@ -149,7 +150,9 @@ def _check_options(
     if fdr is not None:
         check_number("fdr", fdr, "(0, 1)")
         if threshold is not None:
-            raise ArgumentValueError("fdr", "replaces {threshold}", Phrase("got both"), "leave one of them out")
+            raise ArgumentValueError(
+                "fdr", f"replaces {mark('threshold')}", Phrase("got both"), "leave one of them out"
+            )
     check_seed(seed)
     if iterations is not None:
         check_count("iterations", iterations, minimum=10)

@@ -15,7 +15,7 @@ from spikeslab.compression.onnx import INSTALL, missing_packages
 from spikeslab.compression.result import MODEL_FILE, REPORT_FILE, SPARSE_FILE
 from spikeslab.compression.sparse_file import load_tensors_into
 from spikeslab.compression.sparse_format import TensorFileError, read_header
-from spikeslab.errors import quote
+from spikeslab.errors import mark, quote
 from spikeslab.files import check_links, read_record
 from spikeslab.states import decode_tensors
 
@@ -48,7 +48,7 @@ class StoredNetwork:
             if not self.is_copy:
                 raise
             argument = "The copy of the recipe in MODEL" if error.argument == "recipe" else None
-            raise error.change(argument=argument, hint="name the original with {recipe}") from error
+            raise error.change(argument=argument, hint=f"name the original with {mark('recipe')}") from error
         dense = finalize(model)
         load_tensors_into(model, self.tensors, str(self.file))
         return dense, model, example

@@ -41,6 +41,7 @@ from spikeslab.errors import (
     check_choice,
     check_count,
     check_number,
+    mark,
     quote,
 )
 from spikeslab.files import TEMPORARY, check_free
@@ -182,7 +183,7 @@ class Compression:
         check_choice("structure", self.structure, STRUCTURES)
         if self.structure == CHANNELS and self.method in WEIGHTS_ONLY:
             raise ArgumentValueError(
-                "method", f"must be one that prunes channels with {{structure={CHANNELS!r}}}", self.method
+                "method", f"must be one that prunes channels with {mark('structure', CHANNELS)}", self.method
             )
 
     @property
@@ -250,7 +251,7 @@ class Compression:
             hint = None
             with suppress(ArgumentError):  # unless the layers alone cannot reach it either
                 replace(problem, network=None).pruner(problem.sparsity)
-                hint = "choose more weights, or {count='layers'}"
+                hint = f"choose more weights, or {mark('count', 'layers')}"
             raise error.change(hint=hint) from error
         return problem
 

@@ -8,7 +8,7 @@ from typing import TypeAlias
 from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 
-from spikeslab.errors import ArgumentError, ArgumentValueError, Phrase, quote, warn
+from spikeslab.errors import ArgumentError, ArgumentValueError, Phrase, mark, quote, warn
 from spikeslab.pruning import free_channel_layers
 from spikeslab.pruning.channel_pruner import channel_layers
 from spikeslab.weights import select_matrices, select_weights
@@ -105,7 +105,7 @@ def _inner_weights(model: nn.Module) -> list[str]:
             "model",
             "must have a trained Conv or Linear layer between the first and the last, which stay dense by default",
             Phrase(f"got {quote(names) or 'none at all'}"),
-            "{weights} can name others",
+            f"{mark('weights')} can name others",
         )
     _warn_of_others(model)
     return [parameters[key] for key in inner]
@@ -120,7 +120,7 @@ def _warn_of_others(model: nn.Module) -> None:
     if sum(others.values()) > OTHERS * total:
         warn(
             f"{quote(others)} stays dense, {sum(others.values()) / total:.0%} of the parameters: by default only "
-            "weights of Conv and Linear layers are pruned. {weights} can name others."
+            f"weights of Conv and Linear layers are pruned. {mark('weights')} can name others."
         )
 
 

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from spikeslab.compression.compact import compact
 from spikeslab.compression.sparse_file import evaluate_stored, save_sparse, state_tensors, tensor_dict
 from spikeslab.compression.tasks import Evaluation, Task
-from spikeslab.errors import NonFiniteError, first_line, warn
+from spikeslab.errors import NonFiniteError, first_line, mark, warn
 from spikeslab.files import check_free, write_atomically, write_record
 from spikeslab.functional.groups import norms
 from spikeslab.posterior import Posterior
@@ -107,7 +107,7 @@ def check_finite(model: nn.Module, posterior: Posterior, unbounded: Collection[s
         for name, tensor in tensors.items():
             wrong = tensor.isnan() if name in unbounded else ~tensor.isfinite()
             if bool(wrong.any()):
-                raise NonFiniteError(f"{name} must be finite {where}, but got NaN or Inf: try a lower {{lr}}.")
+                raise NonFiniteError(f"{name} must be finite {where}, but got NaN or Inf: try a lower {mark('lr')}.")
 
 
 def describe_zeros(model: nn.Module, weights: Mapping[str, Tensor]) -> dict[str, Any]:

@@ -33,7 +33,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.utils.data import SubsetRandomSampler
 
-from spikeslab.errors import ArgumentTypeError, ArgumentValueError, NonFiniteError, Phrase, first_line
+from spikeslab.errors import ArgumentTypeError, ArgumentValueError, NonFiniteError, Phrase, first_line, mark
 from spikeslab.metrics import mean_absolute_error, root_mean_squared_error
 from spikeslab.posterior import Posterior
 from spikeslab.posterior.eval_mode import eval_mode
@@ -148,7 +148,7 @@ def with_distillation(task: Task, dense: nn.Module, share: float, softening: flo
     if share == 0.0:
         return task
     if task.own_loss:  # only the user knows how a teacher would enter it
-        expectation = "must be 0 where a {loss} is given, which decides what is learned"
+        expectation = f"must be 0 where a {mark('loss')} is given, which decides what is learned"
         raise ArgumentValueError("distillation", expectation, share)
     teacher = copy.deepcopy(dense).eval().requires_grad_(False)
 
@@ -268,7 +268,8 @@ def count_rows(data: object, given: int | None) -> int:
     if isinstance(data, (list, tuple)) and all(isinstance(b, (list, tuple)) and isinstance(b[0], Tensor) for b in data):
         return sum(len(batch[0]) for batch in data)
     raise ArgumentValueError(
-        "num_data", "must be the number of training examples, since {train_loader} has no dataset with a length"
+        "num_data",
+        f"must be the number of training examples, since {mark('train_loader')} has no dataset with a length",
     )
 
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from spikeslab.errors import first_line
+from spikeslab.errors import first_line, mark
 from spikeslab.files import check_links, read_record
 from spikeslab.functional.convergence import NEEDED_DRAWS
 from spikeslab.posterior.chains import chain_folders
@@ -144,7 +144,7 @@ def read_run(folder: Path) -> RunFacts:
         SpikeSlabError: If a checkpoint or a sample is damaged.
     """
     if not (folder / RECORD_FILE).is_file():
-        raise RunError(f"{{run}} must be the folder of a run, with {RECORD_FILE} in it, but got {folder}.")
+        raise RunError(f"{mark('run')} must be the folder of a run, with {RECORD_FILE} in it, but got {folder}.")
     check_links(*(folder / name for name in ENTRIES))
     run = read_run_record(folder / RECORD_FILE, RunError)
     evaluation = read_record(folder / EVALUATION_FILE, RunError) if (folder / EVALUATION_FILE).exists() else {}

@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 from torch.autograd.graph import increment_version
 
-from spikeslab.errors import ArgumentTypeError, ArgumentValueError, Phrase, first_line
+from spikeslab.errors import ArgumentTypeError, ArgumentValueError, Phrase, first_line, mark
 from spikeslab.functional.tensors import FULL_PRECISION, align, is_dense
 from spikeslab.kernels import _threads
 from spikeslab.kernels.protocol import FusedLatents, FusedPenalty, FusedPrior, LatentSums, Move
@@ -53,7 +53,7 @@ def load_kernels(fused: bool | None, *, compile: bool, params: dict[str, Tensor]
     if fused is None and (compile or other):
         return None
     if compile:
-        raise ArgumentValueError("fused", "must be False or None with {compile=True}", True)
+        raise ArgumentValueError("fused", f"must be False or None with {mark('compile', True)}", True)
     if other:
         param = params[other[0]]
         raise ArgumentValueError(

@@ -13,7 +13,7 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
-from spikeslab.errors import ArgumentValueError, check_count
+from spikeslab.errors import ArgumentValueError, check_count, mark
 
 MASK32 = 0xFFFFFFFF
 FUSED_OF_KIND = {"torch": False, "philox": True}
@@ -61,7 +61,7 @@ class Noise(ABC):
         """Raise if ``state`` is of another kind of noise."""
         kind = state["kind"]
         if kind != self.kind:
-            hint = f"create the sampler with {{fused={FUSED_OF_KIND[kind]}}}" if kind in FUSED_OF_KIND else ""
+            hint = f"create the sampler with {mark('fused', FUSED_OF_KIND[kind])}" if kind in FUSED_OF_KIND else ""
             raise ArgumentValueError("state_dict", f"must have noise of the kind {self.kind!r}", kind, hint)
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:

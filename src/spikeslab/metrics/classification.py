@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import nll_loss, one_hot
 
-from spikeslab.errors import ArgumentTypeError, ArgumentValueError, NonFiniteError, Phrase, check_count
+from spikeslab.errors import ArgumentTypeError, ArgumentValueError, NonFiniteError, Phrase, check_count, mark
 
 BINS = 15
 
@@ -79,7 +79,7 @@ def expected_calibration_error(probabilities: Tensor, labels: Tensor, bins: int 
 def check_predictions(probabilities: Tensor, labels: Tensor) -> None:
     """Raise unless there is a label among the classes for each row of finite probabilities."""
     if probabilities.ndim != 2 or labels.shape != probabilities.shape[:1] or not len(labels):
-        expectation = "must have shape (rows, classes) and {labels} (rows,) with at least one row"
+        expectation = f"must have shape (rows, classes) and {mark('labels')} (rows,) with at least one row"
         got = Phrase(f"got {tuple(probabilities.shape)} and {tuple(labels.shape)}")
         raise ArgumentValueError("probabilities", expectation, got)
     broken = int((~probabilities.isfinite()).any(dim=1).sum())

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from spikeslab.errors import SpikeSlabError, first_line
+from spikeslab.errors import SpikeSlabError, first_line, mark
 
 VARIABLE = "SPIKESLAB_DATA"
 """Environment variable with the default of ``data_dir``."""
@@ -50,7 +50,7 @@ def data_folder(data_dir: str | os.PathLike[str] | None) -> Path | None:
         return None
     folder = Path(chosen).expanduser()
     if not folder.is_dir():
-        name = "{data_dir}" if data_dir else VARIABLE
+        name = mark("data_dir") if data_dir else VARIABLE
         raise DataError(f"{name} must be a folder with data sets, but {folder} is not a folder.")
     return folder
 
@@ -79,8 +79,8 @@ def _read(folder: Path, below: str, name: str, digest: str) -> bytes:
             return content
     odd = f", and {others[0]} is of another data set or altered" if others else ""
     raise DataError(
-        f"{{data_dir}} must hold {below}/{name} (or {name}.gz), but {folder} does not{odd}: put the publisher's file "
-        f"into {folder / below}, or give no {{data_dir}} (and no {VARIABLE}) to download it."
+        f"{mark('data_dir')} must hold {below}/{name} (or {name}.gz), but {folder} does not{odd}: put the publisher's "
+        f"file into {folder / below}, or give no {mark('data_dir')} (and no {VARIABLE}) to download it."
     )
 
 
@@ -121,7 +121,7 @@ def fetch(url: str, known_hash: str | None, folder: str) -> Path:
         DataError: If the file cannot be reached or has another hash.
         ImportError: If pooch is not installed.
     """
-    remedy = f"put the files into a folder and give it as {{data_dir}} (or {VARIABLE})"
+    remedy = f"put the files into a folder and give it as {mark('data_dir')} (or {VARIABLE})"
     try:
         import pooch
     except ImportError as error:

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple, TypeAlias
 import numpy as np
 import torch
 
-from spikeslab.errors import SpikeSlabError
+from spikeslab.errors import SpikeSlabError, mark
 from spikeslab.files import encode_line, open_regular, read_lines
 from spikeslab.report.tables import Estimate
 from spikeslab.training.run_folder import lock_file
@@ -67,7 +67,7 @@ class CellFile:
         try:
             found = read_lines(path, SettingsError)
         except SettingsError as error:
-            raise SettingsError(*error.args, "Choose another {out}.") from error
+            raise SettingsError(*error.args, f"Choose another {mark('out')}.") from error
         self._last = found[-1].text if found else b""
         if not found:
             return 0
@@ -76,13 +76,14 @@ class CellFile:
             head = {self.renamed.get(name, name): self.renamed.get(value, value) for name, value in head.items()}
             self.records = {Cell(line.pop("method"), line.pop("seed")): line for line in lines}
         except (KeyError, TypeError, AttributeError) as error:
-            message = f"{path} does not hold the results of an earlier run: choose another {{out}}."
+            message = f"{path} does not hold the results of an earlier run: choose another {mark('out')}."
             raise SettingsError(message) from error
         if head != self.settings:
             names = [name for name in {**head, **self.settings} if head.get(name) != self.settings.get(name)]
             was, now = (", ".join(f"{name} {of.get(name)}" for name in names) for of in (head, self.settings))
             raise SettingsError(
-                f"Cannot continue: {path} was made with {was} instead of {now}. Use those settings or another {{out}}."
+                f"Cannot continue: {path} was made with {was} instead of {now}. Use those settings or another "
+                f"{mark('out')}."
             )
         return sum(len(line.text) + 1 for line in found)
 
@@ -98,7 +99,7 @@ class CellFile:
             try:
                 lock_file(handle)
             except OSError as error:
-                message = f"Another run is using {self.path}: wait for it or choose another {{out}}."
+                message = f"Another run is using {self.path}: wait for it or choose another {mark('out')}."
                 raise SettingsError(message) from error
             handle.truncate(self._read())  # another run may have added cells since, or was killed in a line
             yield

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 from torch import distributed as dist
 
-from spikeslab.errors import ArgumentValueError, Phrase, StateError
+from spikeslab.errors import ArgumentValueError, Phrase, StateError, mark
 from spikeslab.parallel.distributed import Ranks, digest
 from spikeslab.samplers.base import Sampler
 
@@ -61,7 +61,9 @@ class RankReplicas(Replicas):
 
     def __init__(self, samplers: Sequence[Sampler], ranks: Ranks, settings: object) -> None:
         if len(samplers) != 1:
-            raise ArgumentValueError("samplers", "must be the one sampler of this process with {ranks}", len(samplers))
+            raise ArgumentValueError(
+                "samplers", f"must be the one sampler of this process with {mark('ranks')}", len(samplers)
+            )
         self.own = {ranks.chain: samplers[0]}
         self.count = ranks.chains
         self._ranks = ranks

@@ -13,7 +13,16 @@ from typing import Any, cast
 import torch
 from torch import Tensor, nn
 
-from spikeslab.errors import ArgumentTypeError, ArgumentValueError, Phrase, StateError, check_choice, check_count, quote
+from spikeslab.errors import (
+    ArgumentTypeError,
+    ArgumentValueError,
+    Phrase,
+    StateError,
+    check_choice,
+    check_count,
+    mark,
+    quote,
+)
 from spikeslab.likelihoods import GaussianLikelihood
 from spikeslab.posterior._arviz import to_inference_data
 from spikeslab.posterior.batch_norm import recalibrate
@@ -159,7 +168,7 @@ class Posterior:
         if self.weighting == "uniform":
             return 1.0
         if self._sampler is None:
-            raise ArgumentValueError("sampler", "must be given where {weighting='epsilon'}", None)
+            raise ArgumentValueError("sampler", f"must be given where {mark('weighting', 'epsilon')}", None)
         return float(self._sampler.param_groups[0]["lr"])
 
     def tensors(self, index: int) -> Tensors:

@@ -10,7 +10,7 @@ from typing import cast
 import torch
 from torch import Tensor
 
-from spikeslab.errors import ArgumentValueError, Phrase
+from spikeslab.errors import ArgumentValueError, Phrase, mark
 
 
 @dataclass(frozen=True)
@@ -103,5 +103,5 @@ def check_classes(shape: torch.Size) -> None:
             "model",
             "must return one output per class",
             Phrase(f"its outputs have the shape {tuple(shape)}"),
-            "give {link=torch.sigmoid} for a logit, or {likelihood=...} for a regression",
+            f"give {mark('link', Phrase('torch.sigmoid'))} for a logit, or a {mark('likelihood')} for a regression",
         )

@@ -14,7 +14,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import load_file, save
 from torch import Tensor, nn
 
-from spikeslab.errors import SpikeSlabError, first_line, quote, warn
+from spikeslab.errors import SpikeSlabError, first_line, mark, quote, warn
 from spikeslab.files import FolderExistsError, check_links, digest, encode_record, read_record, sweep, write_atomically
 
 Tensors: TypeAlias = dict[str, Tensor]
@@ -102,7 +102,8 @@ class DiskSamples(Samples):
         samples = cls(directory)
         if samples.exists() and not exist_ok:
             raise FolderExistsError(
-                f"{directory} holds a posterior already: load it with Posterior.load, or choose another {{directory}}."
+                f"{directory} holds a posterior already: load it with Posterior.load, or choose another "
+                f"{mark('directory')}."
             )
         directory.mkdir(parents=True, exist_ok=True)
         sweep(directory)

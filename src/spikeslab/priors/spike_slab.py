@@ -30,7 +30,7 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
-from spikeslab.errors import ArgumentTypeError, ArgumentValueError, Phrase, check_count, check_number, warn
+from spikeslab.errors import ArgumentTypeError, ArgumentValueError, Phrase, check_count, check_number, mark, warn
 from spikeslab.functional import mixture
 from spikeslab.functional.mixture import GAUSSIAN, LAPLACE, Affine, Component
 from spikeslab.functional.tensors import align
@@ -155,7 +155,7 @@ class SpikeSlab(Prior):
         self.adapt = self.adapt.thin(check_count("adapt_every", adapt_every))
         self._adapt_before = self.adapt
         if isinstance(self.adapt, Marginal) and not sigma_in_rho:
-            raise ArgumentValueError("sigma_in_rho", "must be True with {adapt=Marginal()}", False)
+            raise ArgumentValueError("sigma_in_rho", f"must be True with {mark('adapt', Phrase('Marginal()'))}", False)
         self.learn_delta = learn_delta
         self.sigma_in_rho = sigma_in_rho
         self.foreach = foreach
@@ -168,7 +168,8 @@ class SpikeSlab(Prior):
             warn(
                 f"The spike (standard deviation {self.spike.standard_deviation(self.v0):.3g} sigma) is wider than the "
                 f"slab ({self.slab.standard_deviation(self.v1):.3g} sigma), so that rho is the probability that a "
-                "weight is small: choose {v0} smaller or {v1} larger unless you reproduce the paper's networks."
+                f"weight is small: choose {mark('v0')} smaller or {mark('v1')} larger unless you reproduce the "
+                "paper's networks."
             )
 
     @property

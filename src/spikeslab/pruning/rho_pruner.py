@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from spikeslab.errors import ArgumentValueError, Phrase, check_count, check_number
+from spikeslab.errors import ArgumentValueError, Phrase, check_count, check_number, mark
 from spikeslab.priors.group_spike_slab import GroupSpikeSlab
 from spikeslab.priors.spike_slab import SpikeSlab
 from spikeslab.pruning.base import BasePruner
@@ -42,7 +42,7 @@ class RhoPruner(BasePruner):
             raise ArgumentValueError(
                 "prior",
                 "must have a spike narrower than its slab",
-                Phrase(f"got {{v0={prior.v0}}} and {{v1={prior.v1}}}, where a large rho means a small weight"),
+                Phrase(f"got {mark('v0', prior.v0)} and {mark('v1', prior.v1)}: a large rho means a small weight"),
             )
         self._prior = prior
 

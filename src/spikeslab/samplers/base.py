@@ -19,6 +19,7 @@ from spikeslab.errors import (
     Phrase,
     check_count,
     check_number,
+    mark,
     quote,
 )
 from spikeslab.functional.tensors import align, is_dense
@@ -148,7 +149,7 @@ class Sampler(WeightHolder, Optimizer):
         missing = [name for name, weight in self.prior.weights.items() if id(weight) not in own]
         if missing:
             got = f"{quote(missing)} of the prior {'is' if len(missing) == 1 else 'are'} not"
-            raise ArgumentValueError("prior", "must be over weights among {params}", Phrase(got))
+            raise ArgumentValueError("prior", f"must be over weights among {mark('params')}", Phrase(got))
 
     @overload
     def step(self, closure: None = None) -> None: ...

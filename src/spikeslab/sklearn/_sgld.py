@@ -10,7 +10,7 @@ from scipy import sparse
 from scipy.special import log_expit, log_softmax
 from sklearn.base import BaseEstimator
 
-from spikeslab.errors import ArgumentValueError, SpikeSlabError, check_choice, check_count, check_number
+from spikeslab.errors import ArgumentValueError, SpikeSlabError, check_choice, check_count, check_number, mark
 from spikeslab.sklearn._chains import Chain, ChainDraws
 from spikeslab.sklearn._sgld_kernel import (
     BINARY,
@@ -217,7 +217,7 @@ class SGLDChain(Chain):
         smaller = float(f"{0.1 * first * min(1.0, 100 / n):.1g}")
         return DivergenceError(
             f"The chain diverged before step {self.done}: steps of sgld.step = {first:g} are too large for {n:,} rows "
-            f"of {p:,} variables; use {{method='auto'}}, or smaller steps, such as "
+            f"of {p:,} variables; use {mark('method', 'auto')}, or smaller steps, such as "
             f"sgld=SGLDOptions(step=({smaller:g}, {offset:g}, {power:.3g}))."
         )
 

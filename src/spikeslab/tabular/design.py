@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 import pandas as pd
 
-from spikeslab.errors import ArgumentValueError, quote
+from spikeslab.errors import ArgumentValueError, mark, quote
 from spikeslab.tabular.table import DataTable, TableError
 
 if TYPE_CHECKING:
@@ -163,7 +163,7 @@ def make_design(table: DataTable, target: str, *, one_hot: bool = False, drop: C
     if texts and not one_hot:
         raise TableError(
             f"{table.name} has text in {_list_texts(texts)}: "
-            "encode it by 0/1 columns with {one_hot=True}, or leave it out with {drop}."
+            f"encode it by 0/1 columns with {mark('one_hot', True)}, or leave it out with {mark('drop')}."
         )
     levels: dict[str, list[str]] = {}
     for name in texts:
@@ -180,7 +180,9 @@ def make_design(table: DataTable, target: str, *, one_hot: bool = False, drop: C
         raise TableError(f"{table.name} has no usable column besides the target {target!r}{left_out}.")
     twice = sorted(name for name, count in Counter(encoding.columns).items() if count > 1)
     if twice:
-        raise TableError(f"{table.name} has columns named {quote(twice)}, which {{one_hot=True}} needs: rename them.")
+        raise TableError(
+            f"{table.name} has columns named {quote(twice)}, which {mark('one_hot', True)} needs: rename them."
+        )
     return Design(encoding.transform(table), encoding, dropped)
 
 
@@ -245,12 +247,13 @@ def _check_levels(source: str, name: str, cells: pd.Series, levels: Sequence[str
     if len(words) < len(cells) / 2:
         what = f"but for {len(words):,} of {len(cells):,} rows, such as {words.iloc[0]!r}" if len(words) else "as text"
         raise TableError(
-            f"{source} has numbers in column {name!r} {what}: make them all numbers, or leave it out with {{drop}}."
+            f"{source} has numbers in column {name!r} {what}: make them all numbers, or leave it out with "
+            f"{mark('drop')}."
         )
     if len(levels) > MAX_LEVELS:
         raise TableError(
-            f"{source} has {len(levels):,} different texts in column {name!r}, but {{one_hot=True}} takes at most "
-            f"{MAX_LEVELS}: leave it out with {{drop}}."
+            f"{source} has {len(levels):,} different texts in column {name!r}, but {mark('one_hot', True)} takes at "
+            f"most {MAX_LEVELS}: leave it out with {mark('drop')}."
         )
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from spikeslab.errors import Spelling, pluralize, spell, spell_keyword
+from spikeslab.errors import Spelling, mark, pluralize, spell, spell_keyword
 from spikeslab.report.figures import render_png
 from spikeslab.report.page import Block, Code, Facts, Grid, Page, Picture, Section, Text
 from spikeslab.report.tables import Column, Table
@@ -43,7 +43,7 @@ def describe_family(target: Target) -> str:
     """Return the family and its reason, the end of a sentence with arguments marked."""
     if not target.guess:
         return f"{target.family}, as given."
-    return f"{target.family}, guessed from the target: {target.guess}. Set {{family}} to choose another."
+    return f"{target.family}, guessed from the target: {target.guess}. Set {mark('family')} to choose another."
 
 
 def describe_dropped(design: Design) -> Iterator[str]:

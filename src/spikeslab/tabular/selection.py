@@ -11,7 +11,7 @@ import pandas as pd
 from scipy.sparse import csr_array
 from scipy.sparse.csgraph import connected_components
 
-from spikeslab.errors import pluralize
+from spikeslab.errors import mark, pluralize
 from spikeslab.report.tables import Column, Table
 from spikeslab.sklearn import SpikeSlabClassifier, select_variables
 
@@ -155,7 +155,7 @@ class Selection:
         rhats = np.array([*self.estimator.rhat_.values(), *selected["rhat"]], dtype=np.float64)
         sizes = np.array([*self.estimator.ess_.values(), *selected["ess"]], dtype=np.float64)
         if not np.isfinite(rhats).any():
-            return "There are too few draws to tell if the chains agree: raise {n_iter}.", False
+            return f"There are too few draws to tell if the chains agree: raise {mark('n_iter')}.", False
         worst, least = float(np.nanmax(rhats)), float(np.nanmin(sizes))
         chains = self.estimator.n_chains
         who = "The chains" if chains > 1 else "The two halves of the chain"
@@ -164,7 +164,7 @@ class Selection:
             return f"{who} agree, and there are enough draws: the numbers are reliable ({numbers}).", True
         if worst <= RHAT_GOOD and least >= FEW_DRAWS:
             return f"{who} agree, and there are enough draws for about two digits ({numbers}).", True
-        again = f"{{n_iter={4 * self.estimator.n_iter_}}} gives more exact numbers"
+        again = f"{mark('n_iter', 4 * self.estimator.n_iter_)} gives more exact numbers"
         if worst <= RHAT_LIMIT:
             return f"{who} agree only roughly ({numbers}): {again}.", True
         return f"{who} do not agree yet, and the numbers are not reliable ({numbers}): {again}.", False

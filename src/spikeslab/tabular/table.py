@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pandas as pd
 
-from spikeslab.errors import ArgumentValueError, SpikeSlabError, first_line, pluralize, quote
+from spikeslab.errors import ArgumentValueError, SpikeSlabError, first_line, mark, pluralize, quote
 
 if TYPE_CHECKING:
     from _csv import Reader
@@ -92,9 +92,9 @@ def read_table(path: Path, text: Collection[str] = ()) -> DataTable:
     """
     kind = next((kind for kind in KINDS if path.name.lower().endswith(kind)), None)
     if not path.exists():
-        raise TableError(f"{{path}} must be a table, but there is no file {path}.")
+        raise TableError(f"{mark('path')} must be a table, but there is no file {path}.")
     if path.is_dir():
-        raise TableError(f"{{path}} must be a table, but {path} is a folder.")
+        raise TableError(f"{mark('path')} must be a table, but {path} is a folder.")
     if kind is None:
         raise TableError(f"{path} is of an unknown kind: its name must end in {', '.join(KINDS[:-1])} or {KINDS[-1]}.")
     try:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pandas as pd
 
-from spikeslab.errors import quote
+from spikeslab.errors import mark, quote
 from spikeslab.tabular.design import LARGEST
 from spikeslab.tabular.table import DataTable, TableError
 
@@ -68,7 +68,9 @@ def read_target(table: DataTable, name: str, family: str | None = None) -> Targe
     if family == "gaussian":
         if y.dtype.kind not in "iufb":
             text = different.tolist()[0]
-            raise TableError(f"{{family='gaussian'}} needs numbers, but the target {name!r} holds text: {text!r}.")
+            raise TableError(
+                f"{mark('family', 'gaussian')} needs numbers, but the target {name!r} holds text: {text!r}."
+            )
         y = y.astype(np.float64)
         if not (np.abs(y) <= LARGEST).all():
             raise TableError(f"The target {name!r} of {table.name} has infinite numbers or some beyond {LARGEST:g}.")
@@ -77,12 +79,12 @@ def read_target(table: DataTable, name: str, family: str | None = None) -> Targe
     if different.size > most:
         allowed = "2 classes" if most == 2 else f"at most {most} classes"
         raise TableError(
-            f"{{family='{family}'}} needs {allowed}, but the target {name!r} has {different.size:,}: "
+            f"{mark('family', family)} needs {allowed}, but the target {name!r} has {different.size:,}: "
             f"{quote(map(str, different.tolist()), 5)}."
         )
     if family == "multinomial" and different.size > len(y) / 2:
         raise TableError(
-            f"{{family='multinomial'}} needs at least 2 rows per class on average, but the target {name!r} has "
+            f"{mark('family', 'multinomial')} needs at least 2 rows per class on average, but the target {name!r} has "
             f"{different.size:,} different values in {len(y):,} rows."
         )
     return Target(name, family, y, guess)

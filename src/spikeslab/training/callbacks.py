@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from torch.optim.lr_scheduler import LRScheduler, ReduceLROnPlateau
 
-from spikeslab.errors import ArgumentTypeError, ArgumentValueError, Phrase, check_count, check_number
+from spikeslab.errors import ArgumentTypeError, ArgumentValueError, Phrase, check_count, check_number, mark
 from spikeslab.posterior import Posterior
 from spikeslab.pruning import ChannelPruner, Pruner, RhoPruner
 from spikeslab.report.progress import Progress
@@ -46,7 +46,9 @@ class Every:
         given = {name: value for name, value in vars(self).items() if value is not None}
         if len(given) != 1:
             got = Phrase(f"got {given or 'none'}")
-            raise ArgumentValueError("Every", "must have one of {steps}, {epochs} and {seconds}", got)
+            raise ArgumentValueError(
+                "Every", f"must have one of {mark('steps')}, {mark('epochs')} and {mark('seconds')}", got
+            )
         for name, value in given.items():
             if name == "seconds":
                 check_number(name, value, ">= 0")

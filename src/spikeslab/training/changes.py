@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple, TypeAlias
 
-from spikeslab.errors import ArgumentValueError, Phrase, check_choice, quote
+from spikeslab.errors import ArgumentValueError, Phrase, check_choice, mark, quote
 from spikeslab.training.checkpoints import CheckpointError
 
 OnChange: TypeAlias = str | Mapping[str, str]
@@ -84,8 +84,8 @@ def find_changes(before: Mapping[str, Any], now: Mapping[str, Any], on_change: O
         raise ChangedSettingsError(
             "Cannot resume: these settings are not those of the checkpoint.\n\n"
             f"{format_changes({name: (before.get(name), now.get(name)) for name in refused})}\n\n"
-            "Continue with those of the checkpoint by {on_change='old'}, with those of the code by {on_change='new'}, "
-            f"or choose for each in Python, as in on_change={{{refused[0]!r}: 'new'}}."
+            f"Continue with those of the checkpoint by {mark('on_change', 'old')}, with those of the code by "
+            f"{mark('on_change', 'new')}, or choose for each in Python, as in on_change={{{refused[0]!r}: 'new'}}."
         )
     old = {name: before.get(name) for name in changed if choose(on_change, name) == OLD}
     for name, value in old.items():

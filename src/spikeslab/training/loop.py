@@ -27,6 +27,7 @@ from spikeslab.errors import (
     StateError,
     check_choice,
     check_count,
+    mark,
     pluralize,
     quote,
     warn,
@@ -217,20 +218,20 @@ class Training:
             )
             raise StateError(
                 f"The {self.ranks.data_size} ranks of chain {self.ranks.chain} must take the same number of steps, but "
-                f"this one would take {target:,} and {others}: give every rank equally many batches, or {{steps}} "
-                "instead of {epochs}."
+                f"this one would take {target:,} and {others}: give every rank equally many batches, or "
+                f"{mark('steps')} instead of {mark('epochs')}."
             )
         return target
 
     def _count_steps(self, epochs: int | None, steps: int | None) -> int:
         if (epochs is None) == (steps is None):
-            got = Phrase(f"got {{epochs={epochs!r}}} and {{steps={steps!r}}}")
-            raise ArgumentValueError("epochs", "must be given, or {steps} instead", got)
+            got = Phrase(f"got {mark('epochs')} {epochs!r} and {mark('steps')} {steps!r}")
+            raise ArgumentValueError("epochs", f"must be given, or {mark('steps')} instead", got)
         if steps is not None:
             return check_count("steps", steps, minimum=0)
         if self.order.length is None:
             raise ArgumentTypeError(
-                "data", "must have a length", Phrase("it has none"), "give {steps} instead of {epochs}"
+                "data", "must have a length", Phrase("it has none"), f"give {mark('steps')} instead of {mark('epochs')}"
             )
         if not self.order.length:
             raise ArgumentValueError("data", "must hold at least one batch", Phrase("got none"))
@@ -269,7 +270,7 @@ class Training:
             if _is_nonfinite(parameter.grad):
                 raise NonFiniteError(
                     f"The gradient of {name} must be finite, but got NaN or Inf at step {self.steps + 1}: try a lower "
-                    "{lr}."
+                    f"{mark('lr')}."
                 )
 
     def take_loss(self) -> float | None:
@@ -461,7 +462,7 @@ def _explain_nonfinite(model: nn.Module, forward: Callable[[], object]) -> str:
     """Describe the first tensor that is not finite: a weight, the input, a buffer or the output of a module."""
     for name, parameter in model.named_parameters():
         if _is_nonfinite(parameter):
-            return f"the weight {name} is not finite; try a lower {{lr}}"
+            return f"the weight {name} is not finite; try a lower {mark('lr')}"
     buffers = [name for name, buffer in model.named_buffers() if _is_nonfinite(buffer)]
     names = {module: name for name, module in model.named_modules()}
     found: list[str] = []
@@ -482,9 +483,9 @@ def _explain_nonfinite(model: nn.Module, forward: Callable[[], object]) -> str:
     if bad_inputs:
         return "the input of the model is not finite, so check the data"
     if buffers:
-        return f"the buffer {buffers[0]} is not finite; try a lower {{lr}}"
+        return f"the buffer {buffers[0]} is not finite; try a lower {mark('lr')}"
     if found:
-        return f"all weights are finite, but the output of {found[0]} is not; try a lower {{lr}}"
+        return f"all weights are finite, but the output of {found[0]} is not; try a lower {mark('lr')}"
     return "all weights and all outputs are finite, so check the loss and the targets"
 
 

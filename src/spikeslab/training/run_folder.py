@@ -173,8 +173,8 @@ class RunFolder:
             return
         if self.resume is False:
             raise FolderExistsError(
-                f"{{folder}} must not hold a run yet, but {self.path} does: continue it with {{resume=True}}, or "
-                "choose another folder."
+                f"{mark('folder')} must not hold a run yet, but {self.path} does: continue it with "
+                f"{mark('resume', True)}, or choose another folder."
             )
         settings = to_json(self._upgrade(before["settings"]))
         accepted = {name: value for name, value in self.settings.items() if choose(self.on_change, name) == NEW}
@@ -185,7 +185,7 @@ class RunFolder:
     def stop(self, run: Training) -> str:
         """Save the state of a run that was asked to stop, and return a sentence that says how to continue."""
         self._save.act_now(run)
-        return f"The state is saved in {self.path}: continue with {{resume=True}}."
+        return f"The state is saved in {self.path}: continue with {mark('resume', True)}."
 
     def _restore(self, run: Training, total_steps: int) -> None:
         self.check()
@@ -194,7 +194,7 @@ class RunFolder:
         if step > total_steps:
             raise CheckpointError(
                 f"Cannot resume: the run in {self.path} is at step {step}, beyond the {total_steps} steps asked for. "
-                "Raise {epochs} or {steps}."
+                f"Raise {mark('epochs')} or {mark('steps')}."
             )
         if checkpoint is None:
             self._check_beginning(run)
@@ -219,7 +219,7 @@ class RunFolder:
         if steps := run.ranks.highest(steps):
             raise CheckpointError(
                 f"Cannot resume: the run in {self.path} was at step {steps}, but {self.checkpoints.directory} holds no "
-                "checkpoint. Put one back, or begin again in another {folder}."
+                f"checkpoint. Put one back, or begin again in another {mark('folder')}."
             )
 
     def _find_checkpoint(self, run: Training) -> Checkpoint | None:
@@ -294,8 +294,9 @@ def to_json(settings: Mapping[str, Any]) -> dict[str, Any]:
 def describe_changes(before: Mapping[str, Any], now: Mapping[str, Any]) -> str:
     """Describe the differences between two records of settings for an error message; empty if they agree.
 
-    >>> describe_changes({"lr": 0.1, "seed": 0}, {"lr": 0.2, "seed": 0})
-    '{lr} was 0.1 and is now 0.2'
+    >>> from spikeslab.errors import spell
+    >>> spell(describe_changes({"lr": 0.1, "seed": 0}, {"lr": 0.2, "seed": 0}))
+    'lr was 0.1 and is now 0.2'
     """
     return ", ".join(
         f"{mark(name)} was {before.get(name)!r} and is now {now.get(name)!r}"
@@ -335,13 +336,13 @@ def lock_folder(folder: Path) -> Iterator[None]:
     with os.fdopen(open_regular(path, os.O_RDWR | os.O_CREAT), "r+b") as file:
         owner = file.read(21)
         if owner and (len(owner) > 20 or not owner.strip().isdigit()):
-            raise ForeignFileError(f"{path} is not a lock of a run: move it away, or choose another {{folder}}.")
+            raise ForeignFileError(f"{path} is not a lock of a run: move it away, or choose another {mark('folder')}.")
         try:
             lock_file(file)
         except OSError as error:
             raise FolderInUseError(
                 f"{folder} is in use by another run, process {owner.decode().strip() or 'unknown'}: wait for it, stop "
-                "it, or choose another {folder}."
+                f"it, or choose another {mark('folder')}."
             ) from error
         file.seek(0)
         file.truncate(0)

@@ -19,7 +19,7 @@ from torch import nn
 from spikeslab.compression import Compressed, Compression, Settings
 from spikeslab.compression.compress import WEIGHTS, CompressionRun
 from spikeslab.compression.tasks import Evaluation, keep_numbers
-from spikeslab.errors import ArgumentError, ArgumentValueError, SpikeSlabWarning, first_line, quote
+from spikeslab.errors import ArgumentError, ArgumentValueError, SpikeSlabWarning, first_line, mark, quote
 from spikeslab.paper.cifar10.data import Dense, OrderedBatches, new_network
 from spikeslab.paper.cifar10.presets import FIXED, PRESETS, split_method
 from spikeslab.paper.images.augmentation import Augment
@@ -120,8 +120,8 @@ def check_run(run: CifarRun) -> None:
     except (ArgumentError, ValueError, TypeError) as error:
         if isinstance(error, ArgumentError) and error.argument in GIVEN:
             raise error.change(hint="") from error  # the hint may name arguments that a run does not have
-        expectation = f"must be ones for {{preset={run.preset}}}"
-        raise ArgumentValueError("methods", expectation, run.method, first_line(error)) from error
+        expectation = f"must be ones for {mark('preset', run.preset)}"
+        raise ArgumentValueError("methods", expectation, run.method, first_line(error, marked=True)) from error
 
 
 def _prepare(run: CifarRun, model: nn.Module, train: Any, settings: Settings, **more: Any) -> CompressionRun:

@@ -17,7 +17,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from spikeslab.errors import check_choice, first_line
+from spikeslab.errors import check_choice, first_line, mark
 from spikeslab.paper.data_files import VARIABLE, DataError, data_folder, fetch
 
 # name: file, rows, columns, and the target's column from the end
@@ -92,8 +92,9 @@ def _find(file: str, data_dir: str | os.PathLike[str] | None) -> Path:
         if path.is_file():
             return path
     raise DataError(
-        f"{{data_dir}} (or the variable {VARIABLE}) must be a folder with {file} or uci/{file}, but got "
-        f"{'none' if folder is None else folder}: only Boston, Yacht and Wine with {{splits='paper'}} are downloaded."
+        f"{mark('data_dir')} (or the variable {VARIABLE}) must be a folder with {file} or uci/{file}, but got "
+        f"{'none' if folder is None else folder}: only Boston, Yacht and Wine with {mark('splits', 'paper')} are "
+        "downloaded."
     )
 
 
@@ -110,7 +111,8 @@ def _download(name: str) -> NDArray[np.float64]:
         path.unlink()
         raise DataError(
             f"{url} must hold the known numbers (SHA-256 {digest[:12]}…), but got {table.shape[0]} rows of "
-            f"{table.shape[1]} (SHA-256 {found[:12]}…): put {FILES[name][0]} into a folder and give it as {{data_dir}}."
+            f"{table.shape[1]} (SHA-256 {found[:12]}…): put {FILES[name][0]} into a folder and give it as "
+            f"{mark('data_dir')}."
         )
     return table
 
