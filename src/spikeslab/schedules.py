@@ -48,7 +48,7 @@ def describe_schedule(schedule: object) -> str:
     >>> describe_schedule(constant(0.1))
     'constant(value=0.1)'
     >>> describe_schedule(lambda step: 1 / step)
-    'spikeslab.schedules.<lambda> (1.0, 0.1, 0.01, 0.001, 0.0001)'
+    'spikeslab.schedules.<lambda> (1, 0.1, 0.01, 0.001, 0.0001)'
     """
     text = str(describe(schedule))
     function: Any = getattr(schedule, "schedule", schedule)

@@ -192,6 +192,10 @@ def test_a_run_is_continued_and_never_begun_twice(folder, capsys):
     (folder / "recipe.py").write_text(stop + "# changed\n")
     assert run([*arguments, "stopped", "--resume"]) == 2
     assert "Cannot resume: stopped was begun with other settings: RECIPE was" in capsys.readouterr().err
+    assert run([*arguments, "stopped", "--resume", "--on-change", "old"]) == 2, "the old recipe is not to be had"
+    assert run([*arguments, "stopped", "--resume", "--on-change", "newer"]) == 2
+    assert "--on-change must be one of 'error', 'old', 'new', but got 'newer'." in capsys.readouterr().err
+    assert run([*arguments, "stopped", "--resume", "--on-change", "new"]) == 0
 
 
 def test_weights_of_the_dense_network_from_a_file(folder, capsys):

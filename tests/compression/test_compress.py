@@ -257,6 +257,14 @@ def test_a_folder_holds_the_results_and_is_not_begun_twice(tmp_path: Path) -> No
     assert {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()} == before
 
 
+def test_other_data_are_refused_unless_they_are_wanted(tmp_path: Path) -> None:
+    compress_small(folder=tmp_path)
+    other = TensorBatches(*data(9), batch_size=batches().batch_size, seed=batches().seed)
+    with pytest.raises(CheckpointError, match=r"(?s)^Cannot resume: these settings.*\ndata\.sha256 +\| "):
+        compress_small(train=other, folder=tmp_path, resume=True)
+    compress_small(train=other, folder=tmp_path, resume=True, on_change={"data": "new"})
+
+
 def test_a_setting_that_an_older_record_lacks_counts_as_its_default(tmp_path: Path) -> None:
     compress_small(folder=tmp_path, settings=Settings(samples=3))
     change_record(tmp_path / "run.json", lambda record: record["settings"].pop("crest_lr"))

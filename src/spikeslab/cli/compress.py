@@ -145,6 +145,9 @@ def compress(
     seed: Annotated[int, typer.Option(help="Seed of the noise and of the order of the data.")] = 0,
     threads: Annotated[int | None, typer.Option(help="Threads; torch's choice if not given.")] = None,
     resume: Annotated[bool, typer.Option("--resume", help="Continue the run in --out.")] = False,
+    on_change: Annotated[
+        str, typer.Option(help="If --resume finds other options, code or data: error, old (of the checkpoint) or new.")
+    ] = "error",
     report: Annotated[bool, typer.Option(help="Write report.html at the end, which takes a few seconds.")] = True,
 ) -> None:
     """Prune your own network while it is sampled, and compare the sparse network with the dense one.
@@ -165,6 +168,7 @@ def compress(
     - the dense network as a teacher: `spikeslab compress recipe.py --set distillation=0.2 --out out/distilled`
     """
     check_seed(seed)
+    check_choice("on_change", on_change, ("error", "old", "new"))
     check_choice("method", method, METHODS)
     check_number("sparsity", sparsity, "(0, 1)")
     check_counts(epochs=epochs, samples=samples, num_data=num_data, threads=threads)
@@ -210,6 +214,7 @@ def compress(
             settings=user.settings.change(**changes),
             folder=folder,
             resume=resume,
+            on_change=on_change,
             report=report,
             callbacks=[KeepRecipe(recipe, folder / COPY)],
             command=command,

@@ -49,6 +49,7 @@ from spikeslab.graph.tracing import check_module, copy_model
 from spikeslab.posterior import Posterior
 from spikeslab.states import State
 from spikeslab.training import Callback, Collect, Evaluate, Every, RunFolder, ShowProgress, TensorBatches, Training
+from spikeslab.training.changes import ERROR, OnChange
 from spikeslab.training.loop import Loss, autocast
 from spikeslab.training.randomness import preserve_randomness, seed_everything
 from spikeslab.training.run_folder import CHECKPOINTS, LOCK_FILE, POSTERIOR, RECORD_FILE
@@ -81,6 +82,7 @@ def compress(
     seed: int = 0,
     folder: str | os.PathLike[str] | None = None,
     resume: bool = False,
+    on_change: OnChange = ERROR,
     progress: bool = True,
     report: bool = True,
     callbacks: Sequence[Callback] = (),
@@ -121,6 +123,8 @@ def compress(
         seed: Seed of the noise, and of all global generators while this runs: they are afterwards as they were.
         folder: Run directory for checkpoints, log, report and results; ``None`` writes nothing.
         resume: If True, continue the run in the folder.
+        on_change: What to do if a run that is continued has other arguments, code or data than its checkpoint:
+            ``"error"``, ``"old"`` or ``"new"``; see :class:`~spikeslab.training.RunFolder`.
         progress: If True, show a progress bar or, without a terminal, lines.
         report: If True, a run in a folder ends in ``report.html``; it needs the extra ``report`` and a few seconds.
         callbacks: Callbacks of the training loop, called after each step.
@@ -162,6 +166,7 @@ class Compression:
     seed: int = 0
     folder: str | os.PathLike[str] | None = None
     resume: bool = False
+    on_change: OnChange = ERROR
     progress: bool = True
     report: bool = True
     callbacks: Sequence[Callback] = ()
@@ -292,6 +297,7 @@ class CompressionRun:
         return RunFolder(
             self.folder,
             resume=arguments.resume,
+            on_change=arguments.on_change,
             settings=self._record() | asdict(self.problem.settings) | dict(arguments.facts),
             upgrade=Settings.upgrade,
             seed=arguments.seed,

@@ -3,6 +3,7 @@
 from spikeslab.errors import Interrupted
 from spikeslab.training.batches import DataOrder, TensorBatches
 from spikeslab.training.callbacks import Callback, Collect, Evaluate, Every, Prune, ScheduleLR, ShowProgress
+from spikeslab.training.changes import ChangedSettingsError
 from spikeslab.training.checkpoints import Checkpoint, CheckpointError, Checkpoints
 from spikeslab.training.evaluation import ClassifierEvaluation, PosteriorEvaluation, describe_classifier
 from spikeslab.training.log import MetricsLog
@@ -11,6 +12,7 @@ from spikeslab.training.run_folder import FolderInUseError, RunFolder
 
 __all__ = [
     "Callback",
+    "ChangedSettingsError",
     "Checkpoint",
     "CheckpointError",
     "Checkpoints",

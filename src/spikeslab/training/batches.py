@@ -23,7 +23,7 @@ from spikeslab.training.randomness import get_randomness, preserve_randomness, r
 
 MASK64 = (1 << 64) - 1
 HASHED_BYTES = 100 << 20
-"""Bytes of the data that a checksum reads, a tenth of a second's work."""
+"""Bytes of the data that a checksum reads, less than a second's work."""
 
 Transform: TypeAlias = Callable[[Tensor, torch.Generator], Tensor]
 
