@@ -20,6 +20,9 @@ two or more dimensions; biases and the statistics of normalisation stay exact. f
 value would overflow. int8 stores q in [-127, 127] with w = s q, where s = max |w| / 127 over each row of the first
 dimension, so that |w - s q| <= s/2. Small weights may become zero in both.
 
+A reader refuses a file that claims more than 32 MiB and 1000 bytes for each of its own before it makes anything of that
+size. A writer therefore leaves the mask of such a network as it is, which bounds the file from below.
+
 Two transforms help LZMA:
 
 - The mask is one bit for each element. At a density d its entropy is H(d) = -d log2 d - (1-d) log2 (1-d) bits, which is
@@ -34,6 +37,7 @@ from __future__ import annotations
 import hashlib
 import json
 import lzma
+import math
 from collections import defaultdict
 from collections.abc import Mapping
 from typing import Any, TypeAlias
@@ -57,8 +61,17 @@ LEVELS = 127
 FILTERS: list[dict[str, Any]] = [
     {"id": lzma.FILTER_LZMA2, "preset": 6, "dict_size": 1 << 20, "lc": 0, "lp": 0, "pb": 0}
 ]
+FLOOR, RATIO = 1 << 25, 1000
+"""A file may claim tensors of 32 MiB, and of 1000 bytes for each of its own: sparse networks stay far below that."""
 LONG, SAMPLE, PLACES, WORTH = 1 << 18, 1 << 16, 16, 0.97
 """LZMA takes a third of a second for a megabyte of noise, so a long stream is packed only if a sample of it shrinks."""
+
+
+DAMAGES = (
+    SafetensorError, lzma.LZMAError, KeyError, TypeError, ValueError, RuntimeError, AttributeError, IndexError,
+    RecursionError, MemoryError,
+)  # fmt: skip
+"""Errors of reading a file with a wrong content."""
 
 
 class TensorFileError(SpikeSlabError, ValueError):
@@ -101,6 +114,8 @@ def encode(tensors: Mapping[str, Tensor], values: str = "fp32") -> bytes:
     streams = {"index": squeeze(text), "mask": pack_masks(masks)}
     for dtype, items in values_of.items():
         streams |= {f"{dtype}.{k}": plane for k, plane in enumerate(split_planes(items))}
+    if sum(tensor.nbytes for tensor in tensors.values()) > _allowed_bytes(sum(map(len, streams.values()))):
+        streams["mask"] = pack_masks(masks, packed=False)  # or readers would take the file for a bomb
     head: dict[str, Any] = {"version": VERSION, "values": values, "size": len(text)}
     head["sha256"] = _checksum(head, streams)
     saved = {name: torch.from_numpy(np.frombuffer(data, np.uint8).copy()) for name, data in streams.items()}
@@ -118,9 +133,11 @@ def decode(content: bytes, file: str) -> dict[str, Tensor]:
         raise TensorFileError(f"{file} has version {version!r} of the format, but only {VERSION} can be read.")
     try:
         streams = {name: tensor.numpy().tobytes() for name, tensor in load(content).items()}
-        return _read_tensors(head, streams)
-    except (SafetensorError, lzma.LZMAError, KeyError, TypeError, ValueError, RuntimeError, AttributeError) as error:
+        return _read_tensors(head, streams, _allowed_bytes(len(content)))
+    except DAMAGES as error:
         raise TensorFileError(f"{file} is damaged: its content does not match its checksum.") from error
+    except OverflowError as error:
+        raise TensorFileError(f"{file} is refused: it claims {error} for its {len(content):,} bytes.") from error
 
 
 def read_header(content: bytes) -> dict[str, Any] | None:
@@ -128,15 +145,29 @@ def read_header(content: bytes) -> dict[str, Any] | None:
     try:
         length = int.from_bytes(content[:8], "little")
         head = json.loads(json.loads(content[8 : 8 + length])["__metadata__"][FORMAT])
-    except (ValueError, KeyError, TypeError):
+    except (ValueError, KeyError, TypeError, RecursionError):
         return None
     return head if isinstance(head, dict) else None
 
 
-def _read_tensors(head: dict[str, Any], streams: dict[str, bytes]) -> dict[str, Tensor]:
+def _allowed_bytes(length: int) -> int:
+    return FLOOR + RATIO * length
+
+
+def _check_size(name: str, size: object, limit: int) -> int:
+    """Return a size that a file claims, before anything of that size is made."""
+    if not isinstance(size, int) or isinstance(size, bool) or size < 0:
+        raise ValueError(f"{name} has an impossible size")
+    if size > limit:
+        raise OverflowError(f"{size:,} bytes of {name}")
+    return size
+
+
+def _read_tensors(head: dict[str, Any], streams: dict[str, bytes], limit: int) -> dict[str, Tensor]:
     if head.pop("sha256") != _checksum(head, streams):
         raise ValueError("sha256 does not match")
-    index = json.loads(expand(streams["index"], head["size"]))
+    index = json.loads(expand(streams["index"], _check_size("the index", head["size"], limit // 10)))
+    _check_claims(index, limit)
     mask = _Queue(unpack_masks(streams["mask"], index["bits"]))
     rows = {}
     for name, count in index["counts"].items():
@@ -150,7 +181,7 @@ def _read_tensors(head: dict[str, Any], streams: dict[str, bytes]) -> dict[str, 
         dtype, stored, shape = _dtype(entry["dtype"]), _dtype(entry["stored"]), entry["shape"]
         scaled = stored == torch.int8 and dtype != torch.int8
         scales = rows[SCALES].take(shape[0]) if scaled else None
-        size = int(np.prod(shape, dtype=np.int64))
+        size = math.prod(shape)
         if "kept" in entry:
             items = np.zeros((size, stored.itemsize), np.uint8)
             items[mask.take(size)] = rows[entry["stored"]].take(entry["kept"])
@@ -163,6 +194,19 @@ def _read_tensors(head: dict[str, Any], streams: dict[str, bytes]) -> dict[str, 
     return tensors
 
 
+def _check_claims(index: Mapping[str, Any], limit: int) -> None:
+    """Raise if the tensors that an index claims are larger than a file of this length may hold."""
+    _check_size("the mask", index["bits"], limit)
+    for name, count in index["counts"].items():
+        _check_size(name, count * _dtype(name).itemsize, limit)
+    total = 0
+    for entry in index["tensors"]:
+        if "same" not in entry:
+            sizes = [_check_size(entry["name"], size, limit) for size in entry["shape"]]
+            total += math.prod(sizes) * max(_dtype(entry["dtype"]).itemsize, _dtype(entry["stored"]).itemsize)
+            _check_size("tensors", total, limit)
+
+
 class _Queue:
     """Array whose rows are taken from the front."""
 
@@ -171,6 +215,8 @@ class _Queue:
 
     def take(self, count: int) -> NDArray[Any]:
         self._next += count
+        if not 0 <= count <= self._next <= len(self._rows):
+            raise ValueError("a stream is too short")
         return self._rows[self._next - count : self._next]
 
 
@@ -282,12 +328,13 @@ def join_planes(streams: list[bytes], count: int) -> Bytes:
     return np.stack([np.frombuffer(expand(stream, count), np.uint8) for stream in streams], axis=1)
 
 
-def pack_masks(masks: list[NDArray[np.bool_]]) -> bytes:
-    """Return flat masks one after the other, one bit for each element, squeezed."""
-    return squeeze(np.packbits(np.concatenate([np.empty(0, np.bool_), *masks])).tobytes())
+def pack_masks(masks: list[NDArray[np.bool_]], packed: bool = True) -> bytes:
+    """Return flat masks one after the other, one bit for each element, by default squeezed."""
+    bits = np.packbits(np.concatenate([np.empty(0, np.bool_), *masks])).tobytes()
+    return squeeze(bits) if packed else bits
 
 
 def unpack_masks(stream: bytes, count: int) -> NDArray[np.bool_]:
     """Undo :func:`pack_masks` of ``count`` elements in all."""
     packed = np.frombuffer(expand(stream, (count + 7) // 8), np.uint8)
-    return np.unpackbits(packed, count=count).astype(np.bool_)
+    return np.unpackbits(packed, count=count).view(np.bool_)
