@@ -18,8 +18,8 @@ from typing import Any, NamedTuple
 
 from spikeslab.errors import ArgumentValueError, Phrase, SpikeSlabError, first_line, mark
 
-CHECKSUM = "checksum"
-SHA256 = re.compile("[0-9a-f]{64}")
+CHECKSUM, SEALED = "checksum", "sealed"
+"""Keys of a record, the last and the first: where the name of the checksum is damaged, the other says it is missing."""
 SEALED_LINE = re.compile(rb'(.*), "checksum": "([0-9a-f]{16})"\}')
 TEMPORARY = re.compile(r"(.+)\.(\d+)\.tmp")
 SAFE = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
@@ -189,7 +189,8 @@ def encode_record(record: Mapping[str, Any]) -> bytes:
     Raises:
         ValueError: If it holds NaN or infinity.
     """
-    content = json.loads(json.dumps(dict(record), allow_nan=False))  # as it will be read: keys are text, tuples lists
+    # As it will be read: keys are text, tuples lists.
+    content = json.loads(json.dumps({SEALED: True, **record}, allow_nan=False))
     text = json.dumps({**content, CHECKSUM: _hash_record(content)}, indent=1, ensure_ascii=False)
     return f"{text}\n".encode("utf-8", "surrogatepass")
 
@@ -237,11 +238,10 @@ def read_record(
         read = " and ".join(map(str, known))
         raise error(f"{path} has version {version!r}, but this spikeslab reads {read}.")
     checksum = record.pop(CHECKSUM, None)
-    # A record without a checksum may be old, or the name of the checksum is what was damaged.
-    needed = bool(sealed_since) and isinstance(version, int) and version >= sealed_since
-    renamed = any(isinstance(v, str) and SHA256.fullmatch(v) and name != "sha256" for name, v in record.items())
-    if (checksum is not None or needed or renamed) and checksum != _hash_record(record):
+    needed = SEALED in record or (bool(sealed_since) and isinstance(version, int) and version >= sealed_since)
+    if (checksum is not None or needed) and checksum != _hash_record(record):
         raise error(f"{path} has changed since it was written: its checksum does not match.")
+    record.pop(SEALED, None)
     return record
 
 
