@@ -121,7 +121,7 @@ def test_files_from_before_delta_was_kept_still_load(tmp_path):
     index = json.loads(path.read_text())
     for record in index["samples"]:
         del record["delta"]
-    del index["sha256"], index["checksum"]
+    del index["sha256"], index["checksum"], index["sealed"]
     path.write_text(json.dumps(index | {"version": 1}))
     again = ss.Posterior.load(tmp_path / "posterior", nn.Linear(4, 1))
     assert len(again) == len(posterior)

@@ -136,7 +136,9 @@ class TestDamagedFiles:
         filled(model, 1).save(tmp_path)
         index = tmp_path / "posterior.json"
         old = {
-            name: value for name, value in json.loads(index.read_text()).items() if name not in ("sha256", "checksum")
+            name: value
+            for name, value in json.loads(index.read_text()).items()
+            if name not in ("sha256", "checksum", "sealed")
         }
         index.write_text(json.dumps(old | {"version": 1}))
         assert len(ss.Posterior.load(tmp_path, model)) == 1

@@ -104,7 +104,7 @@ def test_early_records_call_it_warmup_and_count_it_among_the_steps(X, tmp_path, 
     save_model(model, tmp_path)
     record = json.loads((tmp_path / "model.json").read_text())
     assert record.pop("kept") == 40
-    del record["checksum"]
+    del record["checksum"], record["sealed"]
     record["params"]["warmup"] = record["params"].pop("burn_in")
     early = {"version": 1, "n_iter": 60, "rhat": {"sigma": None}, "ess": {"sigma": 3.0}}
     (tmp_path / "model.json").write_text(json.dumps(record | early))
@@ -194,7 +194,7 @@ def rewrite(folder, arrays, **changes):
     record = json.loads((folder / "model.json").read_text())
     save_file(arrays, folder / "model.safetensors")
     changes |= {"version": 1, "sha256": hashlib.sha256((folder / "model.safetensors").read_bytes()).hexdigest()}
-    record.pop("checksum", None)
+    record = {name: value for name, value in record.items() if name not in ("checksum", "sealed")}
     (folder / "model.json").write_text(json.dumps(record | changes))
 
 
