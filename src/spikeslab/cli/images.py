@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -22,9 +23,12 @@ from spikeslab.cli._output import WIDE, plain_console, print_result
 from spikeslab.errors import check_count
 from spikeslab.report.progress import Progress
 
-ALL_METHODS = "vanilla,dropout,sghmc,sghmc-sa"
+PAPER_METHODS = "vanilla,dropout,sghmc,sghmc-sa"
 
-Methods = Annotated[str, typer.Option(help="Methods, separated by commas: vanilla, dropout, sghmc, sghmc-sa.")]
+Methods = Annotated[
+    str, typer.Option(help="Methods, separated by commas: vanilla, dropout, swa, psgld, sghmc, sghmc-sa.")
+]
+Workers = Annotated[int, typer.Option(help="Processes, each on one core.")]
 Seed = Annotated[int, typer.Option(help="Seed of the first run of each method; the others follow it.")]
 AugmentOption = Annotated[
     bool, typer.Option("--augment", help="Augment the images, and use the network with batch normalisation.")
@@ -47,55 +51,79 @@ DataDir = Annotated[
 
 MNIST_HELP = """Repeat the paper's MNIST experiment (table 2): Vanilla, Dropout, SGHMC and SGHMC-SA on a small CNN.
 
-    Writes accuracy, NLL, Brier score and ECE of the last weights and of the posterior average, beside the paper's
-    accuracy, and how well the uncertainty tells Fashion-MNIST from MNIST. 5,000 training images are held out. An epoch
-    takes 40 to 110 seconds on two cores, all eight runs of 30 epochs about five hours. --resume continues a run that
-    was interrupted, with the same numbers if the number of threads is the same.
+    Every method has the same number of chains or networks, each trained for the same number of epochs. Beside the
+    paper's methods stand SWA and, from the trained networks, their ensemble, MC dropout and a last-layer Laplace
+    approximation. Writes accuracy, NLL, Brier score and ECE beside the paper's accuracy, how well the uncertainty tells
+    other images apart, paired differences, and what the prior did. 5,000 training images are held out.
+
+    Chains run in parallel processes, each on one thread. --resume continues what was interrupted, with the same
+    numbers. An epoch takes about 24 seconds on one core in bfloat16, so 4 chains of 40 epochs take half an hour on two.
 
     For example:
 
-    - `spikeslab reproduce mnist --data-dir data --out out/mnist`
-    - a quick look: `spikeslab reproduce mnist --methods sghmc-sa --presets default --epochs 3 --out out/look`
+    - `spikeslab reproduce mnist --data-dir data --precision bfloat16 --out out/mnist`
+    - three seeds of the samplers: `spikeslab reproduce mnist --methods sghmc,sghmc-sa --seeds 3 --out out/mnist`
+    - a quick look: `spikeslab reproduce mnist --methods sghmc-sa --epochs 3 --chains 1 --out out/look`
     """
 FASHION_HELP = """Repeat the paper's Fashion-MNIST experiment (table 2); the options are those of `reproduce mnist`.
 
-    Example: `spikeslab reproduce fashion --data-dir data --out out/fashion --resume`
+    Example: `spikeslab reproduce fashion --data-dir data --precision bfloat16 --out out/fashion --resume`
     """
 
 
 def _make_command(dataset: str, text: str) -> Callable[..., None]:
+    other = "fashion" if dataset == "mnist" else "mnist"
+
     def reproduce(
         out: Annotated[Path, typer.Option(help="Folder for runs, tables and figures.")] = Path("out") / dataset,
-        methods: Methods = ALL_METHODS,
-        presets: Annotated[str, typer.Option(help="Presets, separated by commas: paper, default.")] = "paper,default",
-        epochs: Annotated[int, typer.Option(help="Epochs of each run.")] = 30,
+        methods: Methods = "vanilla,dropout,swa,sghmc,sghmc-sa",
+        presets: Annotated[
+            str, typer.Option(help="Presets, separated by commas: default, paper, and paper-600k with N = 600,000.")
+        ] = "default",
+        epochs: Annotated[
+            int | None, typer.Option(help="Epochs of each chain or network.", show_default="those of the preset")
+        ] = None,
+        chains: Annotated[
+            int | None,
+            typer.Option(help="Chains or networks of each run.", show_default="those of the preset, 4 or 1"),
+        ] = None,
         seed: Seed = 0,
-        seeds: Annotated[int, typer.Option(help="Runs of each method.")] = 1,
+        seeds: Annotated[
+            str, typer.Option(help="Runs of each method, or METHOD=NUMBER with commas between and 1 for the others.")
+        ] = "1",
         augment: AugmentOption = False,
         held_out: HeldOut = 5000,
         precision: Precision = "float32",
+        foreign: Annotated[
+            str, typer.Option(help="Data sets, separated by commas, whose test images should be told apart.")
+        ] = f"{other},cifar10",
         resume: Annotated[
             bool,
             typer.Option("--resume", help="Continue the runs in --out, read finished ones, and rewrite the tables."),
         ] = False,
         data_dir: DataDir = None,
+        workers: Workers = CORES,
     ) -> None:
         check_folder(out)
         check_seed(seed)
-        check_counts(epochs=epochs, seeds=seeds)
+        check_counts(epochs=epochs, chains=chains, workers=workers)
         check_count("held_out", held_out, minimum=0)
         from spikeslab.paper.images.presets import PRESETS, make_preset
-        from spikeslab.paper.images.runs import METHODS, ImageRun, load_images
-        from spikeslab.paper.images.study import ImageStudy
+        from spikeslab.paper.images.runs import METHODS, ImageRun, load_foreign, load_images
+        from spikeslab.paper.images.study import ImageStudy, parse_seeds
 
         names = check_choices("methods", methods, METHODS), check_choices("presets", presets, PRESETS)
+        others = check_choices("foreign", foreign, (other, "cifar10"))
         preset = make_preset(names[1][0], dataset, augment=augment)
-        run = ImageRun(dataset, names[0][0], preset, epochs, augment, seed, held_out, precision)
-        study = ImageStudy(run, *names, tuple(range(seed, seed + seeds)))
+        run = ImageRun(dataset, names[0][0], preset, augment, seed, held_out, precision)
+        changes = {name: value for name, value in (("epochs", epochs), ("chains", chains)) if value is not None}
+        study = ImageStudy(run, *names, parse_seeds(seeds, names[0]), changes, others)
         taken = [run.folder(out) for runs in study.rows() for run in runs] + [out / f"{study.stem}accuracy.json"]
         check_new(out, resume, taken)
-        data, foreign = load_images(dataset, data_dir)
-        tables, files = study.write(study.run_all(out, data, foreign), data.y_test, out)
+        data = load_images(dataset, data_dir)
+        data.hold_out(held_out)  # raises if there are too few images
+        load_foreign(others, data_dir)  # raises before any work if a file is missing
+        tables, files = study.write(study.run_all(out, data_dir, workers), data.y_test, out)
         print_result(plain_console(WIDE), tables, files)
 
     reproduce.__name__, reproduce.__doc__ = dataset, text
@@ -112,35 +140,43 @@ def image_search(
         list[str] | None,
         typer.Option("--set", metavar="NAME=VALUE", help="A value of the preset to change. May be repeated."),
     ] = None,
-    epochs: Annotated[int, typer.Option(help="Epochs of the trial.")] = 30,
+    method: Annotated[
+        str, typer.Option(help="'vanilla', 'dropout', 'swa', 'psgld', 'sghmc' or 'sghmc-sa'.")
+    ] = "sghmc-sa",
+    preset: Annotated[str, typer.Option(help="Preset whose values are changed.")] = "default",
+    epochs: Annotated[int, typer.Option(help="Epochs of each chain or network.")] = 20,
+    chains: Annotated[int, typer.Option(help="Chains or networks of the trial.")] = 1,
     seed: Annotated[int, typer.Option(help="Seed of the trial.")] = 0,
     augment: AugmentOption = False,
     held_out: Annotated[int, typer.Option(help="Training images that are held out and evaluated.")] = 5000,
     precision: Precision = "float32",
     out: Annotated[Path, typer.Option(help="Folder of all trials.")] = Path("out/search"),
     data_dir: DataDir = None,
+    workers: Workers = CORES,
 ) -> None:
-    """Try SGHMC-SA with other values of the preset `default`, evaluated on held-out training images.
+    """Try a method with other values of a preset, evaluated on held-out training images.
 
-    The presets of `spikeslab reproduce mnist` and `fashion` were chosen with it. A trial never sees the test images and
-    continues where it was stopped; `search.md` in --out has a row for each trial.
+    The preset `default` of `spikeslab reproduce mnist` and `fashion` was chosen with it. A trial never sees the test
+    images and continues where it was stopped; `search.md` in --out has a row for each trial. Any value of the preset
+    may be set: numbers, 0 or 1 for a switch, and none for a value that may be left open.
 
-    Example: `spikeslab reproduce image-search fashion --epochs 10 --set lr=0.1 --set v1=0.04`
+    Example: `spikeslab reproduce image-search fashion --epochs 10 --set lr=0.2 --set temperature=0.1`
     """
     check_folder(out)
     check_seed(seed)
-    check_counts(epochs=epochs, held_out=held_out)
-    from spikeslab.paper.images.data import LOADERS
+    check_counts(epochs=epochs, chains=chains, held_out=held_out, workers=workers)
     from spikeslab.paper.images.presets import make_preset
     from spikeslab.paper.images.runs import ImageRun
     from spikeslab.paper.images.study import change_preset, run_trial, search_table
     from spikeslab.report.tables import Provenance, command_line
 
-    preset = change_preset(make_preset("default", dataset, augment=augment), settings or ())
-    run = ImageRun(dataset, "sghmc-sa", preset, epochs, augment, seed, held_out, precision)
-    run_trial(run, out, LOADERS[dataset](data_dir))
+    length: dict[str, Any] = {"epochs": epochs, "chains": chains}
+    made = replace(make_preset(preset, dataset, augment=augment), **length)
+    run = ImageRun(dataset, method, change_preset(made, settings or ()), augment, seed, held_out, precision)
+    run_trial(run, out, data_dir=data_dir, workers=workers)
     table = search_table(out)
-    command = command_line("reproduce", "image-search", dataset, augment=augment, epochs=epochs, set=settings)
+    options = {"method": method, "preset": preset, "augment": augment, **length, "set": settings}
+    command = command_line("reproduce", "image-search", dataset, **options)
     files = table.write(out / "search", Provenance(command, seed))
     print_result(plain_console(WIDE), [table], files)
 
@@ -151,16 +187,17 @@ def adversarial(
         Path, typer.Option(help="Folder with mnist and fashion, as the commands of these names wrote them.")
     ] = Path("out"),
     datasets: Annotated[str, typer.Option(help="Data sets, separated by commas.")] = "mnist,fashion",
-    methods: Methods = ALL_METHODS,
-    preset: Annotated[str, typer.Option(help="Preset of the runs: 'paper' or 'default'.")] = "default",
-    epochs: Annotated[int, typer.Option(help="Epochs of the runs.")] = 30,
+    methods: Annotated[str, typer.Option(help="Methods of the paper, separated by commas.")] = PAPER_METHODS,
+    preset: Annotated[str, typer.Option(help="Preset of the runs: default, paper or paper-600k.")] = "default",
+    epochs: Annotated[int | None, typer.Option(help="Epochs of the runs.", show_default="those of the preset")] = None,
+    chains: Annotated[int | None, typer.Option(help="Chains of the runs.", show_default="those of the preset")] = None,
     seed: Annotated[int, typer.Option(help="Seed of the runs.")] = 0,
     attack: Annotated[str, typer.Option(help="'fgsm', the paper's, or 'pgd' with ten steps.")] = "fgsm",
     images: Annotated[int, typer.Option(help="Number of test images, from the first.")] = 10_000,
     samples: Annotated[int | None, typer.Option(help="Samples of each posterior.", show_default="all")] = None,
     resume: Annotated[bool, typer.Option("--resume", help="Continue with the results in --out.")] = False,
     data_dir: DataDir = None,
-    workers: Annotated[int, typer.Option(help="Processes, each on one core.")] = CORES,
+    workers: Workers = CORES,
 ) -> None:
     """Repeat the paper's adversarial attacks (figure 2) on finished runs of `spikeslab reproduce mnist` and `fashion`.
 
@@ -174,17 +211,17 @@ def adversarial(
     """
     check_folder(out)
     check_seed(seed)
-    check_counts(epochs=epochs, images=images, samples=samples, workers=workers)
+    check_counts(epochs=epochs, chains=chains, images=images, samples=samples, workers=workers)
     from spikeslab.paper.adversarial import study as experiment
     from spikeslab.paper.grid import CELLS
-    from spikeslab.paper.images.runs import METHODS
 
     check_results(out, experiment.TABLES, experiment.FIGURES)
     study = experiment.AdversarialStudy(
         datasets=check_choices("datasets", datasets, experiment.DATASETS),
-        methods=check_choices("methods", methods, METHODS),
+        methods=check_choices("methods", methods, tuple(experiment.KINDS)),
         preset=preset,
         epochs=epochs,
+        chains=chains,
         seed=seed,
         attack=attack,
         images=images,

@@ -5,12 +5,13 @@ from __future__ import annotations
 import multiprocessing
 import os
 import signal
+import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, ProcessPoolExecutor, wait
 from contextlib import contextmanager
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, NamedTuple, TypeAlias, TypeVar
 
 import numpy as np
 import torch
@@ -22,6 +23,8 @@ from spikeslab.training.run_folder import lock_file
 
 CELLS = "cells.jsonl"
 Record: TypeAlias = dict[str, Any]
+Item = TypeVar("Item")
+Result = TypeVar("Result")
 
 
 class Cell(NamedTuple):
@@ -129,20 +132,24 @@ def run_cells(
     with file.lock():
         todo = [cell for cell in cells if cell not in file.records]
         on_done(len(cells) - len(todo))
-        for cell, record in _compute(todo, work, workers):
+        for cell, record in run_parallel(todo, work, workers):
             file.add(cell, record)
             on_done(1)
 
 
-def _compute(cells: Sequence[Cell], work: Callable[[Cell], Record], workers: int) -> Iterator[tuple[Cell, Record]]:
-    if workers == 1 or len(cells) <= 1:
+def run_parallel(items: Sequence[Item], work: Callable[[Item], Result], workers: int) -> Iterator[tuple[Item, Result]]:
+    """Yield each item with the result of ``work``, as they finish; each runs on one thread.
+
+    With several workers ``work`` and the items must be picklable. Workers end with the process that started them.
+    """
+    if workers == 1 or len(items) <= 1:
         with one_thread():
-            yield from ((cell, work(cell)) for cell in cells)
+            yield from ((item, work(item)) for item in items)
         return
     # Not forked: a fork of a process with threads, as torch and numba have them, may hang.
     context = multiprocessing.get_context("spawn")
-    with _thread_variables(), ProcessPoolExecutor(min(workers, len(cells)), context, _start_worker) as pool:
-        pending = {pool.submit(work, cell): cell for cell in cells}
+    with _thread_variables(), ProcessPoolExecutor(min(workers, len(items)), context, _start_worker) as pool:
+        pending = {pool.submit(work, item): item for item in items}
         try:
             while pending:
                 for future in wait(pending, return_when=FIRST_COMPLETED).done:
@@ -156,6 +163,14 @@ def _start_worker() -> None:
     # Ctrl-C reaches every process of the terminal; only the parent prints a message.
     signal.signal(signal.SIGINT, lambda *_: os._exit(130))
     torch.set_num_threads(1)
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+
+
+def _end_with_parent() -> None:
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+        parent.join()
+        os._exit(1)
 
 
 @contextmanager

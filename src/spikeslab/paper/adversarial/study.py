@@ -30,12 +30,13 @@ from spikeslab.errors import ArgumentValueError, Phrase, check_choice, pluralize
 from spikeslab.files import digest
 from spikeslab.metrics import entropy
 from spikeslab.paper.grid import CELLS, Cell, CellFile, Record, run_cells
+from spikeslab.paper.images.augmentation import PLAIN
 from spikeslab.paper.images.data import LOADERS
 from spikeslab.paper.images.presets import PRESETS, make_preset
-from spikeslab.paper.images.runs import NETWORK, ImageRun, read_network, read_run
+from spikeslab.paper.images.runs import NETWORK, OTHER, ImageRun, read_network, read_run
 from spikeslab.paper.images.study import ImageStudy
 from spikeslab.paper.images.tables import COLOURS, NAMES, PAPER, TITLES
-from spikeslab.paper.runs import OLD_PRESETS, read_result
+from spikeslab.paper.runs import read_result
 from spikeslab.report.figures import GREY, INK, VERMILION, new_figure, save
 from spikeslab.report.tables import Column, Estimate, Provenance, Table, command_line
 
@@ -84,14 +85,16 @@ class Attack(NamedTuple):
 class AdversarialStudy:
     """Attacks on the first ``images`` test images, by FGSM or by PGD with ten steps.
 
-    The networks are those of finished runs in ``mnist`` and ``fashion`` below ``runs``, made with the same preset,
-    epochs and seed. Of each posterior ``samples`` are used, evenly spaced up to the last; ``None`` takes all.
+    The networks are those of finished runs in ``mnist`` and ``fashion`` below ``runs``, made with the same preset and
+    seed, and with its epochs and chains unless others are given; of several networks the first is attacked. Of each
+    posterior ``samples`` are used, evenly spaced up to the last; ``None`` takes all.
     """
 
     datasets: tuple[str, ...]
     methods: tuple[str, ...]
     preset: str
-    epochs: int
+    epochs: int | None = None
+    chains: int | None = None
     seed: int = 0
     attack: str = "fgsm"
     images: int = 10_000
@@ -106,7 +109,9 @@ class AdversarialStudy:
 
     def image_run(self, dataset: str, method: str) -> ImageRun:
         """Return the run whose network is attacked."""
-        return ImageRun(dataset, method, make_preset(self.preset, dataset), self.epochs, seed=self.seed)
+        preset = make_preset(self.preset, dataset)
+        length = replace(preset, epochs=self.epochs or preset.epochs, chains=self.chains or preset.chains)
+        return ImageRun(dataset, method, length, seed=self.seed)
 
     def folder(self, dataset: str, method: str) -> Path:
         """Return the folder of that run."""
@@ -119,7 +124,9 @@ class AdversarialStudy:
 
     def pieces(self, attack: Attack) -> list[Cell]:
         """Return the pieces of a curve, each named by its first image and the digest of the network."""
-        own = digest(self.folder(attack.dataset, attack.method) / NETWORK)[:12]
+        run = self.image_run(attack.dataset, attack.method)
+        _, first = run.split(self.folder(attack.dataset, attack.method))[0]
+        own = digest(first / NETWORK)[:12]
         return [Cell(f"{' '.join(attack)} {start} {own}", self.seed) for start in range(0, self.images, PIECE)]
 
     @property
@@ -130,7 +137,7 @@ class AdversarialStudy:
     @property
     def provenance(self) -> Provenance:
         """Command and seed that give the same numbers."""
-        names = ("datasets", "methods", "preset", "epochs", "seed", "attack", "images", "samples")
+        names = ("datasets", "methods", "preset", "epochs", "chains", "seed", "attack", "images", "samples")
         options = {name: getattr(self, name) for name in names}
         return Provenance(command_line("reproduce", "adversarial", **options), self.seed)
 
@@ -174,16 +181,19 @@ def check_runs(study: AdversarialStudy) -> None:
         missing = [method for method in study.methods if method not in results]
         if missing:
             run = study.image_run(dataset, missing[0])
-            needed = ImageStudy(run, tuple(missing), (study.preset,), (study.seed,)).command
+            changes = {name: value for name in ("epochs", "chains") if (value := getattr(study, name))}
+            foreign = (OTHER[dataset], "cifar10")
+            needed = ImageStudy(run, tuple(missing), (study.preset,), {}, changes, foreign).command
             raise ArgumentValueError(
                 "runs",
                 "must hold the finished runs",
                 Phrase(f"{folders[missing[0]]} is missing or unfinished"),
                 f"make {'it' if len(missing) == 1 else 'them'} with `{needed} --out {study.runs / dataset} --resume`",
             )
-        for method, result in results.items():  # however many images they held out
+        for method, result in results.items():  # however many images they held out, in whatever precision
             run, samples = study.image_run(dataset, method), result["samples"]
-            read_run(replace(run, held_out=result["settings"]["held_out"]), folders[method])
+            own = {name: result["settings"][name] for name in ("held_out", "precision")}
+            read_run(replace(run, **own), folders[method])
             if samples and (study.samples or 1) > samples:
                 expectation = f"must be at most the {samples} of {folders[method]}"
                 raise ArgumentValueError("samples", expectation, study.samples)
@@ -196,10 +206,10 @@ def run_adversarial(
     study: AdversarialStudy, out: Path, on_done: Callable[[int], None] = lambda cells: None
 ) -> list[Curve]:
     """Measure the pieces that ``out`` does not have, and return all curves; ``on_done`` is that of ``run_cells``."""
-    options = {name: getattr(study, name) for name in ("preset", "epochs", "attack", "images")}
+    options: dict[str, Any] = {name: getattr(study, name) for name in ("preset", "attack", "images")}
+    length: dict[str, Any] = {name: getattr(study, name) or "preset" for name in ("epochs", "chains")}
     samples = "all" if study.samples is None else study.samples
-    renamed = {"--recipe": "--preset", **OLD_PRESETS}
-    file = CellFile.of_command(out / CELLS, "adversarial", renamed, **options, samples=samples)
+    file = CellFile.of_command(out / CELLS, "adversarial", **options, **length, samples=samples)
     run_cells(file, study.cells, partial(measure_piece, study), workers=study.workers, on_done=on_done)
     return [Curve.of(attack, [file.records[cell] for cell in study.pieces(attack)]) for attack in study.attacks]
 
@@ -210,7 +220,7 @@ def measure_piece(study: AdversarialStudy, cell: Cell) -> Record:
     attack = Attack(*names)
     data = LOADERS[attack.dataset](study.data_dir)
     rows = slice(int(start), min(int(start) + PIECE, study.images))
-    x = study.image_run(attack.dataset, attack.method).normalize(data.x_test[rows])
+    x = PLAIN(data.x_test[rows])
     return measure(read_target(study, attack), study.attack, x, data.y_test[rows], ZETAS[attack.dataset])
 
 
@@ -232,12 +242,13 @@ def read_target(study: AdversarialStudy, attack: Attack) -> AttackedNetwork:
     """Read the network that is attacked from its finished run."""
     run = study.image_run(attack.dataset, attack.method)
     model, posterior = read_network(run, study.folder(attack.dataset, attack.method))
+    transform = run.normalize.standardise
     if posterior is None:
-        return AttackedNetwork(of_model(model), of_model(model), 1)
+        return AttackedNetwork(of_model(model, transform), of_model(model, transform), 1)
     total, wanted = len(posterior), study.samples or len(posterior)
     chosen = [(index + 1) * total // wanted - 1 for index in range(wanted)]  # evenly spaced up to the last
-    average = of_posterior(posterior, chosen)
-    attacked = of_model(posterior.sample(chosen[-1])) if attack.kind == "single" else average
+    average = of_posterior(posterior, chosen, transform)
+    attacked = of_model(posterior.sample(chosen[-1]), transform) if attack.kind == "single" else average
     return AttackedNetwork(attacked, average, len(chosen))
 
 
@@ -314,7 +325,8 @@ def _names(attack: Attack) -> Record:
 
 def _title(study: AdversarialStudy) -> str:
     attack = "FGSM" if study.attack == "fgsm" else "PGD, ten steps"
-    return f"{attack}, {study.preset} settings, {pluralize(study.epochs, 'epoch')}"
+    preset = study.image_run(study.datasets[0], study.methods[0]).preset
+    return f"{attack}, {study.preset} preset, {pluralize(preset.epochs, 'epoch')}"
 
 
 def _notes(curves: Sequence[Curve], study: AdversarialStudy) -> list[str]:
@@ -369,7 +381,7 @@ def _draw_images(figure: Figure, study: AdversarialStudy, dataset: str, letter: 
     firsts = {int(label): index for index, label in reversed(list(enumerate(data.y_test[:100])))}
     chosen = sorted(firsts.values())[:EXAMPLES]
     target = read_target(study, attack)
-    x = study.image_run(dataset, attack.method).normalize(data.x_test[chosen])
+    x = PLAIN(data.x_test[chosen])
     moved = attack_images(target.attacked, study.attack, x, SHOWN)
     confidence, predicted = target.predict(moved).max(dim=-1)
     for (row, column), panel in np.ndenumerate(figure.subplots(len(chosen), len(SHOWN), squeeze=False)):

@@ -104,10 +104,14 @@ class Normalize:
 
     def __call__(self, images: Tensor, generator: Generator | None = None) -> Tensor:
         """Return normalised images; the generator is not used."""
+        return self.standardise(images.float() / 255.0)
+
+    def standardise(self, images: Tensor) -> Tensor:
+        """Standardise images in [0, 1], with a gradient: the ``transform`` of :mod:`spikeslab.attacks`."""
         _check(images)
         mean = torch.tensor(self.mean, device=images.device).view(1, -1, 1, 1)
         std = torch.tensor(self.std, device=images.device).view(1, -1, 1, 1)
-        return ((images.float() / 255.0 - mean) / std).contiguous(memory_format=torch.channels_last)
+        return ((images - mean) / std).contiguous(memory_format=torch.channels_last)
 
 
 PLAIN = Normalize((0.0,), (1.0,))
@@ -120,26 +124,33 @@ NORMALIZE = {
 }
 """Constants of the paper's runs with augmentation; Fashion-MNIST has those of MNIST."""
 
+STANDARDISE = {"mnist": NORMALIZE["mnist"], "fashion": Normalize((0.2860,), (0.3530,))}
+"""Means and standard deviations of the training images."""
+
 
 @dataclass(frozen=True)
 class Augment:
     """Augmentation of the paper: a crop, then a rotation (``"mnist"``), or a flip (``"fashion"``, ``"cifar10"``).
 
-    With ``erasing`` rectangles of flipped images are erased. A ``transform`` for
+    With ``erasing`` rectangles of flipped images are erased. ``padding`` is that of the crop, ``degrees`` the largest
+    rotation, and ``constants`` replaces the normalisation. A ``transform`` for
     :class:`~spikeslab.training.TensorBatches`.
     """
 
     dataset: str
     erasing: bool = True
+    padding: int = 4
+    degrees: float = 15.0
+    constants: Normalize | None = None
 
     def __post_init__(self) -> None:
         check_choice("dataset", self.dataset, tuple(NORMALIZE))
 
     def __call__(self, images: Tensor, generator: Generator) -> Tensor:
         """Return augmented and normalised images, with the channels last."""
-        images = random_crop(images, generator)
+        images = random_crop(images, generator, self.padding)
         if self.dataset == "mnist":
-            return self.normalize(random_rotation(images, generator))
+            return self.normalize(random_rotation(images, generator, self.degrees))
         images = self.normalize(random_flip(images, generator))
         images = random_erasing(images, generator) if self.erasing else images
         return images.contiguous(memory_format=torch.channels_last)
@@ -147,7 +158,7 @@ class Augment:
     @property
     def normalize(self) -> Normalize:
         """Normalisation of training and test images."""
-        return NORMALIZE[self.dataset]
+        return self.constants or NORMALIZE[self.dataset]
 
 
 def _check(images: Tensor) -> None:

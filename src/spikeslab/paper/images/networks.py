@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import cast
+
 from torch import Tensor, nn
 from torch.nn.functional import max_pool2d
 
@@ -29,12 +31,18 @@ class CNN(nn.Module):
 
     def forward(self, images: Tensor) -> Tensor:
         """Return logits of shape (batch, classes)."""
+        return self.head(self.hidden(images))
+
+    def hidden(self, images: Tensor) -> Tensor:
+        """Return the units after ``fc1``, before they are dropped."""
         # Pooling before the rectifier is the same function of a quarter of the numbers.
         features = max_pool2d(self.conv1(images), 2).relu()
         features = max_pool2d(self.conv2(features), 2).relu()
-        hidden: Tensor = self.fc1(features.flatten(1)).relu()
-        logits: Tensor = self.fc2(self.dropout(hidden))
-        return logits
+        return cast(Tensor, self.fc1(features.flatten(1)).relu())
+
+    def head(self, hidden: Tensor) -> Tensor:
+        """Return logits of the units after ``fc1``."""
+        return cast(Tensor, self.fc2(self.dropout(hidden)))
 
 
 class BatchNormCNN(nn.Module):
@@ -74,8 +82,14 @@ class BatchNormCNN(nn.Module):
 
     def forward(self, images: Tensor) -> Tensor:
         """Return logits of shape (batch, classes)."""
+        return self.head(self.hidden(images))
+
+    def hidden(self, images: Tensor) -> Tensor:
+        """Return the units after ``fc1``, before they are dropped."""
         features = self.dropout1(max_pool2d(self.conv1(self.bn1(images)), 2).relu())
         features = self.dropout2(max_pool2d(self.conv2(features), 2).relu())
-        hidden = self.hidden_dropout(self.fc1(features.flatten(1)).relu())
-        logits: Tensor = self.fc3(self.bn2(self.fc2(hidden)).relu())
-        return logits
+        return cast(Tensor, self.fc1(features.flatten(1)).relu())
+
+    def head(self, hidden: Tensor) -> Tensor:
+        """Return logits of the units after ``fc1``."""
+        return cast(Tensor, self.fc3(self.bn2(self.fc2(self.hidden_dropout(hidden))).relu()))
