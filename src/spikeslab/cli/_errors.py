@@ -30,7 +30,8 @@ CORES = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os
 LARGEST = 10**9
 LIMITS = {"threads": 4 * CORES, "workers": 4 * CORES, "seeds": 10_000, "sgld_seeds": 10_000, "chains": 10**7}
 """Largest values of options; that of other counts is ``LARGEST``."""
-WRITTEN = ("out", "json_file")
+OUT = "--out"
+WRITTEN = (OUT, "--json")
 """Options that name what a command writes."""
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EFBIG)
 """Errors of a disk, which do not say where it is full."""
@@ -136,7 +137,7 @@ class Command(PlainFlags, TyperCommand):
             except SpikeSlabError as error:
                 raise InputError(error.describe(spelling)) from error
             except Exception as error:
-                sentence = self._explain(error, ctx.params, spelling)
+                sentence = self._explain(error, ctx.params)
                 if sentence is None:
                     raise
                 raise InputError(sentence) from error
@@ -148,13 +149,14 @@ class Command(PlainFlags, TyperCommand):
             if type(value) is int and name != "seed" and value > limit:
                 raise ArgumentValueError(name, f"must be an integer up to {limit:,}", value)
 
-    def _explain(self, error: Exception, values: Mapping[str, Any], spelling: Spelling) -> str | None:
+    def _explain(self, error: Exception, values: Mapping[str, Any]) -> str | None:
         """Return a sentence about an error of the system, or ``None`` if it is of another kind."""
         reason = first_line(error)
         if isinstance(error, BrokenPipeError):  # the reader of the output is gone, which is no error
             return None
         if isinstance(error, OSError):
-            return _explain_os_error(error, values, spelling)
+            paths = {_option_of(item): values.get(str(item.name)) for item in self.params}
+            return _explain_os_error(error, paths)
         if isinstance(error, MemoryError) or "DefaultCPUAllocator" in reason:
             return f"There is not enough memory: {reason}."
         if isinstance(error, RecursionError):
@@ -165,22 +167,28 @@ class Command(PlainFlags, TyperCommand):
             return f"A text cannot be read or written in its encoding: {reason}."
         if type(error).__name__ == "SafetensorError":
             if "os error" in reason and "out" in values:
-                return f"{spelling('out', None)} must be writable: {reason}."
+                return f"{OUT} must be writable: {reason}."
             return f"A safetensors file cannot be read or written: {reason}."
         return None
 
 
-def _explain_os_error(error: OSError, values: Mapping[str, Any], spelling: Spelling) -> str:
+def _option_of(parameter: Any) -> str:
+    """Return how a user spells an option or argument."""
+    option: str = parameter.opts[0]
+    return option if option.startswith("-") else parameter.metavar or option.upper()
+
+
+def _explain_os_error(error: OSError, values: Mapping[str, Any]) -> str:
     """Return a sentence that names the option in whose place the error was."""
     reason = error.strerror or first_line(error)
     file = Path(os.fsdecode(error.filename)) if isinstance(error.filename, str | bytes) else None
     for name, path in values.items():
         if file is not None and isinstance(path, Path) and file.is_relative_to(path):
             needed, place = ("writable", path) if name in WRITTEN else ("readable", file)
-            return f"{spelling(name, None)} must be {needed}, but {place}: {reason}."
-    if file is None and error.errno in FULL and "out" in values:
-        folder = "" if values["out"] is None else f", but {values['out']}"
-        return f"{spelling('out', None)} must be writable{folder}: {reason}."
+            return f"{name} must be {needed}, but {place}: {reason}."
+    if file is None and error.errno in FULL and OUT in values:
+        folder = "" if values[OUT] is None else f", but {values[OUT]}"
+        return f"{OUT} must be writable{folder}: {reason}."
     return f"{reason}." if file is None else f"{file}: {reason}."
 
 
