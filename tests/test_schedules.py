@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import pickle
 from itertools import pairwise
 
 import pytest
@@ -32,6 +33,9 @@ def test_a_schedule_is_a_pure_function_of_the_step(schedule) -> None:
     backward = [schedule(k) for k in reversed(range(1, 400))]
     assert forward == backward[::-1]
     assert all(math.isfinite(value) and value >= 0 for value in forward)
+    again = pickle.loads(pickle.dumps(schedule))
+    assert again == schedule
+    assert [again(k) for k in range(1, 400)] == forward
 
 
 @pytest.mark.parametrize("schedule", ALL, ids=repr)

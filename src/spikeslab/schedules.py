@@ -36,8 +36,17 @@ class Schedule:
         """Return the value at ``step``, from 1 on."""
         return self.function(check_count("step", step))
 
+    def __reduce__(self) -> tuple[Callable[..., Schedule], tuple[object, ...]]:
+        """Pickle the call that makes the schedule: its function is a closure, which cannot be pickled."""
+        return (_call, (self.name, self.settings)) if self.name in globals() else (Schedule, tuple(vars(self).values()))
+
     def __repr__(self) -> str:
         return f"{self.name}({', '.join(f'{name}={value!r}' for name, value in self.settings)})"
+
+
+def _call(name: str, settings: tuple[tuple[str, object], ...]) -> Schedule:
+    schedule: Schedule = globals()[name](**dict(settings))
+    return schedule
 
 
 def describe_schedule(schedule: object) -> str:

@@ -23,8 +23,8 @@ class WeightHolder:
     def __getstate__(self) -> NoReturn:
         """Refuse to be pickled: the copy would hold weights that are no model's."""
         raise TypeError(
-            f"{type(self).__name__} cannot be pickled: save its state_dict(), or copy the whole chain, as in "
-            "copy.deepcopy((model, sampler))."
+            f"{type(self).__name__} cannot be pickled or copied alone: save its state_dict(), or copy it together with "
+            "its model, as in copy.deepcopy((model, sampler, pruner))."
         )
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Self:
