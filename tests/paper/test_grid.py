@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from spikeslab.paper.grid import Cell, CellFile, SettingsError, run_cells
+from spikeslab.paper.grid import Cell, CellFile, CellFileError, run_cells
 
 CELLS = [Cell("a", 0), Cell("a", 1), Cell("b", 0)]
 
@@ -63,7 +63,7 @@ def test_a_line_cut_short_by_a_crash_is_made_again(tmp_path: Path) -> None:
 def test_other_settings_are_refused(tmp_path: Path) -> None:
     path = tmp_path / "cells.jsonl"
     run_cells(CellFile(path, {"--steps": 1, "version": "0.1"}), CELLS, square)
-    with pytest.raises(SettingsError) as caught:
+    with pytest.raises(CellFileError) as caught:
         CellFile(path, {"--steps": 2, "version": "0.1"})
     assert str(caught.value) == (
         f"Cannot continue: {path} was made with --steps 1 instead of --steps 2. Use those settings or another out."
@@ -74,7 +74,7 @@ def test_files_with_an_old_name_of_a_setting_are_read(tmp_path: Path) -> None:
     file = CellFile(tmp_path / "cells.jsonl", {"--preset": "sound"})
     run_cells(file, CELLS, square)
     assert CellFile(file.path, {"--preset": "default"}, {"sound": "default"}).records == file.records
-    with pytest.raises(SettingsError, match="--preset default instead of --preset paper"):
+    with pytest.raises(CellFileError, match="--preset default instead of --preset paper"):
         CellFile(file.path, {"--preset": "paper"}, {"sound": "default"})
 
 
@@ -82,7 +82,7 @@ def test_files_with_an_old_name_of_a_setting_are_read(tmp_path: Path) -> None:
 def test_other_files_are_refused(tmp_path: Path, text: str) -> None:
     path = tmp_path / "cells.jsonl"
     path.write_text(text)
-    with pytest.raises(SettingsError) as caught:
+    with pytest.raises(CellFileError) as caught:
         CellFile(path, {"--steps": 1})
     assert str(caught.value).startswith(f"{path} ")
     assert str(caught.value).lower().endswith("choose another out.")

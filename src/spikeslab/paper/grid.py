@@ -34,7 +34,7 @@ class Cell(NamedTuple):
     seed: int
 
 
-class SettingsError(SpikeSlabError):
+class CellFileError(SpikeSlabError):
     """Raised when a file of cells belongs to another run."""
 
 
@@ -45,7 +45,7 @@ class CellFile:
     present names of settings and values that older files spell differently.
 
     Raises:
-        SettingsError: If the file exists and was made with other settings.
+        CellFileError: If the file exists and was made with other settings.
     """
 
     def __init__(self, path: Path, settings: Mapping[str, str | int], renamed: Mapping[str, str] | None = None) -> None:
@@ -68,9 +68,9 @@ class CellFile:
         """Read the file, and return the number of bytes in whole lines."""
         path = self.path
         try:
-            found = read_lines(path, SettingsError)
-        except SettingsError as error:
-            raise SettingsError(*error.args, f"Choose another {mark('out')}.") from error
+            found = read_lines(path, CellFileError)
+        except CellFileError as error:
+            raise CellFileError(*error.args, f"Choose another {mark('out')}.") from error
         self._last = found[-1].text if found else b""
         if not found:
             return 0
@@ -80,11 +80,11 @@ class CellFile:
             self.records = {Cell(line.pop("method"), line.pop("seed")): line for line in lines}
         except (KeyError, TypeError, AttributeError) as error:
             message = f"{path} does not hold the results of an earlier run: choose another {mark('out')}."
-            raise SettingsError(message) from error
+            raise CellFileError(message) from error
         if head != self.settings:
             names = [name for name in {**head, **self.settings} if head.get(name) != self.settings.get(name)]
             was, now = (", ".join(f"{name} {of.get(name)}" for name in names) for of in (head, self.settings))
-            raise SettingsError(
+            raise CellFileError(
                 f"Cannot continue: {path} was made with {was} instead of {now}. Use those settings or another "
                 f"{mark('out')}."
             )
@@ -95,7 +95,7 @@ class CellFile:
         """Keep other processes from adding cells.
 
         Raises:
-            SettingsError: If another process adds cells at the moment.
+            CellFileError: If another process adds cells at the moment.
         """
         self.path.parent.mkdir(parents=True, exist_ok=True)
         with os.fdopen(open_regular(self.path, os.O_RDWR | os.O_CREAT), "r+b") as handle:
@@ -103,7 +103,7 @@ class CellFile:
                 lock_file(handle)
             except OSError as error:
                 message = f"Another run is using {self.path}: wait for it or choose another {mark('out')}."
-                raise SettingsError(message) from error
+                raise CellFileError(message) from error
             handle.truncate(self._read())  # another run may have added cells since, or was killed in a line
             yield
 

@@ -73,7 +73,7 @@ class SelectionStudy:
         """Run the cells that are not in the two files in ``out``; ``progress`` has the stage and newly finished cells.
 
         Raises:
-            SettingsError: If ``out`` holds results of other settings.
+            CellFileError: If ``out`` holds results of other settings.
         """
         files = [CellFile.of_command(out / name, self.problem.name, steps=self.steps) for name in (CELLS, PICTURES)]
         parts = (FITS, self.cells, fit_cell), (CHAINS, self.pictures, picture_cell)

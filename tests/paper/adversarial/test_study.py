@@ -30,7 +30,7 @@ from spikeslab.paper.adversarial.study import (
     paper_curve,
     run_adversarial,
 )
-from spikeslab.paper.grid import SettingsError
+from spikeslab.paper.grid import CellFileError
 from spikeslab.paper.images import runs as image_runs
 from spikeslab.paper.images.augmentation import PLAIN
 from spikeslab.paper.images.data import LOADERS, Images
@@ -209,7 +209,7 @@ def test_what_is_done_is_read_and_other_settings_are_refused(study, tmp_path, mo
     digest = sha256(network.read_bytes()).hexdigest()[:12]
     assert worked == [f"mnist vanilla itself 20 {digest}"]
     assert done == [2, 1]
-    with pytest.raises(SettingsError, match=r"was made with --attack fgsm instead of --attack pgd\."):
+    with pytest.raises(CellFileError, match=r"was made with --attack fgsm instead of --attack pgd\."):
         run_adversarial(replace(small, attack="pgd"), tmp_path)
 
 

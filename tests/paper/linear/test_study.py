@@ -11,7 +11,7 @@ import pytest
 
 from spikeslab.paper import selection
 from spikeslab.paper import selection_problem as problem
-from spikeslab.paper.grid import Cell, SettingsError
+from spikeslab.paper.grid import Cell, CellFileError
 from spikeslab.paper.linear import simulate_linear
 from spikeslab.paper.linear.study import LINEAR
 from spikeslab.paper.selection import SelectionStudy, make_tables
@@ -76,7 +76,7 @@ def test_all_of_it_once_and_nothing_twice(tmp_path: Path, monkeypatch: pytest.Mo
     monkeypatch.setattr(selection, "picture_cell", refuse)
     before = [table.markdown() for table in tables]
     assert [table.markdown() for table in make_tables(STUDY.run(tmp_path))] == before
-    with pytest.raises(SettingsError):
+    with pytest.raises(CellFileError):
         replace(STUDY, steps=2000).run(tmp_path)
 
 
