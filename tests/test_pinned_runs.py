@@ -73,7 +73,7 @@ def test_other_samplers(sampler: str, pinned: float) -> None:
     assert total(list(model.parameters())) == pytest.approx(pinned, rel=DIGITS)
 
 
-def test_regression_with_a_learnt_sigma() -> None:
+def test_regression_with_a_learned_sigma() -> None:
     torch.manual_seed(0)
     x = torch.randn(60, 8, generator=torch.Generator().manual_seed(2))
     y = 2.0 * x[:, :1] + 0.3

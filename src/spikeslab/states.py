@@ -170,11 +170,11 @@ def _encode(value: State, path: tuple[str, ...], parts: Parts) -> Any:
         return value if math.isfinite(value) else {"$float": repr(value)}
     if isinstance(value, Tensor):
         # A copy: two names of one memory, as with tied weights, have no place in a safetensors file.
-        name = _unused(name, parts.tensors)
+        name = _find_unused(name, parts.tensors)
         parts.tensors[name] = value.detach().to("cpu", copy=True).contiguous()
         return {"$tensor": name}
     if isinstance(value, Path):
-        name = _unused(name, parts.files)
+        name = _find_unused(name, parts.files)
         parts.files[name] = value
         return {"$file": name}
     if isinstance(value, (list, tuple)):
@@ -188,7 +188,7 @@ def _encode(value: State, path: tuple[str, ...], parts: Parts) -> Any:
     raise ArgumentTypeError("state", "may hold only numbers, strings, tensors, paths, lists and dicts", got)
 
 
-def _unused(name: str, taken: Container[str]) -> str:
+def _find_unused(name: str, taken: Container[str]) -> str:
     """Return ``name``, or a longer one: keys may hold the separator, or differ in nothing but their type."""
     while name in taken:
         name += "'"

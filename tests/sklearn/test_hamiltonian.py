@@ -49,7 +49,7 @@ def test_without_rows_the_move_leaves_the_prior(rng):
     assert draws[:, 4:].std(axis=0) == pytest.approx(2.0, rel=0.1)
 
 
-def test_the_step_size_is_learnt_and_the_predictors_follow(rng):
+def test_the_step_size_is_learned_and_the_predictors_follow(rng):
     columns, labels, active, q = _problem(rng)
     beta, intercepts, psi, pace = np.zeros((3, 4)), q[4:].copy(), np.empty((3, 30)), np.array([1e3])
     beta.ravel()[active] = q[:4]

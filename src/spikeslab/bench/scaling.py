@@ -104,7 +104,7 @@ def _thread_counts() -> list[int]:
 
 
 def _optimizers(size: int, seed: int) -> dict[str, Optimizer]:
-    """Return the optimizers of one tensor, which they share: with this lr it stays what it is."""
+    """Return the optimizers, which share one tensor: its values do not matter for the time of an update."""
     param = nn.Parameter(torch.full((size // 100, 100), 0.01))
     param.grad = torch.full_like(param, 1e-3)
     model = nn.ParameterDict({"weight": param})

@@ -36,7 +36,7 @@ class BenchPlan:
 
     @property
     def words(self) -> str:
-        """Threads, as the end of a title."""
+        """Number of threads, and a note if the run is quick, for the title of a table."""
         return pluralize(self.threads, "thread") + (", a quick look" if self.quick else "")
 
 

@@ -43,7 +43,7 @@ def check_folder(out: Path) -> None:
 
 
 def check_file(option: str, path: Path, mark: str | None, what: str) -> None:
-    """Raise if ``path`` cannot be written, or is a file without the mark of the command's files; None fits no file."""
+    """Raise if ``path`` cannot be written, or is a file that does not begin with ``mark``."""
     if path.is_dir():
         raise InputError(f"{option} must be a file, but {path} is a folder.")
     parent = next(folder for folder in path.absolute().parents if folder.exists())
@@ -171,7 +171,7 @@ def _read_value(name: str, kind: str, text: str) -> Any:
 
 
 def _read_number(text: str) -> float:
-    """Return an integer if it is written as one: a count and a share differ by that."""
+    """Return an int if the text is one (a count), else a float (a share)."""
     try:
         return int(text)
     except ValueError:

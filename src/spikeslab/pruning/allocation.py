@@ -86,13 +86,13 @@ def _share_out(
     keep: Sequence[int],
     at_least: Sequence[int] | None,
 ) -> list[int]:
-    kept = _kept(sum(sizes) - zeros, sizes, densities, keep)
+    kept = _allocate_kept(sum(sizes) - zeros, sizes, densities, keep)
     # Rounded, so that equal remainders are equal in floating point too.
     shares = [round(size - share, 9) for size, share in zip(sizes, kept, strict=True)]
     return apportion(zeros, sizes, at_least, keep=keep, shares=shares)
 
 
-def _kept(total: float, sizes: Sequence[int], densities: Sequence[float], keep: Sequence[int]) -> list[float]:
+def _allocate_kept(total: float, sizes: Sequence[int], densities: Sequence[float], keep: Sequence[int]) -> list[float]:
     """Return the real numbers that the layers keep, which sum to ``total`` and are linear between breakpoints."""
     slopes = [density * size for density, size in zip(densities, sizes, strict=True)]
 

@@ -112,7 +112,7 @@ def test_differences_are_paired_by_split(tmp_path):
         file.add(uci_study.Cell(f"yacht {method}", 0), {"rmse": values})
     results = uci_study.UCIResults(study, file)
     assert results.difference(("yacht", "SGHMC"), "rmse") == Estimate.of([-0.5, -1.0])
-    assert results.diverged(("yacht", "SGHMC")) == 1
+    assert results.count_diverged(("yacht", "SGHMC")) == 1
     assert results.estimate(("yacht", "A-SGHMC-SA"), "rmse") == Estimate.of([0.5, 1.0, 9.0])
 
 

@@ -205,7 +205,7 @@ def check_runs(study: AdversarialStudy) -> None:
 def run_adversarial(
     study: AdversarialStudy, out: Path, on_done: Callable[[int], None] = lambda cells: None
 ) -> list[Curve]:
-    """Measure the pieces that ``out`` does not have, and return all curves; ``on_done`` is that of ``run_cells``."""
+    """Measure the pieces that ``out`` does not have, and return all curves; ``on_done`` counts finished pieces."""
     options: dict[str, Any] = {name: getattr(study, name) for name in ("preset", "attack", "images")}
     length: dict[str, Any] = {name: getattr(study, name) or "preset" for name in ("epochs", "chains")}
     samples = "all" if study.samples is None else study.samples

@@ -106,7 +106,7 @@ def train_dense(
     lr, rows = cosine(preset.dense_lr, total=preset.dense_steps), len(data.x_train)
     sampler = SGHMC(model.parameters(), lr=lr, num_data=rows, temperature=0.0, weight_decay=preset.weight_decay)
     batches = TensorBatches(data.x_train, data.y_train, batch_size=preset.batch_size, seed=seed)
-    Training(model, sampler, batches, callbacks=[ReportSteps(progress)]).run(steps=preset.dense_steps)
+    Training(model, sampler, batches, callbacks=[ShowSteps(progress)]).run(steps=preset.dense_steps)
     return model
 
 
@@ -138,13 +138,13 @@ def sample_sparse(
     thin = max(1, preset.collect_steps // preset.samples)
     posterior = Posterior(model, burn_in=preset.prune_steps, thin=thin)
     batches = TensorBatches(data.x_train, data.y_train, batch_size=preset.batch_size, seed=seed + 1)
-    callbacks = [Prune(pruner, freeze_at=preset.prune_steps), Collect(posterior), ReportSteps(progress)]
+    callbacks = [Prune(pruner, freeze_at=preset.prune_steps), Collect(posterior), ShowSteps(progress)]
     Training(model, sampler, batches, callbacks=callbacks).run(steps=preset.prune_steps + preset.collect_steps)
     return posterior
 
 
 @dataclass
-class ReportSteps(Callback):
+class ShowSteps(Callback):
     """Callback that reports progress every few steps."""
 
     progress: Callable[[int], None]

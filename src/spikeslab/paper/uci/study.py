@@ -83,7 +83,7 @@ class UCIStudy:
         """Run the cells that ``out`` does not have yet; ``on_done`` is called with numbers of finished cells.
 
         Raises:
-            SettingsError: If ``out`` holds results of other settings.
+            CellFileError: If ``out`` holds results of other settings.
         """
         epochs = self.epochs or "default"
         file = CellFile.of_command(out / CELLS, "uci", RENAMED, preset=self.preset, splits=self.splits, epochs=epochs)
@@ -120,7 +120,7 @@ class UCIResults:
         pairs = zip(self.values((row[0], REFERENCE), score), self.values(row, score), strict=True)
         return estimate(ours - theirs for ours, theirs in pairs if ours is not None and theirs is not None)
 
-    def diverged(self, row: UCIRow) -> int:
+    def count_diverged(self, row: UCIRow) -> int:
         """Return the number of splits whose chain diverged."""
         return self.values(row, "rmse").count(None)
 
@@ -150,7 +150,7 @@ def _table(results: UCIResults) -> Table:
         Column("paper", "RMSE, paper", ".3f"): paper_number,
         **{Column(score, title, ".3f"): partial(results.estimate, score=score) for score, title in SCORES.items()},
         Column("coverage", "90 % coverage", ".3f"): lambda row: results.estimate(row, "coverage"),
-        Column("diverged", "diverged"): results.diverged,
+        Column("diverged", "diverged"): results.count_diverged,
         Column("epochs", "epochs"): lambda row: study.epochs_of(row[0]),
     }
     losses = {
@@ -206,6 +206,6 @@ def _draw_panel(panel: Axes, results: UCIResults, dataset: str) -> None:
             if rmse is not None:
                 error = rmse.error or 0.0
                 panel.errorbar(rmse.mean, place + shift, xerr=error, fmt="o", color=colour, ms=4, lw=1.2)
-    gone = max(map(results.diverged, rows))
+    gone = max(map(results.count_diverged, rows))
     panel.set(xlabel="RMSE", title=TITLES[dataset] + (f" (≤ {gone} diverged)" if gone else ""))
     panel.grid(axis="y", lw=0.4, alpha=0.5)
