@@ -262,7 +262,7 @@ class Sequence(nn.Module):
 
 @pytest.mark.parametrize(("model", "split"), [(MLP(3, outputs=2), 94), (Sequence(), None)], ids=["rows", "time"])
 def test_large_inputs_are_split_where_rows_are_independent(model, split, monkeypatch):
-    monkeypatch.setattr(batched, "BUDGET", 60 * 4 * (50 + 50 + 2 + 2))
+    monkeypatch.setattr(batched, "BUDGET", 30 * 4 * (50 + 50 + 2 + 2) // torch.get_num_threads())
     posterior = collected(model, link=torch.sigmoid)
     x = torch.randn(280, 1, 3) if split is None else torch.randn(280, 3)
     assert posterior._forward.choose_split((x,)) == split

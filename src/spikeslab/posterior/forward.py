@@ -115,8 +115,7 @@ class SampleForward:
                 values = self._run_together(steps[start : start + count], read, batches, modules)
                 if values is None:
                     sample = read(steps[start])
-                    outputs = [self._run_one(sample, batch) for batch in batches]
-                    values = self.link(torch.cat(outputs)).unsqueeze(0)
+                    values = self.link(torch.cat(self._run_one(sample, batches))).unsqueeze(0)
                     self.possible &= min(count, len(steps) - start) == 1  # one sample proves nothing
             yield values
             start += len(values)
@@ -165,13 +164,13 @@ class SampleForward:
     def choose_split(self, inputs: tuple[Any, ...]) -> int | None:
         """Return how many rows of a large input to run at once, or ``None`` to run all.
 
-        A few MB of activations are faster than many. A model is split only if two halves of some rows give what these
-        rows give together.
+        A few MB of activations for each thread are faster than many. A model is split only if two halves of some rows
+        give what these rows give together.
         """
         if len(inputs) != 1 or not isinstance(inputs[0], Tensor) or not inputs[0].ndim or len(inputs[0]) <= PROBE:
             return None
         (x,) = inputs
-        key = (BUDGET, x.shape, x.dtype)
+        key = (BUDGET, torch.get_num_threads(), x.shape, x.dtype)
         if key not in self._splits:
             self._splits = {key: self._find_split(x)}
         return self._splits[key]
@@ -185,7 +184,7 @@ class SampleForward:
                 return None
         except Exception:  # a model may refuse a batch of this size in any way
             return None
-        fitting = max(PROBE, BUDGET * PROBE // max(1, size))
+        fitting = max(PROBE, int(2 * torch.get_num_threads() * BUDGET * PROBE / max(1, size)))
         passes = -(-len(x) // fitting)
         return None if passes == 1 else -(-len(x) // passes)
 
@@ -223,11 +222,11 @@ class SampleForward:
                 return quick(*(item.expand(stack.samples, *item.shape) for item in inputs))
         return torch.vmap(lambda tensors: _call(self.model, tensors, inputs), randomness="different")(stack.tensors)
 
-    def _run_one(self, sample: Tensors, inputs: tuple[Any, ...]) -> Tensor:
-        """Return the outputs of one sample, of shape (batch, ...)."""
+    def _run_one(self, sample: Tensors, batches: list[tuple[Any, ...]]) -> list[Tensor]:
+        """Return the outputs of one sample for each batch, of shape (batch, ...)."""
         places = _places(self.model).items()
         tensors = {alias: sample[name].to(own.device, own.dtype) for alias, (name, own) in places}
-        return _call(self.model, tensors, inputs)
+        return [_call(self.model, tensors, batch) for batch in batches]
 
     def _measure(self, inputs: tuple[Any, ...]) -> tuple[int, Tensor]:
         """Return the bytes of all modules' outputs, an upper bound of the memory alive at any time, and the output."""
