@@ -145,6 +145,13 @@ SUITES = {
         blocks=6,
         unit="data sets",
     ),
+    "cost": Suite(
+        "what users feel: pruning, predictions, `compress`, the start of a command, memory (minutes)",
+        "cost:run",
+        5,
+        ("cost", "start"),
+        blocks=6,
+    ),
     "compression": Suite(
         "the methods of `compress` (minutes)", "_networks:run_methods", 30, ("digits",), blocks=14, unit="epochs"
     ),
