@@ -5,8 +5,21 @@ from pathlib import Path
 
 import pytest
 
-from spikeslab.errors import ArgumentValueError
-from spikeslab.files import FolderExistsError, check_free, digest, write_atomically, write_together
+from spikeslab.errors import ArgumentValueError, SpikeSlabError
+from spikeslab.files import (
+    FolderExistsError,
+    ForeignFileError,
+    check_free,
+    digest,
+    encode_line,
+    read_lines,
+    read_record,
+    read_regular,
+    sweep,
+    write_atomically,
+    write_record,
+    write_together,
+)
 
 
 def test_a_file_is_replaced_whole_and_nothing_is_left_beside_it(tmp_path: Path) -> None:
@@ -49,3 +62,54 @@ def test_a_folder_must_be_new_or_empty(tmp_path: Path) -> None:
         check_free(tmp_path, "out")
     with pytest.raises(ArgumentValueError, match=r"^out must be a folder, but .*file is a file\.$"):
         check_free(tmp_path / "file", "out")
+
+
+def test_a_link_is_replaced_and_never_followed(tmp_path: Path) -> None:
+    target, link = tmp_path / "target", tmp_path / "link"
+    target.write_bytes(b"mine")
+    for name in ("link", f"link.{os.getpid()}.tmp"):
+        (tmp_path / name).symlink_to(target)
+    with pytest.raises(ForeignFileError, match=r"link is a symbolic link"):
+        read_regular(link)
+    write_atomically(link, b"new")
+    assert (link.is_symlink(), link.read_bytes(), target.read_bytes()) == (False, b"new", b"mine")
+
+
+def test_temporary_files_of_stopped_processes_are_swept(tmp_path: Path) -> None:
+    names = [f"run.json.{2**22 + 1}.tmp", f"run.json.{os.getppid()}.tmp", "notes.tmp", "run.json"]
+    for name in names:
+        (tmp_path / name).touch()
+    sweep(tmp_path)
+    assert {path.name for path in tmp_path.iterdir()} == set(names[1:])
+    sweep(tmp_path, locked=True)
+    assert {path.name for path in tmp_path.iterdir()} == set(names[2:])
+
+
+def test_a_record_comes_back_and_an_early_one_needs_no_checksum(tmp_path: Path) -> None:
+    path = tmp_path / "record.json"
+    write_record(path, {"version": 2, "é": [1, (2.5, None)], "by number": {1: -0.0}})
+    content = {"version": 2, "é": [1, [2.5, None]], "by number": {"1": -0.0}}
+    assert read_record(path, SpikeSlabError, (1, 2), sealed_since=2) == content
+    path.write_text(path.read_text().replace("2.5", "2.6"))
+    with pytest.raises(SpikeSlabError, match=r"record\.json has changed since it was written"):
+        read_record(path, SpikeSlabError)
+    path.write_text('{"version": 1, "a": 1}')
+    assert read_record(path, SpikeSlabError, (1, 2), sealed_since=2) == {"version": 1, "a": 1}
+    path.write_text('{"version": 2, "a": 1}')
+    with pytest.raises(SpikeSlabError, match="checksum"):
+        read_record(path, SpikeSlabError, (1, 2), sealed_since=2)
+
+
+@pytest.mark.parametrize(
+    "change", [lambda lines: lines[:1] + lines[2:], lambda lines: [*lines[:2], lines[1], lines[2]]]
+)
+def test_lines_that_are_missing_or_added_are_noticed(tmp_path: Path, change) -> None:
+    path = tmp_path / "lines.jsonl"
+    lines = [b'{"step": 0}']  # of an early version
+    for step in (1, 2):
+        lines.append(encode_line({"step": step}, lines[-1]))
+    path.write_bytes(b"\n".join(lines) + b"\n" + lines[-1][:9])
+    assert [line.record["step"] for line in read_lines(path, SpikeSlabError)] == [0, 1, 2]
+    path.write_bytes(b"\n".join(change(lines)) + b"\n")
+    with pytest.raises(SpikeSlabError, match=r"lines\.jsonl has changed since it was written: the checksum of line"):
+        read_lines(path, SpikeSlabError)

@@ -54,7 +54,7 @@ def check_links(*paths: Path) -> None:
     """
     for path in paths:
         if path.is_symlink():
-            raise ForeignFileError(f"{path} is a symbolic link, which is not followed: put the file itself there.")
+            raise ForeignFileError(f"{path} is a symbolic link, which is not followed: replace it by what it points to.")
 
 
 def check_name(name: object) -> str:

@@ -307,3 +307,10 @@ def test_values_that_are_rounded_to_zero_are_no_longer_counted() -> None:
     assert found["int8"]["sparse_nonzeros"] == kept - int(weight[0].count_nonzero()) + 1
     gone = found["fp32"]["sparse_nonzeros"] - found["int8"]["sparse_nonzeros"]
     assert found["fp32"]["nonzeros"] - found["int8"]["nonzeros"] >= gone
+
+
+def test_a_network_of_zeros_is_read_although_it_is_packed_a_thousand_times_smaller(tmp_path: Path) -> None:
+    state = {"weight": torch.zeros(1 << 24)}
+    file = save_sparse(state, tmp_path / "zeros.sparse")
+    assert torch.equal(load_sparse(file)["weight"], state["weight"])
+    assert file.stat().st_size > (1 << 26) // 1100

@@ -9,8 +9,11 @@ import pytest
 import torch
 from kill_points import run_killed
 from runs import BATCH, ROWS, data, same, training
+from small import batches, network
+from small import data as small_data
 from torch.utils.data import DataLoader, TensorDataset
 
+from spikeslab.compression import Compression
 from spikeslab.training import Checkpoints, Every, RunFolder, Training
 
 pytestmark = pytest.mark.slow
@@ -64,3 +67,30 @@ def test_a_run_killed_before_any_operation_continues_to_the_same_bits(
         assert same(found.state, expected.state), f"operation {at}"
         assert _names(folder) == _names(whole), f"operation {at}"
         assert (folder / "metrics.jsonl").read_text().count("\n") == log, f"operation {at}"
+
+
+def _compress(folder: Path) -> None:
+    torch.set_num_threads(1)
+    options = {"sparsity": 0.5, "epochs": 4, "samples": 3, "progress": False, "report": False}
+    every = Every(steps=9)
+    Compression(
+        network(), batches(), [small_data(5)], **options, folder=folder, resume=True, checkpoint_every=every
+    ).run()
+
+
+def test_a_compression_killed_before_any_operation_continues_to_the_same_files(tmp_path: Path) -> None:
+    _compress(tmp_path / "compile")
+    whole = tmp_path / "whole"
+    code, operations = run_killed(lambda: _compress(whole), whole, None)
+    assert code == 0
+    assert operations > 60
+    kept = ["model.safetensors", "sparse.safetensors", "report.json", "evaluation.json"]
+    kept += [f"posterior/{path.name}" for path in (whole / "posterior").iterdir()]
+    for at in range(operations):
+        folder = tmp_path / f"{at}"
+        assert run_killed(lambda folder=folder: _compress(folder), folder, at)[0] == -9
+        assert run_killed(lambda folder=folder: _compress(folder), folder, None)[0] == 0, f"operation {at}"
+        assert _names(folder) == _names(whole), f"operation {at}"
+        assert not [name for name in kept if (folder / name).read_bytes() != (whole / name).read_bytes()], f"{at}"
+        lines = (folder / "metrics.jsonl").read_text().count("\n")
+        assert lines == (whole / "metrics.jsonl").read_text().count("\n"), f"operation {at}"

@@ -140,3 +140,14 @@ def test_corruptions_are_detected(checkpoints: Checkpoints, tmp_path: Path) -> N
 @pytest.mark.slow
 def test_a_thousand_corruptions_are_detected(checkpoints: Checkpoints, tmp_path: Path) -> None:
     detected(checkpoints, 1000, tmp_path)
+
+
+def test_one_that_was_set_aside_and_not_replaced_is_read_and_put_back(tmp_path: Path) -> None:
+    checkpoints = Checkpoints(tmp_path, keep=1)
+    path = checkpoints.save(100, {"steps": 1})
+    path.rename(tmp_path / f".old-{path.name}")
+    (tmp_path / f".writing-{path.name}").mkdir()
+    assert checkpoints.latest().state == {"steps": 1}
+    checkpoints.recover()
+    assert [found.name for found in tmp_path.iterdir()] == [path.name]
+    assert checkpoints.latest().state == {"steps": 1}

@@ -221,3 +221,37 @@ def test_a_refused_resume_leaves_the_samples_on_disk_as_they_were(
             "posterior.json",
             *(f"sample-{step:09d}.safetensors" for step in (35, 50, 65, 80)),
         }
+
+
+def test_a_run_whose_checkpoints_are_gone_is_not_begun_again(tmp_path: Path) -> None:
+    training(None).run(steps=16, folder=RunFolder(tmp_path))
+    log = (tmp_path / "metrics.jsonl").read_bytes()
+    (tmp_path / "checkpoints").rename(tmp_path / "elsewhere")
+    with pytest.raises(
+        CheckpointError, match=r"^Cannot resume: .* was at step 16, but .*checkpoints holds no checkpoint"
+    ):
+        training(None).run(steps=24, folder=RunFolder(tmp_path, resume=True))
+    assert (tmp_path / "metrics.jsonl").read_bytes() == log
+
+
+def test_a_log_that_lost_records_is_refused(tmp_path: Path) -> None:
+    training(None).run(steps=16, folder=RunFolder(tmp_path, log_every=Every(steps=4)))
+    lines = (tmp_path / "metrics.jsonl").read_text().splitlines(keepends=True)
+    (tmp_path / "metrics.jsonl").write_text("".join(lines[:2]))
+    with pytest.raises(ValueError, match=r"metrics\.jsonl is damaged: it does not begin with the 4 records"):
+        training(None).run(steps=24, folder=RunFolder(tmp_path, resume=True))
+    (tmp_path / "metrics.jsonl").unlink()
+    training(None).run(steps=24, folder=RunFolder(tmp_path, resume=True))
+
+
+def test_a_lock_that_is_a_link_or_holds_something_is_left_alone(tmp_path: Path) -> None:
+    notes = tmp_path / "notes"
+    notes.write_text("mine")
+    (tmp_path / ".lock").symlink_to(notes)
+    with pytest.raises(OSError, match="symbolic link"), lock_folder(tmp_path):
+        pass
+    (tmp_path / ".lock").unlink()
+    (tmp_path / ".lock").hardlink_to(notes)
+    with pytest.raises(OSError, match="is not a lock of a run"), lock_folder(tmp_path):
+        pass
+    assert notes.read_text() == "mine"
