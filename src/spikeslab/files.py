@@ -54,7 +54,7 @@ def check_links(*paths: Path) -> None:
     """
     for path in paths:
         if path.is_symlink():
-            raise ForeignFileError(f"{path} is a symbolic link, which is not followed: replace it by what it points to.")
+            raise ForeignFileError(f"{path} is a symbolic link, which is not followed: put what it points to there.")
 
 
 def check_name(name: object) -> str:

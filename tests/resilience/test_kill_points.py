@@ -71,7 +71,7 @@ def test_a_run_killed_before_any_operation_continues_to_the_same_bits(
 
 def _compress(folder: Path) -> None:
     torch.set_num_threads(1)
-    options = {"sparsity": 0.5, "epochs": 4, "samples": 3, "progress": False, "report": False}
+    options = {"sparsity": 0.5, "epochs": 3, "samples": 2, "progress": False, "report": False}
     every = Every(steps=9)
     Compression(
         network(), batches(), [small_data(5)], **options, folder=folder, resume=True, checkpoint_every=every
