@@ -45,7 +45,7 @@ def double(x: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
 
 def make(folder: Path | None = None, **changes: Any) -> Training:
     """Return a run in which each argument changes one setting."""
-    torch.manual_seed(0)
+    torch.manual_seed(changes.pop("global_seed", 0))
     model = nn.Sequential(nn.Linear(4, 8), changes.pop("activation", nn.ReLU()), nn.Linear(8, 8), nn.Linear(8, 2))
     model[3].requires_grad_(changes.pop("requires_grad", True))
     weights = ss.select_weights(model, "2.weight")
@@ -241,8 +241,7 @@ def test_a_schedule_of_ones_own_is_known_by_its_name_and_values(tmp_path: Path) 
 
 def test_a_seed_that_was_not_given_is_that_of_the_checkpoint(tmp_path: Path) -> None:
     first = resume(tmp_path, steps=6, seed=None)
-    torch.manual_seed(9)
-    second = resume(tmp_path, steps=8, seed=None)
+    second = resume(tmp_path, steps=8, seed=None, global_seed=9)
     assert second.sampler.noise.seed == first.sampler.noise.seed
     with pytest.raises(ChangedSettingsError, match=r"sampler\.seed +\| \d+ +\| 6"):
         resume(tmp_path, seed=6)
@@ -352,6 +351,21 @@ def test_a_mask_cannot_freeze_in_the_past(begun: Path) -> None:
     with pytest.raises(ValueError, match=r"freeze_at must be later than the step of the checkpoint, 6, but got 4"):
         resume(begun, on_change="new", freeze_at=4)
     assert files(begun) == before
+
+
+def test_a_failed_resume_gives_all_objects_back_their_settings(begun: Path) -> None:
+    state = Checkpoints(begun / "checkpoints").load(6).state
+    cosine = ss.cosine(0.1, total=9)
+    run = make(lr=cosine, v0=0.02, sparsity=0.3, thin=2, precision="bfloat16", data_seed=2, freeze_at=4)
+    parts = run.sampler, run.sampler.prior, run.callbacks[0], run.callbacks[1], run.order
+    before = [part.settings_dict() for part in parts]
+    words = dict.fromkeys(("sampler", "prior", "pruner", "posterior", "data", "precision"), "old")
+    with pytest.raises(ValueError, match="freeze_at must be later"):
+        run.load_state_dict(state, words | {"pruner.freeze_at": "new"})
+    assert [part.settings_dict() for part in parts] == before
+    assert run.precision == "bfloat16"
+    run.run(steps=2)
+    assert run.sampler.param_groups[0]["lr"] == cosine(2)
 
 
 def test_words_and_names_are_checked(begun: Path) -> None:
