@@ -141,10 +141,10 @@ def cifar10(
         best_epoch=best_epoch,
         structure=structure,
     )
+    study.check()
     _check_options(dense, pretrain, best_epoch, held_out)
     check_results(out, experiment.TABLES, experiment.figure_names(out))
     check_new(out, resume, [out / run.name for run in study.runs()])
-    study.check()
     start = {"dense": dense.name} if dense else {"pretrain": True, "pretrain_epochs": pretrain_epochs}
     command = study.command(start, threads)
     network = None if dense is None else _read_dense(dense)
