@@ -183,7 +183,7 @@ def test_a_dense_file_with_other_keys_is_one_sentence(command: list[str], tmp_pa
     )
     path.write_bytes(b"no")
     assert run_cli(command) == 2
-    assert capsys.readouterr().err.startswith(f"Error: --dense must be a safetensors file, but {path} cannot be read: ")
+    assert capsys.readouterr().err.startswith(f"Error: --dense {path} is not a readable safetensors file: ")
 
 
 def test_the_help_has_examples_and_says_what_held_out_images_are_for(capsys: Any) -> None:
