@@ -98,7 +98,10 @@ def test_augmented_runs_and_several_seeds_have_files_of_their_own(tmp_path: Path
         (["--epochs", "0"], "--epochs must be an integer >= 1, but got 0."),
         (["--presets", "best"], "--presets must be one of 'default', 'paper', 'paper-600k', but got 'best'."),
         (["--precision", "half"], "--precision must be one of 'float32', 'bfloat16', but got 'half'."),
-        (["--seeds", "two"], "--seeds must be an integer >= 1, or METHOD=NUMBER with commas between, but got 'two'."),
+        (
+            ["--seeds", "two"],
+            "--seeds must be an integer from 1 to 9,999, or METHOD=NUMBER with commas, but got 'two'.",
+        ),
         (["--foreign", "mnist"], "--foreign must be one of 'fashion', 'cifar10', but got 'mnist'."),
         (["--chains", "0"], "--chains must be an integer >= 1, but got 0."),
         (["--held-out", "60"], "--held-out must be fewer than the 60 training images, but got 60."),

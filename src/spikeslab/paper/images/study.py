@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass, fields, replace
@@ -153,8 +154,8 @@ def parse_seeds(text: str, methods: Sequence[str]) -> dict[str, int]:
     {'sghmc': 3, 'sghmc-sa': 2}
     """
     pairs = [part.split("=") for part in text.split(",")] if "=" in text else [[method, text] for method in methods]
-    if not all(len(pair) == 2 and pair[0] in methods and pair[1].isdecimal() and int(pair[1]) for pair in pairs):
-        raise ArgumentValueError("seeds", "must be an integer >= 1, or METHOD=NUMBER with commas between", text)
+    if not all(len(pair) == 2 and pair[0] in methods and re.fullmatch("[1-9][0-9]{0,3}", pair[1]) for pair in pairs):
+        raise ArgumentValueError("seeds", "must be an integer from 1 to 9,999, or METHOD=NUMBER with commas", text)
     return {method: int(number) for method, number in pairs}
 
 
