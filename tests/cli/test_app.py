@@ -232,3 +232,13 @@ def test_letters_that_the_terminal_lacks_are_replaced(tmp_path: Path) -> None:
     assert done.returncode == 0
     assert b"r??ipe.py" in done.stdout or b"r?\xc3" in done.stdout or b"?ipe.py" in done.stdout
     assert done.stderr == b""
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs a device that is always full")
+@pytest.mark.parametrize("option", ["--help", "--version"])
+def test_a_full_output_is_one_sentence(option: str) -> None:
+    with Path("/dev/full").open("w") as full:
+        done = subprocess.run(
+            [sys.executable, "-m", "spikeslab", option], stdout=full, stderr=subprocess.PIPE, text=True
+        )
+    assert (done.returncode, done.stderr) == (2, "Error: The output cannot be written: No space left on device.\n")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import sys
 import threading
@@ -53,6 +54,14 @@ def _terminate(number: int, frame: FrameType | None) -> None:
     raise Interrupted("Terminated.", number)
 
 
+def _drop_full_output() -> None:
+    """Write what is left of the output to nowhere if it cannot be written, or Python would try again at its end."""
+    try:
+        sys.stdout.flush()
+    except OSError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
 def run(arguments: list[str] | None = None) -> int:
     """Run a command and return its exit code: 2 for bad input, 128 + n for signal n, each with one sentence."""
     before = (
@@ -63,6 +72,7 @@ def run(arguments: list[str] | None = None) -> int:
             stream.reconfigure(errors="replace")  # a terminal may lack letters of a name
     try:
         code = typer.main.get_command(app).main(arguments, prog_name="spikeslab", standalone_mode=False)
+        sys.stdout.flush()
     except InputError as error:
         print(f"Error: {error}", file=sys.stderr)
         return 2
@@ -71,9 +81,13 @@ def run(arguments: list[str] | None = None) -> int:
         if message:  # without a command, the help has been shown
             print(f"Error: {message}", file=sys.stderr)
         return 2
+    except OSError as error:  # one of a command would be an InputError
+        print(f"Error: The output cannot be written: {error.strerror or error}.", file=sys.stderr)
+        return 2
     except (KeyboardInterrupt, typer.Abort):
         code = INTERRUPTED
     finally:
+        _drop_full_output()
         if before is not None:
             signal.signal(signal.SIGTERM, before)
     if code == INTERRUPTED:
