@@ -68,6 +68,10 @@ def run(plan: BenchPlan) -> Findings:
         "compress": _compare(_compressing(plan), plan),
         "memory": _compare({kind: partial(_train_in_process, kind, plan) for kind in KINDS}, plan),
     }
+    return Findings({"cost": _cost_table(costs, plan), "start": _start_table(plan)})
+
+
+def _cost_table(costs: Mapping[str, dict[str, list[Cost]]], plan: BenchPlan) -> Table:
     settings = Settings()
     every = Timeline(settings, 10**6).prune_every
     often = settings.freeze_from / every
@@ -102,8 +106,7 @@ def run(plan: BenchPlan) -> Findings:
         f"epochs of {TRAIN_ROWS:,} rows at batch {BATCH}. The mean of a compress chooses the zeros every {every} steps "
         "until they freeze and holds them otherwise. Memory: resident, of fresh processes with everything they import."
     )
-    tables = {"cost": Table(f"Costs that users feel, {plan.words}", columns, rows, [note], {"seconds": raw})}
-    return Findings(tables | {"start": _start_table(plan)})
+    return Table(f"Costs that users feel, {plan.words}", columns, rows, [note], {"seconds and bytes": raw})
 
 
 def _ratios(costs: Mapping[str, list[Cost]]) -> tuple[float, float]:
@@ -230,8 +233,18 @@ def train_resnet18(kind: str, width: int = 64) -> None:
 
 def _train_in_process(kind: str, plan: BenchPlan) -> Cost:
     call = f"train_resnet18({kind!r}, {8 if plan.quick else 64})"
-    code = f"from spikeslab.bench.cost import torch, train_resnet18; torch.set_num_threads({plan.threads}); {call}"
-    return _run_process(["-c", code])[0]
+    code = f"from spikeslab.bench.cost import *; torch.set_num_threads({plan.threads}); {call}; print_peak_memory()"
+    found, errors = _run_process(["-c", code])
+    return found._replace(memory=float(errors.split()[-1]))
+
+
+def print_peak_memory() -> None:
+    """Print the peak resident memory in bytes to standard error.
+
+    The system's ``ru_maxrss`` would be that of the parent if it is larger.
+    """
+    lines = Path("/proc/self/status").read_text(encoding="ascii").splitlines()
+    print(1024 * int(next(line for line in lines if line.startswith("VmHWM")).split()[1]), file=sys.stderr)
 
 
 def _run_process(arguments: list[str]) -> tuple[Cost, str]:
@@ -242,8 +255,7 @@ def _run_process(arguments: list[str]) -> tuple[Cost, str]:
     )
     errors = process.stderr.read() if process.stderr is not None else ""
     _, _, usage = os.wait4(process.pid, 0)
-    unit = 1 if sys.platform == "darwin" else 1024
-    return Cost(usage.ru_utime + usage.ru_stime, time.perf_counter() - begin, unit * usage.ru_maxrss), errors
+    return Cost(usage.ru_utime + usage.ru_stime, time.perf_counter() - begin), errors
 
 
 def _start_table(plan: BenchPlan) -> Table:
