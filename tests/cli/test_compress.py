@@ -230,8 +230,8 @@ def test_weights_of_the_dense_network_from_a_file(folder, capsys):
         (["--set", "lr=0.1"], "--set must not be used for lr, which has an option of its own: --lr."),
         (["--floor", "1.5"], "--floor must be an integer >= 1 or a number in (0, 1), but got 1.5."),
         (["--scope", "row"], "--scope must be one of 'layer', 'global', 'erk', but got 'row'."),
-        (["--structure", "channels", "--count", "layers"], "--count must not go with --structure channels, where "
-         "--sparsity is the share of the channels, but got 'layers'."),
+        (["--structure", "channels", "--count", "layers"], "--count must not go with --structure channels: "
+         "--sparsity is the share of channels, but got 'layers'."),
         (["--structure", "rows"], "--structure must be one of 'weights', 'channels', but got 'rows'."),
         (["--structure", "channels", "--method", "dpf"], "--method must be one that prunes channels with "
          "--structure channels, but got 'dpf'."),
