@@ -133,6 +133,10 @@ class NonFiniteError(SpikeSlabError, ArithmeticError):
     """A weight, a gradient or a prediction is NaN or infinite."""
 
 
+class MissingExtraError(ImportError):
+    """A package of an optional extra is not installed; the message says how to install it."""
+
+
 class Interrupted(MarkedMessage, KeyboardInterrupt):
     """Raised when a signal stopped a run, after its state was saved.
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import sys
 
+from spikeslab.errors import MissingExtraError
+
 EXTRAS = {
     "typer": "cli",
     "rich": "cli",
@@ -26,19 +28,17 @@ def main() -> int:
         return run()
     except ImportError as error:
         package = (error.name or "").partition(".")[0]
-        if package not in EXTRAS and "pip install" not in str(error):
+        if package not in EXTRAS and not isinstance(error, MissingExtraError):
             raise
-        print(_advise(package, str(error)), file=sys.stderr)
+        print(_advise(package) if package in EXTRAS else error, file=sys.stderr)
         return 2
 
 
-def _advise(package: str, message: str) -> str:
+def _advise(package: str) -> str:
     """Return a sentence that says what to install.
 
-    >>> _advise("rich", "No module named 'rich'")
+    >>> _advise("rich")
     "The command line needs the package 'rich', which is not installed: pip install 'spikeslab[cli,report,sklearn]'."
     """
-    if package not in EXTRAS:
-        return message
     extras = ",".join(dict.fromkeys(EXTRAS.values()))
     return f"The command line needs the package {package!r}, which is not installed: pip install 'spikeslab[{extras}]'."

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from spikeslab.compression.finalize import finalize
-from spikeslab.errors import SpikeSlabError, first_line
+from spikeslab.errors import MissingExtraError, SpikeSlabError, first_line
 from spikeslab.files import write_atomically
 from spikeslab.graph.tracing import ExampleInput, check_example_input
 
@@ -56,7 +56,7 @@ def export_onnx(
         The path of the file.
 
     Raises:
-        ImportError: If onnx, onnxscript or onnxruntime is missing.
+        MissingExtraError: If onnx, onnxscript or onnxruntime is missing.
         ExportError: If torch cannot export the model, or the outputs differ.
         FileExistsError: If there is another file of that name.
     """
@@ -87,7 +87,7 @@ class OnnxNetwork(nn.Module):
         source: The model.
 
     Raises:
-        ImportError: If onnx, onnxscript or onnxruntime is missing.
+        MissingExtraError: If onnx, onnxscript or onnxruntime is missing.
         ExportError: If torch cannot export the model.
     """
 
@@ -109,7 +109,7 @@ def missing_packages() -> list[str]:
 
 def _check_installed(what: str) -> None:
     if missing := missing_packages():
-        raise ImportError(f"{what} needs {', '.join(missing)}: {INSTALL}.")
+        raise MissingExtraError(f"{what} needs {', '.join(missing)}: {INSTALL}.")
 
 
 def _export(model: nn.Module, example_input: ExampleInput) -> tuple[nn.Module, tuple[Tensor, ...], bytes]:

@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 from torch.autograd.graph import increment_version
 
-from spikeslab.errors import ArgumentTypeError, ArgumentValueError, Phrase, first_line, mark
+from spikeslab.errors import ArgumentTypeError, ArgumentValueError, MissingExtraError, Phrase, first_line, mark
 from spikeslab.functional.tensors import FULL_PRECISION, align, is_dense
 from spikeslab.kernels import _threads
 from spikeslab.kernels.protocol import FusedLatents, FusedPenalty, FusedPrior, LatentSums, Move
@@ -43,7 +43,7 @@ def load_kernels(fused: bool | None, *, compile: bool, params: dict[str, Tensor]
     Raises:
         ArgumentTypeError: If ``fused`` is not a bool or ``None``.
         ArgumentValueError: If ``fused`` is ``True`` and the kernels cannot move these parameters.
-        ImportError: If ``fused`` is ``True`` and numba is missing.
+        MissingExtraError: If ``fused`` is ``True`` and numba is missing.
     """
     if fused is not None and not isinstance(fused, bool):
         raise ArgumentTypeError("fused", "must be True, False or None", fused)
@@ -66,7 +66,7 @@ def load_kernels(fused: bool | None, *, compile: bool, params: dict[str, Tensor]
     except (ImportError, RuntimeError) as error:  # numba raises the latter if it can write its cache nowhere
         if fused is None:
             return None
-        raise ImportError(
+        raise MissingExtraError(
             "fused must be False or None without a working numba, but got True: pip install spikeslab[fast] "
             f"({first_line(error)})."
         ) from error

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from spikeslab.errors import SpikeSlabError, first_line, mark
+from spikeslab.errors import MissingExtraError, SpikeSlabError, first_line, mark
 
 VARIABLE = "SPIKESLAB_DATA"
 """Environment variable with the default of ``data_dir``."""
@@ -119,13 +119,13 @@ def fetch(url: str, known_hash: str | None, folder: str) -> Path:
 
     Raises:
         DataError: If the file cannot be reached or has another hash.
-        ImportError: If pooch is not installed.
+        MissingExtraError: If pooch is not installed.
     """
     remedy = f"put the files into a folder and give it as {mark('data_dir')} (or {VARIABLE})"
     try:
         import pooch
     except ImportError as error:
-        raise ImportError(
+        raise MissingExtraError(
             "Downloading data needs the package 'pooch', which is not installed: pip install 'spikeslab[cli]', or put "
             f"the files into a folder and name it in {VARIABLE}."
         ) from error

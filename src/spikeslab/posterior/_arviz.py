@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
-from spikeslab.errors import ArgumentValueError, Phrase, check_count, quote
+from spikeslab.errors import ArgumentValueError, MissingExtraError, Phrase, check_count, quote
 from spikeslab.posterior.convergence import DELTA, common_length, latent_draws, prediction_draws
 
 if TYPE_CHECKING:
@@ -30,14 +30,14 @@ def import_arviz() -> Any:
     """Return the module ArviZ.
 
     Raises:
-        ImportError: If it is not installed; the message says how to get it.
+        MissingExtraError: If it is not installed; the message says how to get it.
     """
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", FutureWarning)  # the next version will differ; pyproject.toml asks for this
             import arviz
     except ImportError as error:
-        raise ImportError("to_arviz() needs ArviZ: pip install 'spikeslab[arviz]'.") from error
+        raise MissingExtraError("to_arviz() needs ArviZ: pip install 'spikeslab[arviz]'.") from error
     return arviz
 
 

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from spikeslab.errors import SpikeSlabError, pluralize
+from spikeslab.errors import MissingExtraError, SpikeSlabError, pluralize
 from spikeslab.files import Line, encode_line, flush, open_regular, read_lines, write_atomically
 from spikeslab.training.callbacks import Every, PeriodicCallback
 
@@ -167,7 +167,7 @@ def _summary_writer(folder: Path, purge_step: int) -> SummaryWriter:
     try:
         from torch.utils.tensorboard import SummaryWriter
     except ImportError as error:
-        raise ImportError(
+        raise MissingExtraError(
             "tensorboard=True needs the package 'tensorboard', which is not installed: "
             "pip install 'spikeslab[tensorboard]'."
         ) from error

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import interpolate, max_pool2d
 
+from spikeslab.errors import MissingExtraError
 from spikeslab.paper.images.data import DIGITS, Images
 
 
@@ -29,13 +30,13 @@ def load_digits() -> Digits:
     Every part has the classes in the same shares.
 
     Raises:
-        ImportError: If scikit-learn is not installed.
+        MissingExtraError: If scikit-learn is not installed.
     """
     try:
         from sklearn.datasets import load_digits as load
         from sklearn.model_selection import train_test_split
     except ImportError as error:
-        raise ImportError("The digits come with scikit-learn: pip install spikeslab[sklearn].") from error
+        raise MissingExtraError("The digits come with scikit-learn: pip install spikeslab[sklearn].") from error
     images, labels = load(return_X_y=True)
     rest, test = train_test_split(list(range(len(labels))), test_size=449, stratify=labels, random_state=0)
     train, validation = train_test_split(rest, test_size=270, stratify=labels[rest], random_state=0)
@@ -48,7 +49,7 @@ def load_upscaled_digits() -> Images:
     """Load the digits as bytes of 28 x 28 pixels, a stand-in for MNIST without a download: 1,348 and 449 images.
 
     Raises:
-        ImportError: If scikit-learn is not installed.
+        MissingExtraError: If scikit-learn is not installed.
     """
     digits = load_digits()
 
