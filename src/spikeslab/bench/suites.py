@@ -60,7 +60,7 @@ class Suite(NamedTuple):
         tables: Names of its tables, which are also those of their files.
         figures: Names of its figures.
         blocks: Number of measurements; each ticks ``plan.repeats`` times.
-        unit: What ``repeats`` counts.
+        unit: Singular of what ``repeats`` counts.
         standard: If True, the suite is part of ``spikeslab bench`` without ``--suite``, and the names of its files end
             with the number of threads.
     """
@@ -71,7 +71,7 @@ class Suite(NamedTuple):
     tables: tuple[str, ...]
     figures: tuple[str, ...] = ()
     blocks: int = 1
-    unit: str = "rounds"
+    unit: str = "round"
     standard: bool = False
 
     def run(self, plan: BenchPlan) -> Findings:
@@ -134,7 +134,7 @@ SUITES = {
         ("calibration", "inclusion"),
         ("calibration",),
         blocks=6,
-        unit="data sets",
+        unit="data set",
     ),
     "selection-sbc": Suite(
         "simulation-based calibration of the Gibbs samplers (long)",
@@ -143,20 +143,20 @@ SUITES = {
         ("sbc",),
         ("sbc",),
         blocks=6,
-        unit="data sets",
+        unit="data set",
     ),
     "cost": Suite(
-        "what users feel: pruning, predictions, `compress`, the start of a command, memory (minutes)",
+        "time of pruning, predictions, `compress` and the start of a command, and memory of training (minutes)",
         "cost:run",
         5,
         ("cost", "start"),
         blocks=6,
     ),
     "compression": Suite(
-        "the methods of `compress` (minutes)", "_networks:run_methods", 30, ("digits",), blocks=14, unit="epochs"
+        "the methods of `compress` (minutes)", "_networks:run_methods", 30, ("digits",), blocks=14, unit="epoch"
     ),
     "replica-exchange": Suite(
-        "replica exchange on two modes", "replica_exchange:run", 40_000, ("two-modes",), blocks=5, unit="steps"
+        "replica exchange on two modes", "replica_exchange:run", 40_000, ("two-modes",), blocks=5, unit="step"
     ),
     "epoch": Suite("a step of an epoch of MNIST against a bare loop", "_networks:run_epoch", 60, ("epoch",)),
     "precision": Suite(
@@ -165,5 +165,5 @@ SUITES = {
     "compact": Suite(
         "a forward pass with half of the channels dead, compacted", "_networks:run_compact", 20, ("compact",), blocks=5
     ),
-    "files": Suite("bytes of a ResNet20 with 90 % zeros in each format", "_networks:run_files", 1, ("files",)),
+    "files": Suite("sizes of the files of a ResNet20 with 90 % zeros", "_networks:run_files", 1, ("files",)),
 }

@@ -17,7 +17,7 @@ from spikeslab.bench.suites import QUICK_REPEATS
 from spikeslab.cli._errors import CORES
 from spikeslab.cli._options import check_choices, check_counts, check_file, check_results
 from spikeslab.cli._output import plain_console, print_result, write_file
-from spikeslab.errors import ArgumentValueError, check_count
+from spikeslab.errors import ArgumentValueError, check_count, pluralize
 from spikeslab.report.progress import Progress
 from spikeslab.report.tables import Provenance, command_line
 
@@ -27,9 +27,11 @@ STANDARD = ",".join(name for name, suite in SUITES.items() if suite.standard)
 
 
 def bench(
-    suite: Annotated[str, typer.Option(help="Suites from the list above, separated by commas.")] = STANDARD,
+    suite: Annotated[str, typer.Option(help="Suites from the lists above, separated by commas.")] = STANDARD,
     threads: Annotated[int, typer.Option(help="Threads of torch; processes in the suites that fit many models.")] = 1,
-    repeats: Annotated[int | None, typer.Option(help="Turns of each candidate.", show_default="as listed")] = None,
+    repeats: Annotated[
+        int | None, typer.Option(help="Number of rounds, data sets, epochs or steps.", show_default="as listed")
+    ] = None,
     quick: Annotated[bool, typer.Option("--quick", help="Two rounds and small sizes, to see that it runs.")] = False,
     seed: Annotated[int, typer.Option(help="Seed of data, weights and noise.")] = 0,
     json_file: Annotated[
@@ -42,7 +44,6 @@ def bench(
     Costs are ratios of times. All candidates take turns in one process, so a busy machine slows them alike, and the
     shortest of many times counts. The peers are torch's SGD and Adam, a plain SGLD, posteriors, blackjax, skglm, abess,
     scikit-learn and numpyro: `pip install 'spikeslab[bench]'` installs them, and a table names those that are missing.
-    Suites with a star run only if you name them.
 
     For example:
 
@@ -97,11 +98,13 @@ def _make_plans(
 
 
 def _list_suites() -> str:
-    lines = [
-        f"- `{name}`{'' if suite.standard else ' *'}: {suite.description}; {suite.repeats:,} {suite.unit}"
-        for name, suite in SUITES.items()
-    ]
-    return "\n".join(["Suites:", "", *lines])
+    titles = {True: "Suites that run by default:", False: "Suites that run only if you name them:"}
+    lines: list[str] = []
+    for standard, title in titles.items():
+        suites = {name: suite for name, suite in SUITES.items() if suite.standard is standard}
+        listed = (f"- `{name}`: {s.description}; {pluralize(s.repeats, s.unit)}" for name, s in suites.items())
+        lines += [title, "", *listed, ""]
+    return "\n".join(lines).rstrip()
 
 
 bench.__doc__ = f"{cleandoc(bench.__doc__ or '')}\n\n{_list_suites()}"  # what --help shows
