@@ -82,6 +82,16 @@ def test_a_wide_chain_settles_which_variables_it_visits_often(rng):
     assert draws.pip[[5, 300]] == pytest.approx(1.0, abs=0.01)
 
 
+def test_the_probabilities_to_enter_by_an_exchange_add_up(rng):
+    X = _standardise(rng.standard_normal((60, 8)))
+    X[:, 1] = _standardise(X[:, 0] + 0.2 * X[:, 1])
+    y = X[:, 0] + 0.5 * rng.standard_normal(60)
+    chain = GramChain(_gram(X, y - y.mean()), PRIOR, 0, rng)
+    run_chains([chain], 100, 1)
+    assert chain.entries.sum() == pytest.approx(100 * chain.swaps)  # one variable enters at each exchange
+    assert chain.entries[:2].min() > chain.entries[2:].max()
+
+
 def test_both_chains_make_the_same_draws(rng):
     X, y = _problem(rng)
     gram = GramChain(_gram(X, y), PRIOR, 0, np.random.default_rng(5))

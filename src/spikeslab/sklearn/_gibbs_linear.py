@@ -21,7 +21,9 @@ included at present, and each other one with probability rho. As an auxiliary va
 so that given V the variables outside stay excluded, and the odds of gamma_j are multiplied by 1 / rho for each j in V
 that is not often included: rare variables are visited rarely and accepted more readily, and the law of gamma stays
 that of the posterior. (The order of the visits must depend on V alone, not on which of its variables are included.)
-The first sweeps visit all variables; which ones are often included is settled by the end of the burn-in.
+The first sweeps visit all variables; which ones are often included is settled by the end of the burn-in. The
+probability to enter by an exchange counts as well, since one that is correlated with an included variable has hardly
+another way in: a chain that counted it as rare would seldom take it up, and then keep it for long.
 """
 
 from __future__ import annotations
@@ -54,9 +56,9 @@ if TYPE_CHECKING:
 SCAN_LIMIT = 256  # variables up to which every sweep visits all
 FULL_SWEEPS = 30  # sweeps at the beginning that visit all variables
 ADAPTED = 130  # sweeps after which the variables often included are looked for again, before the end of the burn-in
-OFTEN = 0.01  # inclusion probability of the variables that every sweep visits
+OFTEN = (0.002, 0.01)  # bounds of the probability, 10 / p between them, from which a variable is often included
 RARE_RATE = 0.03  # share of the other variables that a sweep visits
-ROUNDS = 4  # visits to the variables often included in a sweep that does not visit all others
+ROUNDS = 3  # visits to the variables often included in a sweep that does not visit all others
 
 
 class GramData(NamedTuple):
@@ -213,9 +215,19 @@ def _draw_coordinates(
 
 @njit(cache=True, nogil=True)
 def _swap(
-    data: LinearData, state: Floats, beta: Floats, visits: Ints, scan: Scan, variances: Floats, rng: Generator
+    data: LinearData,
+    state: Floats,
+    beta: Floats,
+    visits: Ints,
+    scan: Scan,
+    variances: Floats,
+    rng: Generator,
+    entries: Floats,
 ) -> None:
-    """Exchange variables of `visits` as `_sweep.swap` does, with raised weights for the rare ones."""
+    """Exchange variables of `visits` as `_sweep.swap` does, with raised weights for the rare ones.
+
+    The probability of each to enter, or to return, is added to `entries`.
+    """
     rows, is_gram, (noise, slab) = data.rows, data.is_gram, variances
     rank = draw_included(beta[visits], rng)
     if rank < 0:
@@ -233,6 +245,10 @@ def _swap(
         else:
             log_weights[i] = -np.inf
     entering = visits[draw_index(log_weights, rng)]
+    below, total = 0.0, log_weights[-1]  # `draw_index` has left the sums of the weights
+    for i in range(visits.shape[0]):
+        entries[visits[i]] += (log_weights[i] - below) / total
+        below = log_weights[i]
     mean = _correlate(rows, is_gram, state, entering) / (noise * precision)
     beta[entering] = mean + rng.standard_normal() / sqrt(precision)
     _shift(state, rows, entering, beta[entering])
@@ -266,6 +282,7 @@ def linear_sweeps(
     beta: Floats,
     variances: Floats,
     scan: Scan,
+    entries: Floats,
     prior: PointMassPrior,
     swaps: int,
     sweeps: int,
@@ -275,7 +292,8 @@ def linear_sweeps(
 ) -> int:
     """Run up to `sweeps` sweeps, recording each; return how many fitted in the buffer.
 
-    `variances` is (sigma2, s2) and `state` is X'r or r; they and `beta` are updated in place.
+    `variances` is (sigma2, s2), `state` is X'r or r, and `entries` sums the probabilities to enter by an exchange;
+    they and `beta` are updated in place.
     """
     space = np.empty(beta.shape[0], np.int64)
     included = np.flatnonzero(beta)
@@ -288,7 +306,7 @@ def linear_sweeps(
             part = visits if step == 0 else scan.often
             size = _draw_coordinates(data, state, beta, part, size, scan, variances, prior, rng, sums)
             for _ in range(swaps):
-                _swap(data, state, beta, part, scan, variances, rng)
+                _swap(data, state, beta, part, scan, variances, rng, entries)
         included = visits[beta[visits] != 0.0]
         _draw_jointly(data, state, beta, included, variances, rng)
         rss = data.yty if data.is_gram else np.dot(state, state)
@@ -325,20 +343,23 @@ class LinearChain(GibbsChain):
         noise = data.yty / data.n if prior.noise_df < np.inf else prior.noise_scale**2
         self.variances = np.array([max(noise, 1e-10), prior.slab_scale**2])
         self.scan = Scan.of(np.ones(p, dtype=bool), 1.0, 1)
+        self.entries = np.zeros(p)
         if p > SCAN_LIMIT and burn_in >= FULL_SWEEPS:
             self.milestones = (FULL_SWEEPS, min(ADAPTED, burn_in), burn_in)
             self.swaps = 1  # per round, of which there will be more
 
     def _arrays(self) -> tuple[Any, ...]:
-        return self.data, self.state, self.beta[0], self.variances, self.scan
+        return self.data, self.state, self.beta[0], self.variances, self.scan, self.entries
 
     def _adapt(self, sweeps: int) -> None:
         if len(self.milestones) == 1:
             return
-        often = self.sums[0, 0] > OFTEN * sweeps
+        p = self.beta.size
+        often = self.sums[0, 0] + self.entries > sweeps * min(max(10.0 / p, OFTEN[0]), OFTEN[1])
+        self.entries[:] = 0.0
         if self.scan.rate < 1.0:  # a variable that was often included once stays so
             often |= self.scan.is_often
-        rounds = self.beta.size // (4 * max(int(often.sum()), 1))  # at most the cost of a quarter of all visits
+        rounds = p // (2 * max(int(often.sum()), 1))  # at most the cost of half of all visits
         self.scan = Scan.of(often, RARE_RATE, min(max(rounds, 1), ROUNDS))
 
 
