@@ -19,12 +19,12 @@ def square(cell: Cell) -> dict[str, int]:
 def test_a_second_run_does_no_work(tmp_path: Path) -> None:
     path = tmp_path / "new" / "cells.jsonl"
     done: list[int] = []
-    run_cells(CellFile(path, {"--steps": 1}), CELLS[:2], square, on_done=done.append)
+    run_cells(CellFile.load(path, {"--steps": 1}), CELLS[:2], square, on_done=done.append)
     assert done == [0, 1, 1]
-    run_cells(CellFile(path, {"--steps": 1}), CELLS, square, on_done=done.append)
+    run_cells(CellFile.load(path, {"--steps": 1}), CELLS, square, on_done=done.append)
     assert done[3:] == [2, 1]
     before = path.read_text()
-    run_cells(CellFile(path, {"--steps": 1}), CELLS, square, on_done=done.append)
+    run_cells(CellFile.load(path, {"--steps": 1}), CELLS, square, on_done=done.append)
     assert done[5:] == [3]
     assert path.read_text() == before
 
@@ -34,7 +34,7 @@ def test_cells_are_made_by_several_processes(tmp_path: Path) -> None:
     run_cells(file, CELLS, square, workers=2)
     assert {cell: file.records[cell]["square"] for cell in CELLS} == {cell: cell.seed**2 for cell in CELLS}
     assert os.getpid() not in {file.records[cell]["process"] for cell in CELLS}
-    assert CellFile(file.path, {"--steps": 1}).records == file.records
+    assert CellFile.load(file.path, {"--steps": 1}).records == file.records
 
 
 def test_finished_cells_survive_a_failure(tmp_path: Path) -> None:
@@ -46,7 +46,7 @@ def test_finished_cells_survive_a_failure(tmp_path: Path) -> None:
     file = CellFile(tmp_path / "cells.jsonl", {"--steps": 1})
     with pytest.raises(KeyboardInterrupt):
         run_cells(file, CELLS, fail)
-    assert list(CellFile(file.path, {"--steps": 1}).records) == CELLS[:2]
+    assert list(CellFile.load(file.path, {"--steps": 1}).records) == CELLS[:2]
 
 
 def test_a_line_cut_short_by_a_crash_is_made_again(tmp_path: Path) -> None:
@@ -54,7 +54,7 @@ def test_a_line_cut_short_by_a_crash_is_made_again(tmp_path: Path) -> None:
     run_cells(file, CELLS, square)
     whole = file.path.read_text()
     file.path.write_text(whole[:-10])
-    again = CellFile(file.path, {"--steps": 1})
+    again = CellFile.load(file.path, {"--steps": 1})
     assert list(again.records) == CELLS[:2]
     run_cells(again, CELLS, square)
     assert file.path.read_text() == whole
@@ -62,9 +62,9 @@ def test_a_line_cut_short_by_a_crash_is_made_again(tmp_path: Path) -> None:
 
 def test_other_settings_are_refused(tmp_path: Path) -> None:
     path = tmp_path / "cells.jsonl"
-    run_cells(CellFile(path, {"--steps": 1, "version": "0.1"}), CELLS, square)
+    run_cells(CellFile.load(path, {"--steps": 1, "version": "0.1"}), CELLS, square)
     with pytest.raises(CellFileError) as caught:
-        CellFile(path, {"--steps": 2, "version": "0.1"})
+        CellFile.load(path, {"--steps": 2, "version": "0.1"})
     assert str(caught.value) == (
         f"Cannot continue: {path} was made with --steps 1 instead of --steps 2. Use those settings or another out."
     )
@@ -73,9 +73,9 @@ def test_other_settings_are_refused(tmp_path: Path) -> None:
 def test_files_with_an_old_name_of_a_setting_are_read(tmp_path: Path) -> None:
     file = CellFile(tmp_path / "cells.jsonl", {"--preset": "sound"})
     run_cells(file, CELLS, square)
-    assert CellFile(file.path, {"--preset": "default"}, {"sound": "default"}).records == file.records
+    assert CellFile.load(file.path, {"--preset": "default"}, {"sound": "default"}).records == file.records
     with pytest.raises(CellFileError, match="--preset default instead of --preset paper"):
-        CellFile(file.path, {"--preset": "paper"}, {"sound": "default"})
+        CellFile.load(file.path, {"--preset": "paper"}, {"sound": "default"})
 
 
 @pytest.mark.parametrize("text", ["something else\n", '{"--steps": 1}\n{"seed": 0}\n', "[1]\n[2]\n"])
@@ -83,7 +83,7 @@ def test_other_files_are_refused(tmp_path: Path, text: str) -> None:
     path = tmp_path / "cells.jsonl"
     path.write_text(text)
     with pytest.raises(CellFileError) as caught:
-        CellFile(path, {"--steps": 1})
+        CellFile.load(path, {"--steps": 1})
     assert str(caught.value).startswith(f"{path} ")
     assert str(caught.value).lower().endswith("choose another out.")
     assert path.read_text() == text

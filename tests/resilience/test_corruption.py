@@ -91,7 +91,7 @@ KINDS = {
     "result": Kind("study/result.json", lambda root, path: read_result(path.parent)),
     "trial": Kind("study/trial.json", lambda root, path: read_record(path, CheckpointError)),
     "predictions": Kind("study/predictions.safetensors", lambda root, path: read_tensors_file(path, CheckpointError)),
-    "cells": Kind("study/cells.jsonl", lambda root, path: list(CellFile(path, {"--steps": 1}).records.items())),
+    "cells": Kind("study/cells.jsonl", lambda root, path: list(CellFile.load(path, {"--steps": 1}).records.items())),
 }
 
 

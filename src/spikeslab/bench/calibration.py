@@ -264,7 +264,7 @@ def run_coverage(plan: BenchPlan) -> Findings:
 
     Finished fits are kept under ``out/selection``, so that a stopped run continues.
     """
-    file = CellFile(CHECKPOINT / "calibration.jsonl", {"rows": ROWS, "variables": VARIABLES})
+    file = CellFile.load(CHECKPOINT / "calibration.jsonl", {"rows": ROWS, "variables": VARIABLES})
     cells = {method: [Cell(method, seed) for seed in range(SETS[method] * plan.repeats)] for method in METHODS}
     everything = list(itertools.chain(*cells.values()))
     run_cells(file, everything, fit_and_score, workers=plan.threads, on_done=plan.tick)
@@ -368,7 +368,7 @@ def rank_block(cell: Cell) -> Record:
 def run_sbc(plan: BenchPlan) -> Findings:
     """Rank true parameters among draws, for each Gibbs sampler; finished blocks are kept under ``out/selection``."""
     repeats = plan.repeats
-    file = CellFile(CHECKPOINT / "sbc.jsonl", {"block": BLOCK})
+    file = CellFile.load(CHECKPOINT / "sbc.jsonl", {"block": BLOCK})
     blocks = range(-(-repeats // BLOCK))
     cells = [Cell(key, block) for block in blocks for key in CASES]
     run_cells(file, cells, rank_block, workers=plan.threads, on_done=lambda count: plan.tick(BLOCK * count))

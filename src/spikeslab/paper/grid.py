@@ -43,9 +43,6 @@ class CellFile:
 
     It is created at the first cell, and a line that a killed run left unfinished is dropped. ``renamed`` has the
     present names of settings and values that older files spell differently.
-
-    Raises:
-        CellFileError: If the file exists and was made with other settings.
     """
 
     def __init__(self, path: Path, settings: Mapping[str, str | int], renamed: Mapping[str, str] | None = None) -> None:
@@ -54,15 +51,25 @@ class CellFile:
         self.renamed = dict(renamed or {})
         self.records: dict[Cell, Record] = {}
         self._last = b""
-        self._read()
 
     @classmethod
-    def of_command(
+    def load(cls, path: Path, settings: Mapping[str, str | int], renamed: Mapping[str, str] | None = None) -> CellFile:
+        """Return the file with the cells that an earlier run left in it, if there was one.
+
+        Raises:
+            CellFileError: If the file exists and was made with other settings.
+        """
+        file = cls(path, settings, renamed)
+        file._read()
+        return file
+
+    @classmethod
+    def load_command(
         cls, path: Path, command: str, renamed: Mapping[str, str] | None = None, **options: str | int
     ) -> CellFile:
-        """Return the file of ``spikeslab reproduce COMMAND`` with the options that decide the numbers."""
+        """Load the file of ``spikeslab reproduce COMMAND`` with the options that decide the numbers."""
         given = {f"--{name}": value for name, value in options.items()}
-        return cls(path, {"spikeslab reproduce": command, **given, "version": version("spikeslab")}, renamed)
+        return cls.load(path, {"spikeslab reproduce": command, **given, "version": version("spikeslab")}, renamed)
 
     def _read(self) -> int:
         """Read the file, and return the number of bytes in whole lines."""

@@ -75,7 +75,7 @@ class SelectionStudy:
         Raises:
             CellFileError: If ``out`` holds results of other settings.
         """
-        files = [CellFile.of_command(out / name, self.problem.name, steps=self.steps) for name in (CELLS, PICTURES)]
+        files = [CellFile.load_command(out / name, self.problem.name, steps=self.steps) for name in (CELLS, PICTURES)]
         parts = (FITS, self.cells, fit_cell), (CHAINS, self.pictures, picture_cell)
         for file, (stage, cells, function) in zip(files, parts, strict=True):
             work = partial(function, self.problem, steps=self.steps)

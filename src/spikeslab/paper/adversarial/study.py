@@ -209,7 +209,7 @@ def run_adversarial(
     options: dict[str, Any] = {name: getattr(study, name) for name in ("preset", "attack", "images")}
     length: dict[str, Any] = {name: getattr(study, name) or "preset" for name in ("epochs", "chains")}
     samples = "all" if study.samples is None else study.samples
-    file = CellFile.of_command(out / CELLS, "adversarial", **options, **length, samples=samples)
+    file = CellFile.load_command(out / CELLS, "adversarial", **options, **length, samples=samples)
     run_cells(file, study.cells, partial(measure_piece, study), workers=study.workers, on_done=on_done)
     return [Curve.of(attack, [file.records[cell] for cell in study.pieces(attack)]) for attack in study.attacks]
 

@@ -86,7 +86,7 @@ class UCIStudy:
             CellFileError: If ``out`` holds results of other settings.
         """
         epochs = self.epochs or "default"
-        file = CellFile.of_command(out / CELLS, "uci", RENAMED, preset=self.preset, splits=self.splits, epochs=epochs)
+        file = CellFile.load_command(out / CELLS, "uci", RENAMED, preset=self.preset, splits=self.splits, epochs=epochs)
         run_cells(file, self.cells, self.run_cell, workers=self.workers, on_done=on_done)
         return UCIResults(self, file)
 
