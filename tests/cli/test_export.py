@@ -96,7 +96,7 @@ def test_what_cannot_be_exported_is_one_sentence(folder: Path, capsys: pytest.Ca
 def test_packages_that_are_missing_are_named(
     folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("spikeslab.cli.stored_network.missing_packages", lambda: ["onnxscript"])
+    monkeypatch.setattr("spikeslab.cli._stored_network.missing_packages", lambda: ["onnxscript"])
     assert run(["export", str(folder), "--out", str(folder / "m.onnx")]) == 2
     assert capsys.readouterr().err == (
         "Error: spikeslab export must have its packages, but 'onnxscript' is missing: pip install 'spikeslab[onnx]'.\n"

@@ -14,7 +14,7 @@ from matplotlib.figure import Figure
 from spikeslab.report.figures import render_png
 from spikeslab.report.page import Code, Facts, Grid, Page, Picture, Section, Text
 from spikeslab.report.tables import Column, Table
-from spikeslab.tabular.figures import inclusion_figure, traces_figure
+from spikeslab.tabular._figures import inclusion_figure, traces_figure
 
 NAUGHTY = "<script>alert('&')</script>"
 

@@ -16,13 +16,13 @@ from small import compress_small
 from small import data as small_data
 
 import spikeslab as ss
-from spikeslab.cli.stored_network import read_stored
+from spikeslab.cli._stored_network import read_stored
 from spikeslab.compression import load_sparse
 from spikeslab.diagnostics.run_reader import read_run
 from spikeslab.errors import SpikeSlabError
 from spikeslab.files import read_record, write_atomically, write_record
+from spikeslab.paper._runs import read_result, write_result
 from spikeslab.paper.grid import Cell, CellFile
-from spikeslab.paper.runs import read_result, write_result
 from spikeslab.sklearn import SpikeSlabRegressor, load_model, read_metadata, save_model
 from spikeslab.states import encode_tensors, read_tensors_file
 from spikeslab.training import CheckpointError, Checkpoints, Every, MetricsLog, RunFolder

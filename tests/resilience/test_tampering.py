@@ -20,7 +20,7 @@ from safetensors.torch import load_file, save_file
 from small import compress_small
 
 import spikeslab as ss
-from spikeslab.cli.stored_network import read_stored
+from spikeslab.cli._stored_network import read_stored
 from spikeslab.compression import load_sparse, save_sparse
 from spikeslab.compression.sparse_format import FORMAT, _checksum, squeeze
 from spikeslab.diagnostics.run_reader import read_run

@@ -183,7 +183,7 @@ def _read_share(text: str) -> float:
 
 
 def _read_dense(path: Path) -> Dense:
-    from spikeslab.cli.stored_network import read_dense
+    from spikeslab.cli._stored_network import read_dense
     from spikeslab.compression.sparse_file import load_tensors_into
     from spikeslab.files import digest
     from spikeslab.paper.cifar10.data import Dense, new_network

@@ -179,8 +179,8 @@ def compress(
         raise ArgumentError("count", expectation, count)
     from torch import nn
 
+    from spikeslab.cli._stored_network import read_dense
     from spikeslab.cli.recipe import TEST, KeepRecipe, read_recipe
-    from spikeslab.cli.stored_network import read_dense
     from spikeslab.compression import Compression, Settings
     from spikeslab.compression.result import MODEL_FILE, REPORT_FILE, SPARSE_FILE
     from spikeslab.compression.sparse_file import load_tensors_into

@@ -33,7 +33,7 @@ def export(
     Example: `spikeslab export out/compressed --out model.onnx`
     """
     check_file("--out", out, MARK, WHAT)
-    from spikeslab.cli.stored_network import check_onnx, read_stored
+    from spikeslab.cli._stored_network import check_onnx, read_stored
     from spikeslab.compression import compact as compact_network
     from spikeslab.compression import export_onnx
 

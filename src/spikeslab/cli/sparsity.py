@@ -13,7 +13,7 @@ from spikeslab.cli._options import ModelArgument, RecipeOption, check_file, chec
 from spikeslab.cli._output import plain_console, print_result, write_file
 
 if TYPE_CHECKING:
-    from spikeslab.cli.stored_network import StoredNetwork
+    from spikeslab.cli._stored_network import StoredNetwork
     from spikeslab.compression import SparsityReport
 
 MARK, WHAT = '{\n "sparsity of": ', "a report of sparsity"
@@ -47,7 +47,7 @@ def sparsity(
         _check_out(out)
     if onnx and not latency:
         raise InputError("--onnx must not be given with --no-latency, which measures no time.")
-    from spikeslab.cli.stored_network import check_onnx, read_stored
+    from spikeslab.cli._stored_network import check_onnx, read_stored
 
     if onnx:
         check_onnx("--onnx")

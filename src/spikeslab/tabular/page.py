@@ -14,7 +14,7 @@ from spikeslab.report.figures import render_png
 from spikeslab.report.page import Block, Code, Facts, Grid, Page, Picture, Section, Text
 from spikeslab.report.tables import Column, Table
 from spikeslab.sklearn import SpikeSlabClassifier
-from spikeslab.tabular.figures import count_named, inclusion_figure, traces_figure
+from spikeslab.tabular._figures import count_named, inclusion_figure, traces_figure
 from spikeslab.tabular.selection import FIT_ROWS
 
 if TYPE_CHECKING:

@@ -12,6 +12,7 @@ from records import load_record
 from safetensors.torch import load_file
 from synthetic_images import bright_bars
 
+from spikeslab.paper._runs import read_result
 from spikeslab.paper.images import runs as image_runs
 from spikeslab.paper.images.data import DIGITS, LOADERS, Images
 from spikeslab.paper.images.presets import make_preset
@@ -31,7 +32,6 @@ from spikeslab.paper.images.runs import (
     stack_kinds,
     train,
 )
-from spikeslab.paper.runs import read_result
 from spikeslab.priors import SA, Fixed, SpikeSlab
 from spikeslab.samplers import PSGLD, SGHMC
 from spikeslab.training import CheckpointError, Every, MetricsLog

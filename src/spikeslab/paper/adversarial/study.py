@@ -29,6 +29,7 @@ from spikeslab.attacks import LogProbabilities, fgsm_direction, move, of_model, 
 from spikeslab.errors import ArgumentValueError, Phrase, check_choice, pluralize
 from spikeslab.files import digest
 from spikeslab.metrics import entropy
+from spikeslab.paper._runs import read_result
 from spikeslab.paper.grid import CELLS, Cell, CellFile, Record, run_cells
 from spikeslab.paper.images.augmentation import PLAIN
 from spikeslab.paper.images.data import LOADERS
@@ -36,7 +37,6 @@ from spikeslab.paper.images.presets import PRESETS, make_preset
 from spikeslab.paper.images.runs import NETWORK, OTHER, ImageRun, read_network, read_run
 from spikeslab.paper.images.study import ImageStudy
 from spikeslab.paper.images.tables import COLOURS, NAMES, PAPER, TITLES
-from spikeslab.paper.runs import read_result
 from spikeslab.report.figures import GREY, INK, VERMILION, new_figure, save
 from spikeslab.report.tables import Column, Estimate, Provenance, Table, command_line
 

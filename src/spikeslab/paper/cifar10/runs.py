@@ -20,11 +20,11 @@ from spikeslab.compression import Compressed, Compression, Settings
 from spikeslab.compression.compress import WEIGHTS, CompressionRun
 from spikeslab.compression.tasks import Evaluation, keep_numbers
 from spikeslab.errors import ArgumentError, ArgumentValueError, SpikeSlabWarning, first_line, mark, quote
+from spikeslab.paper._runs import RESULT, check_settings, read_result, run_folder, write_result
 from spikeslab.paper.cifar10.data import Dense, OrderedBatches, new_network
 from spikeslab.paper.cifar10.presets import FIXED, PRESETS, split_method
 from spikeslab.paper.images.augmentation import Augment
 from spikeslab.paper.images.data import Images
-from spikeslab.paper.runs import RESULT, check_settings, read_result, run_folder, write_result
 from spikeslab.priors import Prior
 from spikeslab.training import Callback, CheckpointError, Every, MetricsLog, ShowProgress, TensorBatches, Training
 from spikeslab.training.run_folder import METRICS_FILE, RECORD_FILE, read_run_record, to_json

@@ -25,12 +25,12 @@ from spikeslab.diagnostics import write_report
 from spikeslab.errors import SpikeSlabWarning, check_choice
 from spikeslab.files import read_record, write_atomically, write_record
 from spikeslab.metrics import detection, entropy, mutual_information
+from spikeslab.paper._runs import RESULT, check_settings, read_result, write_result
 from spikeslab.paper.images.augmentation import NORMALIZE, PLAIN, STANDARDISE, Augment, Normalize
 from spikeslab.paper.images.data import LOADERS, Images
 from spikeslab.paper.images.networks import CNN, BatchNormCNN
 from spikeslab.paper.images.presets import ImagePreset
 from spikeslab.paper.images.references import LastLayerLaplace, Network, predict_mc_dropout
-from spikeslab.paper.runs import RESULT, check_settings, read_result, write_result
 from spikeslab.posterior import Chains, Posterior, recalibrate
 from spikeslab.posterior.eval_mode import eval_mode
 from spikeslab.priors import SpikeSlab
