@@ -209,10 +209,11 @@ class Posterior:
             batch_size: Size of the batches into which tensors are split. ``None`` chooses it if the input is one tensor
                 whose rows do not depend on each other, and runs all rows at once otherwise.
         """
-        weights, done = self.sample_weights, 0
+        sample_weights, done = self.sample_weights, 0
         total: Tensor | None = None
         for values in map(to_float, self._chunks(inputs, batch_size)):
-            part = weighted_mean(weights.narrow(0, done, len(values)).to(values.device, values.dtype), values)
+            shares = sample_weights.narrow(0, done, len(values)).to(values.device, values.dtype)
+            part = weighted_mean(shares, values)
             total = part if total is None else total + part
             done += len(values)
         return cast(Tensor, total)
@@ -226,7 +227,7 @@ class Posterior:
         return average_terms(self.terms(*inputs, batch_size=batch_size))
 
     def terms(self, *inputs: Any, batch_size: int | None = None) -> Iterator[tuple[Tensor, Tensor, list[float]]]:
-        """Yield predictions, variances of the data around them and weights, some samples at a time."""
+        """Yield predictions, variances of the data around them and sample weights, some samples at a time."""
         done = 0
         for values in map(to_float, self._chunks(inputs, batch_size)):
             records = self.records[done : done + len(values)]

@@ -40,10 +40,10 @@ class Average:
         self._total = 0.0
         self._moments: tuple[Tensor, Tensor, Tensor] | None = None
 
-    def add(self, values: Tensor, noises: Tensor, weights: Sequence[float]) -> None:
+    def add(self, values: Tensor, noises: Tensor, sample_weights: Sequence[float]) -> None:
         """Add predictions (samples, ...), variances of the data around them, and the weights of the samples."""
-        total = math.fsum(weights)
-        shares = torch.tensor([weight / total for weight in weights], dtype=values.dtype, device=values.device)
+        total = math.fsum(sample_weights)
+        shares = torch.tensor([weight / total for weight in sample_weights], dtype=values.dtype, device=values.device)
         mean = weighted_mean(shares, values)
         squares = total * weighted_mean(shares, (values - mean).square())
         aleatoric = total * weighted_mean(shares, noises)

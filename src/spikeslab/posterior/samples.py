@@ -305,13 +305,14 @@ class ZeroCounts:
 def mean_tensors(samples: Iterable[tuple[Tensors, float]], last: Tensors) -> Tensors:
     """Return the weighted mean of samples, computed in double precision; integer tensors are the last sample's.
 
-    Warns if the samples have different zeros, since the mean then has fewer than each of them. The weights sum to 1.
+    Warns if the samples have different zeros, since the mean then has fewer than each of them. The sample
+    weights sum to 1.
     """
     mean = {name: torch.zeros_like(tensor, dtype=torch.float64) for name, tensor in last.items()}
     zeros = ZeroCounts()
-    for tensors, weight in samples:
+    for tensors, sample_weight in samples:
         for name, tensor in tensors.items():
-            mean[name].add_(tensor, alpha=weight)
+            mean[name].add_(tensor, alpha=sample_weight)
         zeros.add(tensors)
     if zeros.common < zeros.fewest:
         warn(
