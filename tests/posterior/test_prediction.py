@@ -64,7 +64,7 @@ def test_one_output_has_no_softmax(model: nn.Module, samples: int) -> None:
     posterior, x = filled(model, samples), torch.randn(5, 3)
     message = (
         f"model must return one output per class, but its outputs have the shape {tuple(model(x).shape)}: give "
-        "link=torch.sigmoid for a logit, or likelihood=... for a regression."
+        "link=torch.sigmoid for a logit, or a likelihood for a regression."
     )
     with pytest.raises(ValueError, match=f"^{re.escape(message)}$"):
         posterior.predict(x)
