@@ -160,13 +160,6 @@ def test_a_finished_run_of_other_settings_is_refused(tmp_path: Path) -> None:
     run_small(small_run(preset=replace(SMALL, plain_temperature=0.5, psgld_lr=0.1)), tmp_path)
 
 
-def test_committed_results_are_read_with_present_names() -> None:
-    root = Path(__file__).parents[3] / "results"
-    result = read_result(root / "mnist" / "runs" / "sghmc-sa-tuned-30-seed0")
-    assert result is not None
-    assert result["settings"]["preset"]["name"] == "default"
-
-
 def test_predictions_that_are_gone_are_named(tmp_path: Path) -> None:
     run_small(small_run("dropout"), tmp_path)
     folder = tmp_path / small_run("dropout").name
