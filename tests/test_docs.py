@@ -64,6 +64,40 @@ def test_the_pieces_for_own_work_are_where_the_page_says():
         assert not missing, f"{room} has no {missing}"
 
 
+WALKS = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8").partition("## Four walks")[2].partition("\n## ")[0]
+STALE = pytest.mark.xfail(strict=True, reason="the page says gram_sweeps, and the function is linear_sweeps")
+
+
+@pytest.mark.parametrize(
+    "walk",
+    [
+        pytest.param(walk, id=walk.partition("\n")[0], marks=STALE if "gram_sweeps" in walk else ())
+        for walk in WALKS.split("\n### ")[1:]
+    ],
+)
+def test_the_files_and_names_of_a_walk_are_there(walk):
+    """A file stands with its folder, or next to one named before; its names are the module's or of a class in it."""
+    source, folders, known = ROOT / "src" / "spikeslab", [], {}
+    for file in re.findall(r"[\w/]+\.py", walk):
+        found = [folder / file for folder in (source, *folders) if (folder / file).exists()]
+        assert found, f"there is no {file}"
+        folders.append(found[0].parent)
+        parts = found[0].relative_to(source).with_suffix("").parts
+        module = importlib.import_module(".".join(("spikeslab", *parts)))
+        known[file] = [module, *(each for each in vars(module).values() if isinstance(each, type))]
+    everything = [each for owners in known.values() for each in owners]
+    for line in re.search(r"^```text\n(.*?)^```$", walk, re.MULTILINE | re.DOTALL)[1].splitlines():
+        file, names = re.match(r" *(?:([\w/]+\.py) +)?(.*?)(?:  |$)", line).groups()
+        if not re.fullmatch(r"[\w., ]+(?: -> \w+)?", names) or line.startswith(" " * 40):
+            continue  # a call, or the rest of an explanation
+        for name in re.split(", | -> ", names):
+            first, _, last = name.partition(".")
+            if name == "..." or (last and first.islower()):  # an object, not a name of a module
+                continue
+            owners = [getattr(owner, first) for owner in known.get(file, everything) if hasattr(owner, first)]
+            assert any(not last or hasattr(owner, last) for owner in owners), f"{file or 'the walk'} has no {name}"
+
+
 def load_script(name: str) -> dict[str, object]:
     return runpy.run_path(str(ROOT / "docs" / name))
 
