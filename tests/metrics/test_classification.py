@@ -61,13 +61,14 @@ def test_a_certain_error_is_infinitely_bad() -> None:
     assert negative_log_likelihood(torch.tensor([[1.0, 0.0]]), torch.tensor([1])) == math.inf
 
 
-def test_other_shapes_are_refused() -> None:
-    message = (
-        r"^probabilities must have shape \(rows, classes\) and labels \(rows,\) with at least one row, "
-        r"but got \(4, 3\) and \(4, 1\)\.$"
-    )
-    with pytest.raises(ValueError, match=message):
-        accuracy(PROBABILITIES, LABELS[:, None])
+def test_other_shapes_and_no_bin_are_refused() -> None:
+    shapes = r"^probabilities must have shape \(rows, classes\) and labels \(rows,\) .* got \(4, 3\) and \(4, 1\)\.$"
+    for labels, bins, message in (
+        (LABELS[:, None], 15, shapes),
+        (LABELS, 0, r"^bins must be an integer >= 1, but got 0\.$"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            expected_calibration_error(PROBABILITIES, labels, bins=bins)
 
 
 @pytest.mark.parametrize("value", [math.nan, math.inf])
@@ -81,18 +82,15 @@ def test_what_is_no_number_is_not_well_calibrated(metric, value: float) -> None:
 
 @pytest.mark.parametrize("metric", [accuracy, brier_score, expected_calibration_error, negative_log_likelihood])
 def test_labels_are_classes(metric) -> None:
-    for wrong in (3, -1):
-        with pytest.raises(ValueError, match=rf"^labels must be classes from 0 to 2, but got {wrong}\.$"):
-            metric(PROBABILITIES, torch.tensor([0, 2, 2, wrong]))
-    with pytest.raises(TypeError, match=r"^labels must be integers, but got torch\.float32\.$"):
-        metric(PROBABILITIES, LABELS.float())
+    for labels, error, message in (
+        (torch.tensor([0, 2, 2, 3]), ValueError, "classes from 0 to 2, but got 3"),
+        (torch.tensor([0, 2, 2, -1]), ValueError, "classes from 0 to 2, but got -1"),
+        (LABELS.float(), TypeError, r"integers, but got torch\.float32"),
+    ):
+        with pytest.raises(error, match=rf"^labels must be {message}\.$"):
+            metric(PROBABILITIES, labels)
     assert (
         metric(PROBABILITIES, LABELS.to(torch.uint8))
         == metric(PROBABILITIES, LABELS.int())
         == metric(PROBABILITIES, LABELS)
     )
-
-
-def test_there_is_a_bin() -> None:
-    with pytest.raises(ValueError, match=r"^bins must be an integer >= 1, but got 0\.$"):
-        expected_calibration_error(PROBABILITIES, LABELS, bins=0)

@@ -37,8 +37,15 @@ def test_coverage() -> None:
 
 
 def test_bad_input() -> None:
-    message = r"^prediction must have the shape of a target with at least one number, \(3,\), but got \(3, 1\)\.$"
-    with pytest.raises(ValueError, match=message):
-        mean_squared_error(torch.zeros(3, 1), torch.zeros(3))
-    with pytest.raises(ValueError, match=r"^level must be a number in \(0, 1\), but got 90\.$"):
-        interval_coverage(torch.zeros(3), torch.ones(3), torch.zeros(3), level=90)
+    for call, message in (
+        (
+            lambda: mean_squared_error(torch.zeros(3, 1), torch.zeros(3)),
+            r"^prediction must have the shape of a target with at least one number, \(3,\), but got \(3, 1\)\.$",
+        ),
+        (
+            lambda: interval_coverage(torch.zeros(3), torch.ones(3), torch.zeros(3), level=90),
+            r"^level must be a number in \(0, 1\), but got 90\.$",
+        ),
+    ):
+        with pytest.raises(ValueError, match=message):
+            call()

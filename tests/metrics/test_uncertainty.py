@@ -52,15 +52,22 @@ def test_selective_accuracy_keeps_the_most_confident() -> None:
 
 
 def test_bad_shapes_are_refused() -> None:
-    message = (
-        r"^probabilities must have the shape \(samples, rows, classes\) with at least one sample, but got \(2, 3\)"
-    )
-    with pytest.raises(ValueError, match=message):
-        mutual_information(torch.rand(2, 3))
-    with pytest.raises(ValueError, match=r"^foreign must be a vector of finite scores, but got the shape \(0,\)\.$"):
-        detection(torch.rand(3), torch.rand(0))
-    with pytest.raises(ValueError, match=r"^coverages must be in \(0, 1\], but got \[0\.0\]\.$"):
-        selective_accuracy(torch.rand(2, 2), torch.zeros(2), torch.zeros(1))
+    for call, message in (
+        (
+            lambda: mutual_information(torch.rand(2, 3)),
+            r"^probabilities must have the shape \(samples, rows, classes\) with at least one sample, but got \(2, 3\)",
+        ),
+        (
+            lambda: detection(torch.rand(3), torch.rand(0)),
+            r"^foreign must be a vector of finite scores, but got the shape \(0,\)\.$",
+        ),
+        (
+            lambda: selective_accuracy(torch.rand(2, 2), torch.zeros(2), torch.zeros(1)),
+            r"^coverages must be in \(0, 1\], but got \[0\.0\]\.$",
+        ),
+    ):
+        with pytest.raises(ValueError, match=message):
+            call()
 
 
 @pytest.mark.parametrize("weights", [[1.0, -1.0], [0.0, 0.0], [1.0], [math.inf, 1.0], [math.nan, 1.0]])

@@ -81,12 +81,18 @@ def test_a_cut_or_altered_file_is_refused_by_name(folder: Path) -> None:
 
 def test_a_missing_file_or_folder_is_named(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (folder / "Set" / "raw" / "a-ubyte").unlink()
-    with pytest.raises(
-        DataError, match=r"^data_dir must hold Set/raw/a-ubyte \(or a-ubyte\.gz\), but .* does not: put the"
+    for call, message in (
+        (
+            lambda: read_published(source(), folder),
+            r"^data_dir must hold Set/raw/a-ubyte \(or a-ubyte\.gz\), but .* does not: put the",
+        ),
+        (
+            lambda: read_published(source(), folder / "gone"),
+            r"^data_dir must be a folder with data sets, but .*gone is not a folder\.$",
+        ),
     ):
-        read_published(source(), folder)
-    with pytest.raises(DataError, match=r"^data_dir must be a folder with data sets, but .*gone is not a folder\.$"):
-        read_published(source(), folder / "gone")
+        with pytest.raises(DataError, match=message):
+            call()
     monkeypatch.setenv("SPIKESLAB_DATA", str(folder / "gone"))
     with pytest.raises(DataError, match=r"^SPIKESLAB_DATA must be a folder with data sets, but .*gone is not a folder"):
         read_published(source())

@@ -140,17 +140,29 @@ def test_chains_are_read_from_folders_in_their_order(tmp_path):
 
 
 def test_bad_input(tmp_path):
-    with pytest.raises(ValueError, match=r"^posteriors must hold at least one chain, but got none\.$"):
-        Chains([])
-    message = r"^posteriors must be of models with the same tensors, but chain 1 differs in 'weight', 'bias'\.$"
-    with pytest.raises(ValueError, match=message):
-        Chains([ss.Posterior(nn.Linear(1, 2)), ss.Posterior(nn.Linear(1, 3))])
-    with pytest.raises(FileNotFoundError, match=r"holds neither a posterior nor folders chain-0"):
-        Chains.load(tmp_path, nn.Linear(1, 1))
-    message = r"^weights must match parameters among '0\.weight', .*, but got 'fc\*'\.$"
-    with pytest.raises(ValueError, match=message):
-        chain(0).to_arviz(weights="fc*")
-    with pytest.raises(ValueError, match=r"^limit must be an integer >= 1, but got 0\.$"):
-        chain(0).to_arviz(limit=0)
-    with pytest.raises(RuntimeError, match=r"^Every chain must hold a sample, but one has none\.$"):
-        Chains([chain(0), chain(1, draws=0)]).to_arviz()
+    for call, error, message in (
+        (lambda: Chains([]), ValueError, r"^posteriors must hold at least one chain, but got none\.$"),
+        (
+            lambda: Chains([ss.Posterior(nn.Linear(1, 2)), ss.Posterior(nn.Linear(1, 3))]),
+            ValueError,
+            r"^posteriors must be of models with the same tensors, but chain 1 differs in 'weight', 'bias'\.$",
+        ),
+        (
+            lambda: Chains.load(tmp_path, nn.Linear(1, 1)),
+            FileNotFoundError,
+            r"holds neither a posterior nor folders chain-0",
+        ),
+        (
+            lambda: chain(0).to_arviz(weights="fc*"),
+            ValueError,
+            r"^weights must match parameters among '0\.weight', .*, but got 'fc\*'\.$",
+        ),
+        (lambda: chain(0).to_arviz(limit=0), ValueError, r"^limit must be an integer >= 1, but got 0\.$"),
+        (
+            Chains([chain(0), chain(1, draws=0)]).to_arviz,
+            RuntimeError,
+            r"^Every chain must hold a sample, but one has none\.$",
+        ),
+    ):
+        with pytest.raises(error, match=message):
+            call()

@@ -11,6 +11,7 @@ from posteriors import filled, move, network
 from torch import Tensor, nn
 
 import spikeslab as ss
+from spikeslab.errors import ArgumentValueError
 from spikeslab.posterior import prediction
 
 # ---- collecting ------------------------------------------------------------------------------------------------------
@@ -192,11 +193,10 @@ def test_a_link_of_ones_own_must_be_given_again(tmp_path) -> None:
 
 def test_another_model_is_refused(tmp_path) -> None:
     filled(nn.Linear(3, 4), 1).save(tmp_path / "saved")
-    with pytest.raises(ValueError, match="model must") as error:
-        ss.Posterior.load(tmp_path / "saved", nn.Linear(3, 5))
-    assert str(error.value) == ("model must have the tensors of the saved samples, but it differs in 'weight', 'bias'.")
-    with pytest.raises(ValueError, match=re.escape("differs in 'bias'.")):
-        ss.Posterior.load(tmp_path / "saved", nn.Linear(3, 4, bias=False))
+    for model, names in ((nn.Linear(3, 5), "'weight', 'bias'"), (nn.Linear(3, 4, bias=False), "'bias'")):
+        with pytest.raises(ArgumentValueError) as error:
+            ss.Posterior.load(tmp_path / "saved", model)
+        assert str(error.value) == f"model must have the tensors of the saved samples, but it differs in {names}."
 
 
 # ---- bad input -------------------------------------------------------------------------------------------------------
@@ -226,7 +226,7 @@ def test_bad_arguments_are_refused() -> None:
         ({"weighting": "epsilon"}, "sampler must be given where weighting='epsilon', but got None."),
         ({"max_samples": 0}, "max_samples must be an integer >= 1, but got 0."),
     ]:
-        with pytest.raises(ValueError, match="must be") as error:
+        with pytest.raises(ArgumentValueError) as error:
             ss.Posterior(model, **options)
         assert str(error.value) == message
     posterior = filled(model, 2)

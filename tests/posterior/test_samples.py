@@ -36,11 +36,9 @@ def test_a_posterior_is_never_overwritten(tmp_path) -> None:
     posterior = filled(nn.Linear(3, 4), 1)
     posterior.save(tmp_path / "saved")
     before = {path.name: path.read_bytes() for path in (tmp_path / "saved").iterdir()}
-    message = f"{tmp_path / 'saved'} holds a posterior already"
-    with pytest.raises(FileExistsError, match=re.escape(message)):
-        posterior.save(tmp_path / "saved")
-    with pytest.raises(FileExistsError, match=re.escape(message)):
-        ss.Posterior(nn.Linear(3, 4), directory=tmp_path / "saved")
+    for write in (posterior.save, lambda folder: ss.Posterior(nn.Linear(3, 4), directory=folder)):
+        with pytest.raises(FileExistsError, match=re.escape(f"{tmp_path / 'saved'} holds a posterior already")):
+            write(tmp_path / "saved")
     assert {path.name: path.read_bytes() for path in (tmp_path / "saved").iterdir()} == before
 
 

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from torch import nn
 
 import spikeslab as ss
+from spikeslab.errors import ArgumentValueError
 from spikeslab.functional.thresholds import apportion
 from spikeslab.pruning import allocation
 
@@ -88,10 +89,9 @@ def test_a_layer_at_its_floor_makes_the_others_pay() -> None:
 def test_floors_are_a_number_or_a_share() -> None:
     assert allocation.floors([70, 30, 3], 0.1) == [7, 3, 1]
     assert allocation.floors([70, 30, 3], 5) == [5, 5, 3]
-    with pytest.raises(ValueError, match=r"^floor must be an integer >= 1 or a number in \(0, 1\), but got 0\.$"):
-        allocation.floors([70], 0)
-    with pytest.raises(ValueError, match=r"^floor must be an integer >= 1 or a number in \(0, 1\), but got 1\.5\.$"):
-        allocation.floors([70], 1.5)
+    for floor in (0, 1.5):
+        with pytest.raises(ValueError, match=rf"^floor must be an integer >= 1 or .* in \(0, 1\), but got {floor}\.$"):
+            allocation.floors([70], floor)
 
 
 class TestInThePruner:
@@ -127,7 +127,7 @@ class TestInThePruner:
 
     def test_a_sparsity_that_the_floors_cannot_reach_is_refused_at_once(self) -> None:
         weights = ss.select_weights(self.network(), "*.weight")
-        with pytest.raises(ValueError, match="sparsity") as error:
+        with pytest.raises(ArgumentValueError) as error:
             ss.Pruner(weights, ss.cubic_sparsity(0.95, total=10), floor=0.1)
         assert str(error.value) == (
             "sparsity must be at most 0.89939, since 3 layers must keep 165 weights in all, but got 0.95, which is "

@@ -10,6 +10,7 @@ from torch import nn
 from weights import distinct, zeros
 
 import spikeslab as ss
+from spikeslab.errors import ArgumentValueError
 from spikeslab.pruning import Pruner
 from spikeslab.pruning import base as pruning_base
 from spikeslab.pruning import pruner as pruner_module
@@ -88,7 +89,7 @@ def test_channels_last_weights_are_pruned_by_magnitude(scope: str) -> None:
 
 @pytest.mark.parametrize("sparsity", [-0.1, 1.0, 1.5, float("nan")])
 def test_a_sparsity_outside_the_unit_interval_is_refused(sparsity: float) -> None:
-    with pytest.raises(ValueError, match="sparsity") as error:
+    with pytest.raises(ArgumentValueError) as error:
         ss.Pruner(distinct((4,)), sparsity)
     assert str(error.value) == f"sparsity must be a number in [0, 1), but got {sparsity}."
 
@@ -104,7 +105,7 @@ def test_a_schedule_that_leaves_the_unit_interval_stops_and_changes_no_weight(sp
 
 @pytest.mark.parametrize("sparsity", [0.95, ss.cubic_sparsity(0.95, total=10)])
 def test_a_sparsity_that_would_empty_a_layer_is_refused_at_once(sparsity) -> None:
-    with pytest.raises(ValueError, match="sparsity") as error:
+    with pytest.raises(ArgumentValueError) as error:
         ss.Pruner(distinct((10,), (2,)), sparsity)
     assert str(error.value) == (
         "sparsity must be at most 0.833333, since 2 layers must keep 2 weights in all, but got 0.95, which is 11 zeros "
@@ -114,12 +115,13 @@ def test_a_sparsity_that_would_empty_a_layer_is_refused_at_once(sparsity) -> Non
 
 def test_other_bad_arguments_are_refused() -> None:
     weights = distinct((4,))
-    with pytest.raises(ValueError, match=r"^scope must be one of 'layer', 'global', 'erk', but got 'row'\.$"):
-        ss.Pruner(weights, 0.5, scope="row")
-    with pytest.raises(ValueError, match=r"^mode must be one of 'projected', 'masked', but got 'soft'\.$"):
-        ss.Pruner(weights, 0.5, mode="soft")
-    with pytest.raises(ValueError, match=r"^weights must be parameters of the network, but some are not\.$"):
-        ss.Pruner(weights, 0.5, network=nn.Linear(2, 2))
+    for settings, message in (
+        ({"scope": "row"}, r"^scope must be one of 'layer', 'global', 'erk', but got 'row'\.$"),
+        ({"mode": "soft"}, r"^mode must be one of 'projected', 'masked', but got 'soft'\.$"),
+        ({"network": nn.Linear(2, 2)}, r"^weights must be parameters of the network, but some are not\.$"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            ss.Pruner(weights, 0.5, **settings)
 
 
 def test_momentum_of_a_projected_weight_may_bring_it_back_in_a_real_chain() -> None:

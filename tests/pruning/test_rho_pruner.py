@@ -8,6 +8,7 @@ from torch import nn
 from weights import zeros
 
 import spikeslab as ss
+from spikeslab.errors import ArgumentValueError
 from spikeslab.priors import GroupSpikeSlab
 
 
@@ -56,20 +57,25 @@ class TestRhoPruner:
         weight = nn.Parameter(torch.ones(3))
         with pytest.warns(ss.SpikeSlabWarning):
             prior = self.prior(weight, v0=0.005, v1=1e-5)
-        with pytest.raises(ValueError, match="prior") as error:
+        with pytest.raises(ArgumentValueError) as error:
             ss.RhoPruner(prior)
         assert str(error.value) == (
-            "prior must have a spike narrower than its slab, but got v0=0.005 and v1=1e-05, where a large rho means a "
-            "small weight."
+            "prior must have a spike narrower than its slab, but got v0=0.005 and v1=1e-05: a large rho means a small "
+            "weight."
         )
 
     @pytest.mark.parametrize("threshold", [0.0, 1.0])
     def test_a_threshold_outside_is_refused(self, threshold: float) -> None:
         prior = self.prior(nn.Parameter(torch.ones(3)))
-        with pytest.raises(ValueError, match=rf"^threshold must be a number in \(0, 1\), but got {threshold}\.$"):
-            ss.RhoPruner(prior, threshold)
-        with pytest.raises(ValueError, match=r"^start must be an integer >= 1, but got 0\.$"):
-            ss.RhoPruner(prior, start=0)
+        for call, message in (
+            (
+                lambda: ss.RhoPruner(prior, threshold),
+                rf"^threshold must be a number in \(0, 1\), but got {threshold}\.$",
+            ),
+            (lambda: ss.RhoPruner(prior, start=0), r"^start must be an integer >= 1, but got 0\.$"),
+        ):
+            with pytest.raises(ValueError, match=message):
+                call()
 
     def test_under_a_group_prior_whole_groups_go_and_the_likeliest_stays(self) -> None:
         values = torch.full((4, 3, 2, 2), 1e-4)

@@ -146,27 +146,22 @@ def test_psgld_has_its_exact_stationary_variance_for_a_fixed_preconditioner(root
     psgld_law(0.5 * root, 0.7, 50, 1.0, root)
 
 
-def louder(monkeypatch: pytest.MonkeyPatch, module: object, name: str, factor: float) -> None:
+@pytest.mark.parametrize("factor", [0.99, 1.01])
+@pytest.mark.parametrize(
+    ("module", "name", "law", "case"),
+    [
+        (sgld_module, "sgld_noise_std", sgld_law, SGLD_CASES[0]),
+        (sghmc_module, "sghmc_noise_std", sghmc_law, SGHMC_CASES[0]),
+        (psgld_module, "psgld_noise_std", psgld_law, (0.1, 0.7, 50, 1.0, 0.2)),
+    ],
+)
+def test_a_noise_constant_wrong_by_one_percent_is_caught(
+    monkeypatch: pytest.MonkeyPatch, factor: float, module: object, name: str, law: Callable[..., None], case: tuple
+) -> None:
     std: Callable[..., float] = getattr(module, name)
     monkeypatch.setattr(module, name, lambda **settings: factor * std(**settings))
-
-
-@pytest.mark.parametrize("factor", [0.99, 1.01])
-class TestANoiseConstantWrongByOnePercentIsCaught:
-    def test_sgld(self, monkeypatch: pytest.MonkeyPatch, factor: float) -> None:
-        louder(monkeypatch, sgld_module, "sgld_noise_std", factor)
-        with pytest.raises(AssertionError, match="variance is"):
-            sgld_law(*SGLD_CASES[0])
-
-    def test_sghmc(self, monkeypatch: pytest.MonkeyPatch, factor: float) -> None:
-        louder(monkeypatch, sghmc_module, "sghmc_noise_std", factor)
-        with pytest.raises(AssertionError, match="variance is"):
-            sghmc_law(*SGHMC_CASES[0])
-
-    def test_psgld(self, monkeypatch: pytest.MonkeyPatch, factor: float) -> None:
-        louder(monkeypatch, psgld_module, "psgld_noise_std", factor)
-        with pytest.raises(AssertionError, match="variance is"):
-            psgld_law(0.1, 0.7, 50, 1.0, 0.2)
+    with pytest.raises(AssertionError, match="variance is"):
+        law(*case)
 
 
 def test_prior_and_loss_are_tempered_together() -> None:

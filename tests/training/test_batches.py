@@ -119,9 +119,14 @@ def test_a_stream_has_no_length() -> None:
 
 
 def test_bad_data_are_refused() -> None:
-    with pytest.raises(TypeError, match=r"^data must be .* iterated repeatedly, but got an iterator"):
-        DataOrder(iter([1]))
-    with pytest.raises(ValueError, match=r"^data must hold at least one batch, but got none\.$"):
-        DataOrder([]).next()
-    with pytest.raises(ValueError, match=r"^tensors must have the same number of rows, .* but got \[2, 3\]\.$"):
-        TensorBatches(torch.zeros(2), torch.zeros(3), batch_size=1)
+    for call, error, message in (
+        (lambda: DataOrder(iter([1])), TypeError, r"^data must be .* iterated repeatedly, but got an iterator"),
+        (DataOrder([]).next, ValueError, r"^data must hold at least one batch, but got none\.$"),
+        (
+            lambda: TensorBatches(torch.zeros(2), torch.zeros(3), batch_size=1),
+            ValueError,
+            r"^tensors must have the same number of rows, .* but got \[2, 3\]\.$",
+        ),
+    ):
+        with pytest.raises(error, match=message):
+            call()

@@ -232,10 +232,20 @@ def test_schedules_come_back_from_their_names(tmp_path: Path) -> None:
 def test_a_schedule_of_ones_own_is_known_by_its_name_and_values(tmp_path: Path) -> None:
     resume(tmp_path, steps=6, lr=lambda step: 0.05 / step)
     resume(tmp_path, steps=8, lr=lambda step: 0.05 / step)
-    with pytest.raises(ChangedSettingsError, match=r"05, 0\.0005, 5e-05, .* \| .*06, 0\.0006, 6e-05, "):
-        resume(tmp_path, lr=lambda step: 0.06 / step)
-    with pytest.raises(ValueError, match=r"^Cannot resume: .* schedule must be a call of one of the package's own"):
-        resume(tmp_path, on_change="old", lr=lambda step: 0.06 / step)
+    for call, error, message in (
+        (
+            lambda: resume(tmp_path, lr=lambda step: 0.06 / step),
+            ChangedSettingsError,
+            r"05, 0\.0005, 5e-05, .* \| .*06, 0\.0006, 6e-05, ",
+        ),
+        (
+            lambda: resume(tmp_path, on_change="old", lr=lambda step: 0.06 / step),
+            ValueError,
+            r"^Cannot resume: .* schedule must be a call of one of the package's own",
+        ),
+    ):
+        with pytest.raises(error, match=message):
+            call()
     resume(tmp_path, on_change="new", lr=lambda step: 0.06 / step)
 
 
@@ -264,10 +274,12 @@ def test_settings_of_torch_schedulers_and_optimizers_count_too(tmp_path: Path) -
 
     run(steps=6)
     run(steps=7)
-    with pytest.raises(ChangedSettingsError, match=r"scheduler\.1\.gamma +\| 0\.9 +\| 0\.5"):
-        run(gamma=0.5)
-    with pytest.raises(ChangedSettingsError, match=r"sampler\.lr +\| 0\.1 +\| 0\.2"):
-        run(lr=0.2)
+    for change, message in (
+        ({"gamma": 0.5}, r"scheduler\.1\.gamma +\| 0\.9 +\| 0\.5"),
+        ({"lr": 0.2}, r"sampler\.lr +\| 0\.1 +\| 0\.2"),
+    ):
+        with pytest.raises(ChangedSettingsError, match=message):
+            run(**change)
     at_seven = run(steps=7).sampler.param_groups[0]["lr"]
     doubled = run(steps=7, on_change={"sampler.lr": "new"}, lr=0.2)
     assert doubled.sampler.param_groups[0]["lr"] == pytest.approx(2 * at_seven)
@@ -292,12 +304,13 @@ def test_the_data_of_a_loader_count_too(tmp_path: Path) -> None:
         folder = tmp_path / place
         resume(folder, steps=6, batches=DataLoader(dataset(0), 8))
         resume(folder, steps=8, batches=DataLoader(dataset(0), 8))
-        with pytest.raises(ChangedSettingsError, match=r"data\.sha256"):
-            resume(folder, batches=DataLoader(dataset(1), 8))
-        with pytest.raises(ChangedSettingsError, match=r"(?s)data\.batches +\| 4 +\| 8.*data\.batch_size +\| 8 +\| 4"):
-            resume(folder, batches=DataLoader(dataset(0), 4))
-        with pytest.raises(ChangedSettingsError, match=r"data\.sampler +\| SequentialSampler +\| RandomSampler"):
-            resume(folder, batches=DataLoader(dataset(0), 8, shuffle=True))
+        for loader, message in (
+            (DataLoader(dataset(1), 8), r"data\.sha256"),
+            (DataLoader(dataset(0), 4), r"(?s)data\.batches +\| 4 +\| 8.*data\.batch_size +\| 8 +\| 4"),
+            (DataLoader(dataset(0), 8, shuffle=True), r"data\.sampler +\| SequentialSampler +\| RandomSampler"),
+        ):
+            with pytest.raises(ChangedSettingsError, match=message):
+                resume(folder, batches=loader)
         resume(folder, on_change={"data": "new"}, batches=DataLoader(dataset(1), 4))
 
 

@@ -113,15 +113,16 @@ def test_a_loss_that_is_not_finite_stops_at_once_and_keeps_the_checkpoint(tmp_pa
 
 
 def test_the_first_tensor_that_is_not_finite_is_named() -> None:
-    run = training(None)
+    broken, dividing = training(None), training(None)
     with torch.no_grad():
-        run.model[4].weight[0, 0] = float("inf")
-    with pytest.raises(ss.NonFiniteError, match=r"at step 1: the weight 4\.weight is not finite; try a lower lr\.$"):
-        run.run(steps=1)
-    run = training(None)
-    run.model[2].register_forward_hook(lambda module, inputs, output: output / 0.0)
-    with pytest.raises(ss.NonFiniteError, match=r"but the output of ReLU 2 is not; try a lower lr\.$"):
-        run.run(steps=1)
+        broken.model[4].weight[0, 0] = float("inf")
+    dividing.model[2].register_forward_hook(lambda module, inputs, output: output / 0.0)
+    for run, message in (
+        (broken, r"at step 1: the weight 4\.weight is not finite; try a lower lr\.$"),
+        (dividing, r"but the output of ReLU 2 is not; try a lower lr\.$"),
+    ):
+        with pytest.raises(ss.NonFiniteError, match=message):
+            run.run(steps=1)
 
 
 def test_batches_and_inputs_go_to_where_the_model_is() -> None:
@@ -184,17 +185,19 @@ def test_any_torch_optimizer_serves(tmp_path: Path) -> None:
 
 def test_bad_arguments_are_refused() -> None:
     run = training(None)
-    with pytest.raises(ValueError, match=r"^epochs must be given, or steps instead, but got epochs=None and"):
-        run.run()
-    with pytest.raises(ValueError, match=r"^Every must have one of steps, epochs and seconds, but got none\.$"):
-        Every()
-    with pytest.raises(
-        ValueError, match=r"^callbacks must have different names, but got 'evaluation', 'evaluation'\.$"
-    ):
-        Training(run.model, run.sampler, [1], callbacks=[Evaluate(dict), Evaluate(dict)])
     stream = Training(run.model, run.sampler, DataLoader(Stream()))
-    with pytest.raises(TypeError, match=r"^data must have a length, but it has none: give steps"):
-        stream.run(epochs=1)
+    for call, error, message in (
+        (run.run, ValueError, r"^epochs must be given, or steps instead, but got epochs None"),
+        (Every, ValueError, r"^Every must have one of steps, epochs and seconds, but got none\.$"),
+        (
+            lambda: Training(run.model, run.sampler, [1], callbacks=[Evaluate(dict), Evaluate(dict)]),
+            ValueError,
+            r"^callbacks must have different names, but got 'evaluation', 'evaluation'\.$",
+        ),
+        (lambda: stream.run(epochs=1), TypeError, r"^data must have a length, but it has none: give steps"),
+    ):
+        with pytest.raises(error, match=message):
+            call()
 
 
 def test_a_sampler_of_another_model_is_refused() -> None:
@@ -214,39 +217,55 @@ def test_data_and_gradients_that_are_not_finite_are_named() -> None:
     x, y = data()
     x[3, 2] = float("inf")
     run = training(None, batches=[(x, y)])
-    with pytest.raises(ss.NonFiniteError, match=r"the input of the model is not finite, so check the data\.$"):
-        run.run(steps=1)
     model = nn.Linear(1, 1)
     plain = Training(
         model, torch.optim.SGD(model.parameters(), lr=0.1), [torch.ones(1)], lambda m, x: (m(x) * 0.0).sum().sqrt()
     )
     before = model.weight.detach().clone()
-    with pytest.raises(
-        ss.NonFiniteError, match=r"^The gradient of weight must be finite, but got NaN or Inf at step 1: "
+    for call, message in (
+        (lambda: run.run(steps=1), r"the input of the model is not finite, so check the data\.$"),
+        (lambda: plain.run(steps=1), r"^The gradient of weight must be finite, but got NaN or Inf at step 1: "),
     ):
-        plain.run(steps=1)
+        with pytest.raises(ss.NonFiniteError, match=message):
+            call()
     assert torch.equal(model.weight, before)
 
 
 def test_more_bad_arguments_are_refused(tmp_path: Path) -> None:
-    for resume in ("yes", -1):
-        with pytest.raises(ValueError, match=r"^resume must be True, False or the step of a checkpoint, but got "):
-            RunFolder(tmp_path, resume=resume)
-    with pytest.raises(TypeError, match=r"^checkpoint_every must be an Every, .*, but got 5\.$"):
-        RunFolder(tmp_path, checkpoint_every=5)
     (tmp_path / "file").touch()
-    with pytest.raises(ValueError, match=r"^folder must be a folder, but .*file is a file\.$"):
-        RunFolder(tmp_path / "file")
     run = training(None)
-    with pytest.raises(TypeError, match=r"^callbacks must be callbacks such as Collect\(posterior\), but got <"):
-        Training(run.model, run.sampler, [1], callbacks=[run.callbacks[1].posterior])
-    with pytest.raises(ValueError, match=r"^data must hold at least one batch, but got none\.$"):
-        Training(run.model, run.sampler, []).run(epochs=2)
     vector = Training(run.model, run.sampler, [data()], lambda model, batch: model(batch[0]).mean(1))
-    with pytest.raises(
-        ValueError, match=r"^loss must return one number, the mean of the batch, but got the shape \(64,\)"
+    for call, error, message in (
+        (
+            lambda: RunFolder(tmp_path, resume="yes"),
+            ValueError,
+            "^resume must be True, False or the step of a checkpoint",
+        ),
+        (lambda: RunFolder(tmp_path, resume=-1), ValueError, "^resume must be True, False or the step of a checkpoint"),
+        (
+            lambda: RunFolder(tmp_path, checkpoint_every=5),
+            TypeError,
+            r"^checkpoint_every must be an Every, .* got 5\.$",
+        ),
+        (lambda: RunFolder(tmp_path / "file"), ValueError, r"^folder must be a folder, but .*file is a file\.$"),
+        (
+            lambda: Training(run.model, run.sampler, [1], callbacks=[run.callbacks[1].posterior]),
+            TypeError,
+            r"^callbacks must be callbacks such as Collect\(posterior\), but got <",
+        ),
+        (
+            lambda: Training(run.model, run.sampler, []).run(epochs=2),
+            ValueError,
+            r"^data must hold at least one batch, but got none\.$",
+        ),
+        (
+            lambda: vector.run(steps=1),
+            ValueError,
+            r"^loss must return one number, the mean of the batch, but got the shape \(64,\)",
+        ),
     ):
-        vector.run(steps=1)
+        with pytest.raises(error, match=message):
+            call()
 
 
 def classifier(precision: str) -> Training:

@@ -145,15 +145,20 @@ def test_a_run_killed_before_its_first_checkpoint_begins_anew(tmp_path: Path) ->
 def test_what_cannot_be_continued_is_refused(tmp_path: Path) -> None:
     training(None).run(steps=5, folder=tmp_path)
     again = RunFolder(tmp_path, resume=True)
-    with pytest.raises(ValueError, match=r"^Cannot resume: the run in .* is at step 5, beyond the 3 steps"):
-        training(None).run(steps=3, folder=again)
     other = training(None, batches=TensorBatches(*data(), batch_size=4, seed=3))
-    with pytest.raises(CheckpointError, match=r"data\.batch_size +\| 8 +\| 4\n"):
-        other.run(steps=9, folder=again)
     model = network()
     adam = Training(model, torch.optim.Adam(model.parameters()), TensorBatches(*data(), batch_size=8))
-    with pytest.raises(CheckpointError, match=r"the state is of SGHMC, but the run uses Adam\.$"):
-        adam.run(steps=9, folder=again)
+    for call, error, message in (
+        (
+            lambda: training(None).run(steps=3, folder=again),
+            ValueError,
+            r"^Cannot resume: the run in .* is at step 5, beyond the 3 steps",
+        ),
+        (lambda: other.run(steps=9, folder=again), CheckpointError, r"data\.batch_size +\| 8 +\| 4\n"),
+        (lambda: adam.run(steps=9, folder=again), CheckpointError, r"the state is of SGHMC, but the run uses Adam\.$"),
+    ):
+        with pytest.raises(error, match=message):
+            call()
 
 
 def read_files(folder: Path) -> dict[str, bytes]:

@@ -300,8 +300,10 @@ def test_a_missing_run_is_named_with_the_command_that_makes_it(study, tmp_path, 
 
 
 def test_more_samples_or_images_than_there_are_are_refused(study):
-    message = f"samples must be at most the 6 of {study.folder('mnist', 'sghmc')}, but got 9."
-    with pytest.raises(ValueError, match=f"^{re.escape(message)}$"):
-        check_runs(replace(study, samples=9))
-    with pytest.raises(ValueError, match=r"^images must be at most 24, but got 25\.$"):
-        check_runs(replace(study, images=25))
+    folder = re.escape(str(study.folder("mnist", "sghmc")))
+    for change, message in (
+        ({"samples": 9}, rf"^samples must be at most the 6 of {folder}, but got 9\.$"),
+        ({"images": 25}, r"^images must be at most 24, but got 25\.$"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            check_runs(replace(study, **change))

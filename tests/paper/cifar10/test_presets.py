@@ -160,7 +160,9 @@ def test_settings_of_the_prior_reach_it_under_every_preset(preset: str) -> None:
 
 def test_strengths_follow_l1_and_l2_only() -> None:
     assert check_method("l1:3e-3") == "l1:0.003"
-    with pytest.raises(ValueError, match=r"^methods must have a strength with 'l1', 'l2' only, but got 'gmp:1'.$"):
-        check_method("gmp:1")
-    with pytest.raises(ValueError, match=r"^methods must have a strength > 0 such as 'l2:0.01', but got 'l2:x'.$"):
-        check_method("l2:x")
+    for call, message in (
+        (lambda: check_method("gmp:1"), r"^methods must have a strength with 'l1', 'l2' only, but got 'gmp:1'.$"),
+        (lambda: check_method("l2:x"), r"^methods must have a strength > 0 such as 'l2:0.01', but got 'l2:x'.$"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            call()

@@ -96,10 +96,15 @@ def test_a_run_that_is_done_is_read_and_only_with_the_same_settings(
     first = run_small(run, tmp_path, dense)
     monkeypatch.setattr(cifar10_runs, "Compression", lambda *_, **__: pytest.fail("trained again"))
     assert run_small(run, tmp_path, dense) == json.loads(json.dumps(first))
-    with pytest.raises(CheckpointError, match=r"gmp-.* other settings: dense was '0123' and is now 'other'.$"):
-        run_small(run, tmp_path, replace(dense, digest="other"))
-    with pytest.raises(CheckpointError, match=r"best_epoch was False and is now True.$"):
-        run_small(replace(run, best_epoch=True), tmp_path, dense)
+    for call, message in (
+        (
+            lambda: run_small(run, tmp_path, replace(dense, digest="other")),
+            r"gmp-.* other settings: dense was '0123' and is now 'other'.$",
+        ),
+        (lambda: run_small(replace(run, best_epoch=True), tmp_path, dense), r"best_epoch was False and is now True.$"),
+    ):
+        with pytest.raises(CheckpointError, match=message):
+            call()
     path = tmp_path / run.name / "result.json"
     older = load_record(path)
     del older["settings"]["crest_lr"]
