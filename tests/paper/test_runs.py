@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from spikeslab.paper.runs import read_result
+from spikeslab.paper._runs import read_result
 
 
 def test_committed_results_are_read_with_present_names() -> None:

@@ -12,7 +12,6 @@ from records import load_record
 from safetensors.torch import load_file
 from synthetic_images import bright_bars
 
-from spikeslab.paper._runs import read_result
 from spikeslab.paper.images import runs as image_runs
 from spikeslab.paper.images.data import DIGITS, LOADERS, Images
 from spikeslab.paper.images.presets import make_preset
