@@ -65,15 +65,11 @@ def test_the_pieces_for_own_work_are_where_the_page_says():
 
 
 WALKS = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8").partition("## Four walks")[2].partition("\n## ")[0]
-STALE = pytest.mark.xfail(strict=True, reason="the page says gram_sweeps, and the function is linear_sweeps")
 
 
 @pytest.mark.parametrize(
     "walk",
-    [
-        pytest.param(walk, id=walk.partition("\n")[0], marks=STALE if "gram_sweeps" in walk else ())
-        for walk in WALKS.split("\n### ")[1:]
-    ],
+    [pytest.param(walk, id=walk.partition("\n")[0]) for walk in WALKS.split("\n### ")[1:]],
 )
 def test_the_files_and_names_of_a_walk_are_there(walk):
     """A file stands with its folder, or next to one named before; its names are the module's or of a class in it."""

@@ -11,6 +11,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from spikeslab import files
 from spikeslab.cli.app import run
 from spikeslab.cli.select import FILES
 from spikeslab.sklearn import SpikeSlabClassifier, load_model, read_metadata
@@ -198,10 +199,10 @@ def test_a_select_stopped_while_writing_does_not_block_the_next(data, tmp_path, 
     count = iter(range(99))
 
     def kill(real):
-        def operate(self, *arguments):
+        def operate(*arguments):
             if next(count) == calls:
                 raise Killed
-            return real(self, *arguments)
+            return real(*arguments)
 
         return operate
 
@@ -209,7 +210,7 @@ def test_a_select_stopped_while_writing_does_not_block_the_next(data, tmp_path, 
         pass
 
     with monkeypatch.context() as patch:
-        patch.setattr(Path, "write_bytes", kill(Path.write_bytes))
+        patch.setattr(files, "_create", kill(files._create))
         patch.setattr(Path, "replace", kill(Path.replace))
         patch.setattr(Path, "unlink", lambda *_, **__: None)
         patch.setattr("os.getpid", lambda: 2**22 + 1)
@@ -225,15 +226,15 @@ def test_a_full_disk_leaves_the_files_of_the_earlier_select(data, tmp_path, caps
     words = [data, "--target", "y", "--one-hot", "--out", out, *QUICK]
     assert select(*words) == 0
     before = {path.name: path.read_bytes() for path in out.iterdir()}
-    real, count = Path.write_bytes, iter(range(99))
+    real, count = files._create, iter(range(99))
 
-    def write(self, content):
+    def write(path, content):
         if next(count) == 4:
-            real(self, content[:10])
+            real(path, content[:10])
             raise OSError(28, "No space left on device")
-        return real(self, content)
+        return real(path, content)
 
-    monkeypatch.setattr(Path, "write_bytes", write)
+    monkeypatch.setattr(files, "_create", write)
     assert select(*words, "--seed", 1) == 2
     assert "No space left on device" in capsys.readouterr().err
     assert {path.name: path.read_bytes() for path in out.iterdir()} == before

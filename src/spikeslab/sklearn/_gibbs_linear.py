@@ -70,7 +70,7 @@ class GramData(NamedTuple):
     n: float
 
 
-class LinearData(NamedTuple):
+class SweepData(NamedTuple):
     """Data of a kernel: X'X and X'y if `is_gram` is True, otherwise X transposed and y.
 
     Attributes:
@@ -166,7 +166,7 @@ def draw_visits(beta: Floats, included: Ints, scan: Scan, rng: Generator, visits
 
 @njit(cache=True, nogil=True)
 def _draw_coordinates(
-    data: LinearData,
+    data: SweepData,
     state: Floats,
     beta: Floats,
     visits: Ints,
@@ -215,7 +215,7 @@ def _draw_coordinates(
 
 @njit(cache=True, nogil=True)
 def _swap(
-    data: LinearData,
+    data: SweepData,
     state: Floats,
     beta: Floats,
     visits: Ints,
@@ -256,7 +256,7 @@ def _swap(
 
 @njit(cache=True, nogil=True)
 def _draw_jointly(
-    data: LinearData, state: Floats, beta: Floats, included: Ints, variances: Floats, rng: Generator
+    data: SweepData, state: Floats, beta: Floats, included: Ints, variances: Floats, rng: Generator
 ) -> None:
     """Draw all included coefficients jointly, and compute the state afresh so that rounding does not add up."""
     rows, (noise, slab) = data.rows, variances
@@ -277,7 +277,7 @@ def _draw_jointly(
 
 @njit(cache=True, nogil=True)
 def linear_sweeps(
-    data: LinearData,
+    data: SweepData,
     state: Floats,
     beta: Floats,
     variances: Floats,
@@ -335,7 +335,7 @@ class LinearChain(GibbsChain):
     scalar_names = ("sigma", "slab_scale", "model_size")
     swaps = 2
 
-    def __init__(self, data: LinearData, prior: PointMassPrior, burn_in: int, rng: Generator) -> None:
+    def __init__(self, data: SweepData, prior: PointMassPrior, burn_in: int, rng: Generator) -> None:
         p = data.xty.shape[0]
         super().__init__(1, p, prior, burn_in, rng)
         self.data = data
@@ -373,7 +373,7 @@ class GramChain(LinearChain):
 
     def __init__(self, data: GramData, prior: PointMassPrior, burn_in: int, rng: Generator) -> None:
         norm = float(data.gram[0, 0]) if data.xty.size else 1.0
-        linear = LinearData(data.gram, data.xty, data.xty, data.yty, norm, float(data.n), True)
+        linear = SweepData(data.gram, data.xty, data.xty, data.yty, norm, float(data.n), True)
         super().__init__(linear, prior, burn_in, rng)
 
 
@@ -388,4 +388,4 @@ class ColumnChain(LinearChain):
 
     def __init__(self, columns: Floats, y: Floats, prior: PointMassPrior, burn_in: int, rng: Generator) -> None:
         n = float(y.shape[0])
-        super().__init__(LinearData(columns, y, columns @ y, float(y @ y), n, n, False), prior, burn_in, rng)
+        super().__init__(SweepData(columns, y, columns @ y, float(y @ y), n, n, False), prior, burn_in, rng)

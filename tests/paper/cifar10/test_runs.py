@@ -121,15 +121,14 @@ def test_a_run_that_was_stopped_ends_in_the_same_bits(
 ) -> None:
     run = small_run(best_epoch=True, erasing=True)
     whole = run_small(run, tmp_path / "whole", dense)
-    calls = iter(range(99))
+    calls, augment = iter(range(99)), Augment.__call__
 
-    class Stopping(Augment):
-        def __call__(self, x: Tensor, generator: torch.Generator) -> Tensor:
-            if next(calls) == 4:
-                raise KeyboardInterrupt
-            return super().__call__(x, generator)
+    def stop_at_fifth(self: Augment, x: Tensor, generator: torch.Generator) -> Tensor:
+        if next(calls) == 4:
+            raise KeyboardInterrupt
+        return augment(self, x, generator)
 
-    monkeypatch.setattr(cifar10_runs, "Augment", Stopping)
+    monkeypatch.setattr(Augment, "__call__", stop_at_fifth)
     with pytest.raises(KeyboardInterrupt):
         run_small(run, tmp_path / "halves", dense, checkpoint_every=Every(steps=1))
     monkeypatch.undo()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import wraps
 from pathlib import Path
 from typing import Any
 
@@ -129,14 +130,14 @@ def test_a_run_that_was_stopped_ends_in_the_same_bits(
     run = small_run(method, augment=True)
     run_small(run, tmp_path / "whole")
 
-    calls = iter(range(99))
+    calls, original = iter(range(99)), image_runs.cross_entropy
 
+    @wraps(original)  # a loss of another name would not be resumed
     def stop_at_seventh(model, batch):
         if next(calls) == 6:  # in the second chain
             raise KeyboardInterrupt
         return original(model, batch)
 
-    original = image_runs.cross_entropy
     monkeypatch.setattr(image_runs, "cross_entropy", stop_at_seventh)
     with pytest.raises(KeyboardInterrupt):
         run_images(run, tmp_path / "halves", DATA, FOREIGN, checkpoint_every=Every(steps=1))
