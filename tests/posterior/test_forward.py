@@ -265,7 +265,7 @@ def test_large_inputs_are_split_where_rows_are_independent(model, split, monkeyp
     monkeypatch.setattr(batched, "BUDGET", 30 * 4 * (50 + 50 + 2 + 2) // torch.get_num_threads())
     posterior = collected(model, link=torch.sigmoid)
     x = torch.randn(280, 1, 3) if split is None else torch.randn(280, 3)
-    assert posterior._forward.choose_split((x,)) == split
+    assert posterior._forward.choose_split((x,), len(posterior)) == split
     each = [posterior.sample(index).eval()(x).sigmoid() for index in range(len(posterior))]
     torch.testing.assert_close(posterior.predict(x), torch.stack(each).mean(0).detach())
 
@@ -281,12 +281,20 @@ class OneAtATime(nn.Module):
         return self.linear(x) if self.linear.bias.sum() > 0 else self.linear(-x)
 
 
+def doubled(model: nn.Module) -> nn.Module:
+    """Return the model with a hook that doubles its outputs."""
+    model.register_forward_hook(lambda _, inputs, outputs: 2 * outputs)
+    return model
+
+
 @pytest.mark.parametrize("budget", [1, 2_000, 1 << 26])
 @pytest.mark.parametrize(
     "build",
     [
         lambda: nn.Sequential(nn.Linear(3, 5), nn.BatchNorm1d(5), nn.Dropout(), nn.Linear(5, 2)),
         lambda: MLP(3, hidden=(5,), outputs=2),
+        lambda: nn.Sequential(nn.Linear(3, 5, bias=False), tanh := nn.Tanh(), nn.Linear(5, 5), tanh, nn.Linear(5, 2)),
+        lambda: doubled(nn.Sequential(nn.Linear(3, 2))),
         OneAtATime,
     ],
 )

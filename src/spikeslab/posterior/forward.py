@@ -7,15 +7,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from functools import cache
+from functools import cache, partial
 from typing import Any, NamedTuple, cast
 
 import torch
 from torch import Tensor, nn
+from torch.nn.modules.conv import _ConvNd
 
 from spikeslab.errors import check_count
 from spikeslab.posterior.eval_mode import uncompiled_eval_mode
-from spikeslab.posterior.prediction import check_classes, identity, probabilities
+from spikeslab.posterior.prediction import check_classes, identity, probabilities, softmax
 from spikeslab.posterior.samples import Tensors, named_tensors
 
 BUDGET = 1 << 23
@@ -24,6 +25,10 @@ KEPT = 1 << 26
 """Bytes of stacked samples kept between predictions."""
 PROBE = 32
 """Rows on which a model is tried before its inputs are split."""
+STACKED_ROWS = 256
+"""Fewest rows of a pass into which an input is split so that more samples fit."""
+LAYERS = (nn.Linear, nn.ReLU, nn.LeakyReLU, nn.ELU, nn.GELU, nn.SiLU, nn.Tanh, nn.Sigmoid, nn.Identity, nn.Dropout)
+"""Linear layers and functions of each element, which may run with stacked tensors as they are."""
 
 
 class Slot(NamedTuple):
@@ -106,7 +111,7 @@ class SampleForward:
         """
         if batch_size is None:
             with torch.no_grad(), uncompiled_eval_mode(self.model):
-                batch_size = self.choose_split(inputs)
+                batch_size = self.choose_split(inputs, len(steps))
         batches = list(_batches(inputs, batch_size))
         start = 0
         while start < len(steps):
@@ -144,7 +149,7 @@ class SampleForward:
             return outputs
         if self.link is probabilities:
             check_classes(outputs.shape[1:])
-            return outputs.softmax(dim=2)
+            return softmax(outputs, dim=2)
         return torch.vmap(self.link)(outputs)
 
     def choose_count(self, samples: int, inputs: tuple[Any, ...]) -> int:
@@ -161,21 +166,22 @@ class SampleForward:
         passes = -(-samples // self._counts[key])
         return -(-samples // passes)
 
-    def choose_split(self, inputs: tuple[Any, ...]) -> int | None:
+    def choose_split(self, inputs: tuple[Any, ...], samples: int) -> int | None:
         """Return how many rows of a large input to run at once, or ``None`` to run all.
 
-        A few MB of activations for each thread are faster than many. A model is split only if two halves of some rows
-        give what these rows give together.
+        A few MB of activations for each thread are faster than many. So that they are those of many samples, fewer rows
+        are run at once if the model has no convolution: those of several samples take longer together than in turn. A
+        model is split only if two halves of some rows give what these rows give together.
         """
         if len(inputs) != 1 or not isinstance(inputs[0], Tensor) or not inputs[0].ndim or len(inputs[0]) <= PROBE:
             return None
         (x,) = inputs
-        key = (BUDGET, torch.get_num_threads(), x.shape, x.dtype)
+        key = (BUDGET, torch.get_num_threads(), x.shape, x.dtype, samples)
         if key not in self._splits:
-            self._splits = {key: self._find_split(x)}
+            self._splits = {key: self._find_split(x, samples)}
         return self._splits[key]
 
-    def _find_split(self, x: Tensor) -> int | None:
+    def _find_split(self, x: Tensor, samples: int) -> int | None:
         try:
             size, whole = self._measure((x[:PROBE],))
             halves = torch.cat([self._measure((half,))[1] for half in x[:PROBE].split(PROBE // 2)])
@@ -184,7 +190,11 @@ class SampleForward:
                 return None
         except Exception:  # a model may refuse a batch of this size in any way
             return None
-        fitting = max(PROBE, int(2 * torch.get_num_threads() * BUDGET * PROBE / max(1, size)))
+        of_row = max(1, size) / PROBE
+        fitting = max(PROBE, int(2 * torch.get_num_threads() * BUDGET / of_row))
+        if self.possible and not any(isinstance(module, _ConvNd) for module in self.model.modules()):
+            weights = sum(tensor.nbytes for _, tensor in named_tensors(self.model))
+            fitting = min(fitting, max(STACKED_ROWS, int((BUDGET / samples - weights) / of_row)))
         passes = -(-len(x) // fitting)
         return None if passes == 1 else -(-len(x) // passes)
 
@@ -217,6 +227,8 @@ class SampleForward:
     def _run(self, stack: Stack, inputs: tuple[Tensor, ...]) -> Tensor:
         """Return the outputs of all samples, of shape (samples, batch, ...)."""
         quick = stacked_forward(self.model, stack.modules)
+        if quick is None and len(inputs) == 1 and inputs[0].ndim == 2 and _is_perceptron(stack.modules):
+            quick = partial(_run_layers, cast(nn.Sequential, self.model))
         if quick is not None:
             with stack.in_place():
                 return quick(*(item.expand(stack.samples, *item.shape) for item in inputs))
@@ -252,12 +264,36 @@ def stacked_forward(model: nn.Module, modules: Iterable[nn.Module]) -> Callable[
 
     It may differ if a subclass overrides ``forward``, if a module has hooks, or if tensors are parametrised.
     """
-    if not _knows_stacks(type(model).__mro__) or "forward" in vars(model):
+    if not _knows_stacks(type(model).__mro__) or _is_changed(model, modules):
         return None
-    for module in modules:
-        if module._forward_hooks or module._forward_pre_hooks or "parametrizations" in module._modules:
-            return None
     return cast(Callable[..., Tensor], model.stacked_forward)
+
+
+def _is_changed(model: nn.Module, modules: Iterable[nn.Module]) -> bool:
+    """Return True if a forward pass does more or less than the classes of the modules say."""
+    return "forward" in vars(model) or any(
+        module._forward_hooks or module._forward_pre_hooks or "parametrizations" in module._modules
+        for module in modules
+    )
+
+
+def _is_perceptron(modules: list[nn.Module]) -> bool:
+    """Return True for a plain ``nn.Sequential`` of linear layers and functions of each element."""
+    model, *layers = modules
+    known = type(model) is nn.Sequential and all(type(layer) in LAYERS for layer in layers)
+    return known and not _is_changed(model, modules)
+
+
+def _run_layers(layers: nn.Sequential, x: Tensor) -> Tensor:
+    """Run layers with stacked tensors; the bias comes with the product, where ``vmap`` adds it in a pass of its own."""
+    for layer in layers:
+        if not isinstance(layer, nn.Linear):
+            x = layer(x)
+            continue
+        bias: Tensor | None = layer.bias
+        product = x, layer.weight.mT
+        x = torch.bmm(*product) if bias is None else torch.baddbmm(bias.unsqueeze(1), *product)
+    return x
 
 
 @cache

@@ -12,6 +12,8 @@ from torch import Tensor
 
 from spikeslab.errors import ArgumentValueError, Phrase, mark
 
+FEW_CLASSES = 16
+
 
 @dataclass(frozen=True)
 class Prediction:
@@ -93,7 +95,18 @@ def probabilities(outputs: Tensor) -> Tensor:
         ValueError: If there is one output for each row: its softmax would always be 1.
     """
     check_classes(outputs.shape)
-    return outputs.softmax(dim=1)
+    return softmax(outputs, dim=1)
+
+
+def softmax(outputs: Tensor, dim: int) -> Tensor:
+    """Return the softmax over a dimension.
+
+    Over a last dimension of fewer than ``FEW_CLASSES``, torch's loop has no vectors to work with on a CPU: with the
+    classes in front it takes a tenth of the time.
+    """
+    if dim != outputs.ndim - 1 or outputs.shape[dim] >= FEW_CLASSES or not outputs.is_cpu:
+        return outputs.softmax(dim)
+    return outputs.transpose(dim - 1, dim).contiguous().softmax(dim - 1).transpose(dim - 1, dim)
 
 
 def check_classes(shape: torch.Size) -> None:
