@@ -4,6 +4,7 @@ import os
 from pathlib import Path
 
 import pytest
+from kill_points import run_killed
 
 from spikeslab.errors import ArgumentValueError, SpikeSlabError
 from spikeslab.files import (
@@ -12,6 +13,7 @@ from spikeslab.files import (
     check_free,
     digest,
     encode_line,
+    finish_writing,
     read_lines,
     read_record,
     read_regular,
@@ -52,6 +54,37 @@ def test_files_are_written_together_or_not_at_all(tmp_path: Path, monkeypatch: p
     assert (tmp_path / "new" / "a").read_bytes() == b"1"
     assert running.exists()
     assert not stopped.exists()
+
+
+def test_files_are_written_together_whenever_the_process_is_killed(tmp_path: Path) -> None:
+    old, new = ({name: f"{kind} {name}".encode() for name in "abc"} for kind in ("old", "new"))
+    found = []
+    for at in range(60):
+        folder = tmp_path / f"{at}"
+        write_together(folder, old)
+        code, _ = run_killed(lambda folder=folder: write_together(folder, new), folder, at)
+        finish_writing(folder)
+        found.append({name: (folder / name).read_bytes() for name in "abc"})
+        assert found[-1] in (old, new), f"operation {at}"
+        write_together(folder, old)
+        assert {path.name: path.read_bytes() for path in folder.iterdir()} == old, f"operation {at}"
+        if code == 0:
+            break
+    assert (code, found[-1]) == (0, new)
+    assert found.count(new) > 4  # three renames, a wait for the disk and the end
+    assert found.count(old) > 6
+
+
+def test_a_journal_leads_nowhere_and_a_damaged_one_is_named(tmp_path: Path) -> None:
+    folder, journal = tmp_path / "folder", tmp_path / "folder" / f".pending-{2**22 + 1}.json"
+    write_together(folder, {"a": b"1"})
+    (tmp_path / "secret").write_bytes(b"mine")
+    for name in ("../secret", "", 3):
+        write_record(journal, {"names": [name]})
+        with pytest.raises(SpikeSlabError, match=rf"{journal} is damaged"):
+            write_together(folder, {"a": b"2"})
+    assert (tmp_path / "secret").read_bytes() == b"mine"
+    assert (folder / "a").read_bytes() == b"1"
 
 
 def test_a_folder_must_be_new_or_empty(tmp_path: Path) -> None:

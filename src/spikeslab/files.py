@@ -13,6 +13,7 @@ import os
 import re
 import stat
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -22,6 +23,8 @@ CHECKSUM, SEALED = "checksum", "sealed"
 """Keys of a record, the last and the first: where the name of the checksum is damaged, the other says it is missing."""
 SEALED_LINE = re.compile(rb'(.*), "checksum": "([0-9a-f]{16})"\}')
 TEMPORARY = re.compile(r"(.+)\.(\d+)\.tmp")
+JOURNAL = re.compile(r"\.pending-(\d+)\.json")
+"""Name of the journal of a process that renames several files: those in it are complete, and all are to be renamed."""
 SAFE = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
 
 
@@ -97,50 +100,91 @@ def write_atomically(path: Path, content: bytes) -> None:
     The other name is this process's own: several may write the same table, and the last one wins. A link in the place
     of the file is replaced, not followed.
     """
-    _replace(path.parent, {path.name: content})
+    (temporary,) = _write_temporaries(path.parent, {path.name: content})
+    try:
+        temporary.replace(path)
+    except BaseException:
+        temporary.unlink(missing_ok=True)
+        raise
+    flush(path.parent)
 
 
 def write_together(folder: Path, contents: Mapping[str, bytes]) -> None:
-    """Write files to a folder, all or none: they are renamed once all of them are on the disk.
+    """Write files to a folder, all or none, even if the process is killed in between.
 
-    Temporary files of an earlier process that was stopped while writing are removed.
+    They are written under other names. Once all of them are on the disk, a journal says so, and they are renamed; the
+    next writer or reader calls :func:`finish_writing` and renames what a killed process did not. Temporary files of an
+    earlier process that was stopped before its journal are removed.
     """
     folder.mkdir(parents=True, exist_ok=True)
     sweep(folder, contents)
     for name in contents:
         if (folder / name).is_dir():
             raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(folder / name))
-    _replace(folder, contents)
+    journal = folder / f".pending-{os.getpid()}.json"
+    temporaries = _write_temporaries(folder, contents)
+    try:
+        write_record(journal, {"names": list(contents)})
+    except BaseException:
+        for path in (journal, *temporaries):  # the journal first: it says that the others are all there
+            path.unlink(missing_ok=True)
+        raise
+    finish_writing(folder)
+
+
+def finish_writing(folder: Path) -> None:
+    """Rename the files of :func:`write_together` that a process was killed in the midst of renaming.
+
+    Several processes may do so at once.
+
+    Raises:
+        SpikeSlabError: If a journal is damaged.
+        OSError: If a file cannot be renamed.
+    """
+    for journal in [path for path in folder.iterdir() if JOURNAL.fullmatch(path.name)] if folder.is_dir() else ():
+        try:
+            names = [check_name(name) for name in read_record(journal, SpikeSlabError)["names"]]
+        except (SpikeSlabError, KeyError, TypeError, ValueError) as error:
+            if not journal.exists():  # another process has finished
+                continue
+            raise SpikeSlabError(f"{journal} is damaged: delete it and write the files again.") from error
+        process = journal.name.removeprefix(".pending-").removesuffix(".json")
+        for name in names:
+            with suppress(FileNotFoundError):  # it has been renamed
+                (folder / f"{name}.{process}.tmp").replace(folder / name)
+        flush(folder)
+        journal.unlink(missing_ok=True)
 
 
 def sweep(folder: Path, names: Iterable[str] | None = None, *, locked: bool = False) -> None:
-    """Remove temporary files of processes that were killed while writing.
+    """Finish or remove what processes that were killed while writing have left.
 
     Args:
         folder: The folder; it need not exist.
         names: Names of the files that were written; by default any.
         locked: If True, no other process writes in the folder, so none of the files is in use.
     """
+    finish_writing(folder)
     wanted = None if names is None else set(names)
     for path in folder.iterdir() if folder.is_dir() else ():
         match = TEMPORARY.fullmatch(path.name)
-        if match and (wanted is None or match[1] in wanted) and (locked or not _is_running(int(match[2]))):
+        written = match and (wanted is None or match[1] in wanted or JOURNAL.fullmatch(match[1]))
+        if match and written and (locked or not _is_running(int(match[2]))):
             path.unlink(missing_ok=True)
 
 
-def _replace(folder: Path, contents: Mapping[str, bytes]) -> None:
-    temporaries = {folder / f"{name}.{os.getpid()}.tmp": name for name in contents}
+def _write_temporaries(folder: Path, contents: Mapping[str, bytes]) -> list[Path]:
+    """Write files to the disk under the names of this process's temporary files, all or none."""
+    temporaries = {folder / f"{name}.{os.getpid()}.tmp": content for name, content in contents.items()}
     try:
-        for temporary, name in temporaries.items():
-            _create(temporary, contents[name])
+        for temporary, content in temporaries.items():
+            _create(temporary, content)
             flush(temporary)
-        for temporary, name in temporaries.items():
-            temporary.replace(folder / name)
     except BaseException:
         for temporary in temporaries:
             temporary.unlink(missing_ok=True)
         raise
-    flush(folder)
+    return list(temporaries)
 
 
 def _create(path: Path, content: bytes) -> None:

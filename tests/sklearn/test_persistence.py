@@ -10,6 +10,7 @@ import pandas as pd
 import pytest
 from safetensors.numpy import load_file, save_file
 
+from spikeslab.files import write_record
 from spikeslab.sklearn import (
     ModelError,
     SGLDOptions,
@@ -127,6 +128,17 @@ def test_other_files_stay(X, saved):
     save_model(load_model(saved), saved)
     assert sorted(path.name for path in saved.iterdir()) == ["mine.txt", "model.json", "model.safetensors"]
     assert (saved / "mine.txt").read_text() == "mine"
+
+
+def test_a_model_whose_writer_was_killed_between_two_renames_is_whole(X, saved, tmp_path):
+    newer = SpikeSlabRegressor(n_iter=20, random_state=1).fit(X, X["b"] - X["d"])
+    save_model(newer, tmp_path / "newer", {"target": "newer"})
+    (saved / "model.json").write_bytes((tmp_path / "newer" / "model.json").read_bytes())
+    (saved / "model.safetensors.123.tmp").write_bytes((tmp_path / "newer" / "model.safetensors").read_bytes())
+    write_record(saved / ".pending-123.json", {"names": ["model.json", "model.safetensors"]})
+    same(load_model(saved).predict(X), newer.predict(X))
+    assert read_metadata(saved) == {"target": "newer"}
+    assert not [*saved.glob(".pending*"), *saved.glob("*.tmp")]
 
 
 def test_missing_files(tmp_path, saved):

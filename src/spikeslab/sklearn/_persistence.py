@@ -21,7 +21,7 @@ from scipy import sparse
 from sklearn.utils.validation import check_is_fitted
 
 from spikeslab.errors import ArgumentTypeError, SpikeSlabError, first_line, mark
-from spikeslab.files import encode_record, read_record, read_regular, write_together
+from spikeslab.files import encode_record, finish_writing, read_record, read_regular, write_together
 from spikeslab.sklearn._posterior import LinearPosterior
 from spikeslab.sklearn._sgld import SGLDOptions
 from spikeslab.sklearn.classifier import SpikeSlabClassifier
@@ -131,6 +131,7 @@ def read_metadata(folder: str | os.PathLike[str]) -> dict[str, Any]:
 
 def _read_record(folder: Path) -> dict[str, Any]:
     path = folder / RECORD
+    finish_writing(folder)
     if not path.exists():
         raise ModelError(f"{mark('folder')} must be a folder with {RECORD} and {ARRAYS}, but {folder} has no {RECORD}.")
     return read_record(path, ModelError, (1, VERSION), kind=FORMAT, sealed_since=VERSION)
