@@ -65,6 +65,10 @@ def _load_sparse(root: Path) -> None:
     load_sparse(root / "compressed" / "sparse.safetensors")
 
 
+def _measure_sparse(root: Path) -> None:
+    read_stored(root / "compressed" / "sparse.safetensors", None)
+
+
 def _load_model(root: Path) -> None:
     load_model(root / "model").predict(np.eye(6))
 
@@ -186,6 +190,23 @@ def _bomb(root: Path, outside: Path) -> None:
     save_file(tensors, path, {FORMAT: json.dumps(head)})
 
 
+def _padded_bomb(root: Path, outside: Path) -> None:
+    """Write a true sparse file of a megabyte of noise and half a gigabyte of zeros."""
+    path = root / "compressed" / "sparse.safetensors"
+    path.unlink()
+    save_sparse({"noise": torch.rand(1 << 18)}, path)
+    streams = {name: tensor.numpy().tobytes() for name, tensor in load_file(path).items()}
+    bits = 1 << 27
+    noise = {"name": "noise", "dtype": "float32", "shape": [1 << 18], "stored": "float32"}
+    index = {"bits": bits, "counts": {"float32": 1 << 18}, "tensors": [noise, *_tensor([bits])["tensors"]]}
+    text = json.dumps(index).encode()
+    streams |= {"mask": squeeze(bytes(bits >> 3)), "index": squeeze(text)}
+    head: dict[str, Any] = {"version": 1, "values": "fp32", "size": len(text)}
+    head["sha256"] = _checksum(head, streams)
+    tensors = {name: torch.frombuffer(bytearray(data), dtype=torch.uint8) for name, data in streams.items()}
+    save_file(tensors, path, {FORMAT: json.dumps(head)})
+
+
 def _header(size: int, shape: list[int], dtype: str = "F32") -> Callable[[Path, Path], None]:
     """Write a safetensors file whose header claims more than there is."""
 
@@ -267,6 +288,8 @@ TAMPERED: dict[str, tuple[Callable[[Path, Path], None], Callable[[Path], None]]]
     "sparse dtype": (_claim(**_tensor([1 << 24], dtype="complex128")), _load_sparse),
     "sparse no dtype": (_claim(**_tensor([4], dtype="load")), _load_sparse),
     "sparse bomb": (_bomb, _load_sparse),
+    "padded sparse bomb": (_padded_bomb, _load_sparse),
+    "padded sparse bomb, command": (_padded_bomb, _measure_sparse),
     "dense shape": (_header(4 * HUGE, [HUGE]), _measure),
     "dense dtype": (_header(16, [1], dtype="F9999"), _measure),
     "dense header": (_long_header, _measure),

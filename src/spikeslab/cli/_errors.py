@@ -28,7 +28,14 @@ SET = "--set"
 CORES = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 """Cores that this process may use."""
 LARGEST = 10**9
-LIMITS = {"threads": 4 * CORES, "workers": 4 * CORES, "seeds": 10_000, "sgld_seeds": 10_000, "chains": 10**7}
+LIMITS = {
+    "threads": 4 * CORES,
+    "workers": 4 * CORES,
+    "seeds": 10_000,
+    "sgld_seeds": 10_000,
+    "chains": 10**7,
+    "max_bytes": 10**15,
+}
 """Largest values of options; that of other counts is ``LARGEST``."""
 OUT = "--out"
 WRITTEN = (OUT, "--json")

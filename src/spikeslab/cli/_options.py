@@ -30,6 +30,13 @@ RecipeOption = Annotated[
     Path | None,
     typer.Option(help="Python file with model() and val_data(); by default recipe.py in the folder."),
 ]
+MaxBytes = Annotated[
+    int | None,
+    typer.Option(
+        help="Memory that reading a sparse file may take beside its own bytes.",
+        show_default="its length and 128 MiB",
+    ),
+]
 
 
 def check_folder(out: Path) -> None:

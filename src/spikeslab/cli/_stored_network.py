@@ -10,11 +10,11 @@ from torch import Tensor, nn
 from spikeslab.cli._errors import InputError
 from spikeslab.cli._options import COPY
 from spikeslab.cli.recipe import MODEL, VAL, RecipeError, read_recipe
-from spikeslab.compression import finalize, load_sparse
+from spikeslab.compression import finalize
 from spikeslab.compression.onnx import INSTALL, missing_packages
 from spikeslab.compression.result import MODEL_FILE, REPORT_FILE, SPARSE_FILE
 from spikeslab.compression.sparse_file import load_tensors_into
-from spikeslab.compression.sparse_format import TensorFileError, read_header
+from spikeslab.compression.sparse_format import TensorFileError, decode, read_header
 from spikeslab.errors import mark, quote
 from spikeslab.files import check_links, read_record
 from spikeslab.states import decode_tensors
@@ -54,9 +54,12 @@ class StoredNetwork:
         return dense, model, example
 
 
-def read_stored(model: Path, recipe: Path | None) -> StoredNetwork:
-    """Read the network in a folder or a file; ``recipe`` replaces the copy in the folder."""
-    tensors, file = _read_tensors(model)
+def read_stored(model: Path, recipe: Path | None, max_bytes: int | None = None) -> StoredNetwork:
+    """Read the network in a folder or a file; ``recipe`` replaces the copy in the folder.
+
+    ``max_bytes`` is that of :func:`~spikeslab.compression.load_sparse`.
+    """
+    tensors, file = _read_tensors(model, max_bytes)
     copy = model / COPY
     found = recipe or (copy if copy.is_file() else None)
     return StoredNetwork(tensors, file, _read_sparse_weights(model), found, recipe is None)
@@ -76,7 +79,7 @@ def check_onnx(option: str) -> None:
         raise InputError(f"{option} must have its packages, but {quote(missing_packages())} is missing: {INSTALL}.")
 
 
-def _read_tensors(model: Path) -> tuple[dict[str, Tensor], Path]:
+def _read_tensors(model: Path, max_bytes: int | None) -> tuple[dict[str, Tensor], Path]:
     file = model
     if model.is_dir():
         file = model / (MODEL_FILE if (model / MODEL_FILE).exists() else SPARSE_FILE)
@@ -87,9 +90,9 @@ def _read_tensors(model: Path) -> tuple[dict[str, Tensor], Path]:
     if model.is_dir():
         check_links(*(model / name for name in (MODEL_FILE, SPARSE_FILE, REPORT_FILE, COPY)))
     content = file.read_bytes()
-    return load_sparse(file) if read_header(content) is not None else decode_tensors(
-        content, str(file), TensorFileError
-    ), file
+    if read_header(content) is not None:
+        return decode(content, str(file), max_bytes), file
+    return decode_tensors(content, str(file), TensorFileError), file
 
 
 def _read_sparse_weights(model: Path) -> list[str] | None:

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from spikeslab.cli._errors import InputError, spells
-from spikeslab.cli._options import COPY, ModelArgument, RecipeOption, check_file
+from spikeslab.cli._options import COPY, MaxBytes, ModelArgument, RecipeOption, check_counts, check_file
 from spikeslab.cli._output import plain_console, print_result
 
 MARK, WHAT = "pytorch", "an ONNX network of torch"
@@ -24,6 +24,7 @@ def export(
     compact: Annotated[
         bool, typer.Option(help="Remove dead channels and fold batch normalisation; otherwise the zeros stay.")
     ] = True,
+    max_bytes: MaxBytes = None,
 ) -> None:
     """Write a compressed network to an ONNX file, without its dead channels.
 
@@ -32,13 +33,14 @@ def export(
 
     Example: `spikeslab export out/compressed --out model.onnx`
     """
+    check_counts(max_bytes=max_bytes)
     check_file("--out", out, MARK, WHAT)
     from spikeslab.cli._stored_network import check_onnx, read_stored
     from spikeslab.compression import compact as compact_network
     from spikeslab.compression import export_onnx
 
     check_onnx("spikeslab export")
-    stored = read_stored(model, recipe)
+    stored = read_stored(model, recipe, max_bytes)
     if stored.recipe is None:
         raise InputError(f"--recipe must name a Python file with model() and val_data(): {model} has no {COPY}.")
     _, network, example = stored.build()

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from spikeslab.cli._errors import InputError, spells
-from spikeslab.cli._options import ModelArgument, RecipeOption, check_file, check_folder
+from spikeslab.cli._options import MaxBytes, ModelArgument, RecipeOption, check_counts, check_file, check_folder
 from spikeslab.cli._output import plain_console, print_result, write_file
 
 if TYPE_CHECKING:
@@ -32,6 +32,7 @@ def sparsity(
         Path | None, typer.Option("--json", metavar="FILE", help="Write the numbers to this file as well.")
     ] = None,
     out: Annotated[Path | None, typer.Option(help="Folder for the tables, the numbers and a chart.")] = None,
+    max_bytes: MaxBytes = None,
 ) -> None:
     """Measure what the zeros of a model save: weights, multiply-adds, bytes on disk and time.
 
@@ -41,6 +42,7 @@ def sparsity(
 
     Example: `spikeslab sparsity out/compressed --out out/sparsity`
     """
+    check_counts(max_bytes=max_bytes)
     if json_file is not None:
         check_file("--json", json_file, MARK, WHAT)
     if out is not None:
@@ -51,7 +53,7 @@ def sparsity(
 
     if onnx:
         check_onnx("--onnx")
-    stored = read_stored(model, recipe)
+    stored = read_stored(model, recipe, max_bytes)
     report = _make_report(stored, latency, onnx)
     text = json.dumps({"sparsity of": str(model), **report.record()}, indent=1, ensure_ascii=False, allow_nan=False)
     files = [] if out is None else _write(out, report, text)

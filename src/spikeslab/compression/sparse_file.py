@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import math
 import os
 import zlib
 from collections.abc import Iterable, Mapping
@@ -12,13 +13,23 @@ from safetensors.torch import save
 from torch import Tensor, nn
 
 from spikeslab.compression.finalize import finalize
-from spikeslab.compression.sparse_format import VALUES, TensorFileError, decode, encode, memory_key, read_header
+from spikeslab.compression.sparse_format import (
+    VALUES,
+    TensorFileError,
+    decode,
+    default_limit,
+    encode,
+    memory_key,
+    read_header,
+)
 from spikeslab.compression.tasks import Evaluation, keep_numbers
-from spikeslab.errors import ArgumentValueError, Phrase, quote
+from spikeslab.errors import ArgumentValueError, Phrase, check_count, quote
 from spikeslab.files import write_atomically
 
 DENSE, ZIPPED, COMPACTED, COMPACTED_SPARSE = "dense", "dense, zipped", "compacted", "compacted, sparse fp32"
 """Names of formats beside those of :data:`~spikeslab.compression.sparse_format.VALUES`."""
+WIDEST = 8
+"""Bytes of the widest common dtype."""
 
 
 def save_sparse(model: nn.Module | Mapping[str, Tensor], file: str | os.PathLike[str], values: str = "fp32") -> Path:
@@ -56,29 +67,44 @@ def save_sparse(model: nn.Module | Mapping[str, Tensor], file: str | os.PathLike
     return path
 
 
-def load_sparse(file: str | os.PathLike[str]) -> dict[str, Tensor]:
+def load_sparse(file: str | os.PathLike[str], max_bytes: int | None = None) -> dict[str, Tensor]:
     """Read a file of :func:`save_sparse`: an ordinary state_dict, on the CPU, in the order it was saved in.
 
     Tensors that shared memory share it again.
 
+    Args:
+        file: The file.
+        max_bytes: Memory that reading may take beside the file's own bytes; by default the length of the file and
+            128 MiB, since a small file from elsewhere can claim to be a network that fills the memory.
+
     Raises:
-        ValueError: If the file cannot be read, is not of this format, or was changed by as little as a bit.
+        ValueError: If the file cannot be read, is not of this format, was changed by as little as a bit, or would take
+            more memory than allowed.
     """
-    path = Path(file)
-    try:
-        content = path.read_bytes()
-    except OSError as error:
-        raise ArgumentValueError("file", "must be a readable file", Phrase(f"{path}: {error.strerror}")) from error
-    return decode(content, str(path))
+    if max_bytes is not None:
+        check_count("max_bytes", max_bytes)
+    return decode(_read_content(file), str(file), max_bytes)
 
 
 def load_sparse_into(model: nn.Module, file: str | os.PathLike[str]) -> None:
     """Load a file of :func:`save_sparse` into a model of the same shape; on an error the model is as it was.
 
+    Reading takes no more memory than a network of this shape needs.
+
     Raises:
         ValueError: If the file cannot be read, or its tensors have other names or shapes than the model's.
     """
-    load_tensors_into(model, load_sparse(file), str(file))
+    content = _read_content(file)
+    # Tensors of the file may be wider than the model's, and their values are unpacked before they are put in place.
+    needed = sum(2 * max(tensor.nbytes, WIDEST * tensor.numel()) for tensor in tensor_dict(model).values())
+    load_tensors_into(model, decode(content, str(file), default_limit(content) + needed), str(file))
+
+
+def _read_content(file: str | os.PathLike[str]) -> bytes:
+    try:
+        return Path(file).read_bytes()
+    except OSError as error:
+        raise ArgumentValueError("file", "must be a readable file", Phrase(f"{file}: {error.strerror}")) from error
 
 
 def load_tensors_into(model: nn.Module, tensors: Mapping[str, Tensor], file: str) -> None:
@@ -144,7 +170,7 @@ def evaluate_stored(
     found: dict[str, dict[str, float]] = {DENSE: {"bytes": len(_encode_dense(tensor_dict(model)))}}
     for values in VALUES:
         content = encode(tensor_dict(model), values)
-        read.load_state_dict({**read.state_dict(), **decode(content, values)})
+        read.load_state_dict({**read.state_dict(), **decode(content, values, math.inf)})
         counts = {name: int(parameter.count_nonzero()) for name, parameter in read.named_parameters()}
         found[values] = {
             "bytes": len(content),

@@ -20,8 +20,10 @@ two or more dimensions; biases and the statistics of normalisation stay exact. f
 value would overflow. int8 stores q in [-127, 127] with w = s q, where s = max |w| / 127 over each row of the first
 dimension, so that |w - s q| <= s/2. Small weights may become zero in both.
 
-A reader refuses a file that claims more than 32 MiB and 1000 bytes for each of its own before it makes anything of that
-size. A writer therefore leaves the mask of such a network as it is, which bounds the file from below.
+A zero costs next to nothing in a file and four bytes in memory, so a small file may claim any size. A reader adds up
+what it would make (tensors, unpacked streams, the index as Python objects) before it makes any of it, and refuses more
+than the length of the file and 128 MiB unless the caller allows it. Streams are unpacked and tensors filled in pieces,
+so nothing comes on top.
 
 Two transforms help LZMA:
 
@@ -39,19 +41,19 @@ import json
 import lzma
 import math
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, TypeAlias
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from safetensors import SafetensorError
-from safetensors.torch import load, save
+from safetensors.torch import save
 from torch import Tensor
 
-from spikeslab.errors import ArgumentValueError, Phrase, SpikeSlabError, check_choice
+from spikeslab.errors import ArgumentValueError, Phrase, SpikeSlabError, check_choice, mark
 
 Bytes: TypeAlias = NDArray[np.uint8]
+Buffer: TypeAlias = bytes | bytearray | memoryview
 
 FORMAT, VERSION = "spikeslab-sparse", 1
 VALUES = ("fp32", "fp16", "int8")
@@ -61,15 +63,21 @@ LEVELS = 127
 FILTERS: list[dict[str, Any]] = [
     {"id": lzma.FILTER_LZMA2, "preset": 6, "dict_size": 1 << 20, "lc": 0, "lp": 0, "pb": 0}
 ]
-FLOOR, RATIO = 1 << 25, 1000
-"""A file may claim tensors of 32 MiB, and of 1000 bytes for each of its own: sparse networks stay far below that."""
+FLOOR = 1 << 27
+"""Bytes that reading a file may take beyond two times its length, unless the caller allows more."""
+PIECE = 1 << 16
+"""Bytes of a stream, or elements of a tensor, that are handled at once; larger pieces are no faster."""
+HEADER = 1 << 20
+"""Longest header in bytes; that of this format has a line for each stream."""
+OBJECTS = 32
+"""Bytes of Python objects that a byte of JSON becomes at most."""
 LONG, SAMPLE, PLACES, WORTH = 1 << 18, 1 << 16, 16, 0.97
 """LZMA takes a third of a second for a megabyte of noise, so a long stream is packed only if a sample of it shrinks."""
 
 
 DAMAGES = (
-    SafetensorError, lzma.LZMAError, KeyError, TypeError, ValueError, RuntimeError, AttributeError, IndexError,
-    RecursionError, MemoryError,
+    lzma.LZMAError, KeyError, TypeError, ValueError, RuntimeError, AttributeError, IndexError,
+    RecursionError, MemoryError, OverflowError,
 )  # fmt: skip
 """Errors of reading a file with a wrong content."""
 
@@ -114,8 +122,6 @@ def encode(tensors: Mapping[str, Tensor], values: str = "fp32") -> bytes:
     streams = {"index": squeeze(text), "mask": pack_masks(masks)}
     for dtype, items in values_of.items():
         streams |= {f"{dtype}.{k}": plane for k, plane in enumerate(split_planes(items))}
-    if sum(tensor.nbytes for tensor in tensors.values()) > _allowed_bytes(sum(map(len, streams.values()))):
-        streams["mask"] = pack_masks(masks, packed=False)  # or readers would take the file for a bomb
     head: dict[str, Any] = {"version": VERSION, "values": values, "size": len(text)}
     head["sha256"] = _checksum(head, streams)
     saved = {name: torch.from_numpy(np.frombuffer(data, np.uint8).copy()) for name, data in streams.items()}
@@ -123,8 +129,14 @@ def encode(tensors: Mapping[str, Tensor], values: str = "fp32") -> bytes:
     return save(saved, {FORMAT: json.dumps(head)})
 
 
-def decode(content: bytes, file: str) -> dict[str, Tensor]:
-    """Return the tensors in the content of a file; ``file`` is its name in errors."""
+def decode(content: bytes, file: str, max_bytes: float | None = None) -> dict[str, Tensor]:
+    """Return the tensors in the content of a file.
+
+    Args:
+        content: The content.
+        file: Name of the file in errors.
+        max_bytes: Memory that reading may take beside the content; by default its length and ``FLOOR``.
+    """
     head = read_header(content)
     if head is None:
         raise TensorFileError(f"{file} is not a file of save_sparse, or its first bytes are damaged.")
@@ -132,92 +144,160 @@ def decode(content: bytes, file: str) -> dict[str, Tensor]:
         version = head.get("version")
         raise TensorFileError(f"{file} has version {version!r} of the format, but only {VERSION} can be read.")
     try:
-        streams = {name: tensor.numpy().tobytes() for name, tensor in load(content).items()}
-        return _read_tensors(head, streams, _allowed_bytes(len(content)))
+        return _read_tensors(head, _read_streams(content), default_limit(content) if max_bytes is None else max_bytes)
     except DAMAGES as error:
         raise TensorFileError(f"{file} is damaged: its content does not match its checksum.") from error
-    except OverflowError as error:
-        raise TensorFileError(f"{file} is refused: it claims {error} for its {len(content):,} bytes.") from error
+    except _TooLargeError as error:
+        raise TensorFileError(
+            f"{file} is refused: it has {len(content):,} bytes, and reading it takes {error.size:,} more, as a network "
+            f"of zeros does, or a file made to fill the memory. If you trust it, allow them with "
+            f"{mark('max_bytes', error.size)}."
+        ) from error
+
+
+def default_limit(content: bytes) -> int:
+    """Return the memory that reading a file may take beside its content if nothing else is known of it."""
+    return FLOOR + len(content)
+
+
+class _TooLargeError(Exception):
+    """Raised when reading a file would take ``size`` bytes, more than allowed."""
+
+    def __init__(self, size: int) -> None:
+        super().__init__(size)
+        self.size = size
 
 
 def read_header(content: bytes) -> dict[str, Any] | None:
     """Return the metadata in the first bytes of a file; ``None`` if it is not of this format."""
     try:
-        length = int.from_bytes(content[:8], "little")
-        head = json.loads(json.loads(content[8 : 8 + length])["__metadata__"][FORMAT])
+        head = json.loads(_read_entries(content)["__metadata__"][FORMAT])
     except (ValueError, KeyError, TypeError, RecursionError):
         return None
     return head if isinstance(head, dict) else None
 
 
-def _allowed_bytes(length: int) -> int:
-    return FLOOR + RATIO * length
+def _read_entries(content: bytes) -> dict[str, Any]:
+    """Return the header of a safetensors file, which for this format is short."""
+    length = int.from_bytes(content[:8], "little")
+    if length > HEADER:
+        raise ValueError("the header is too long")
+    entries: dict[str, Any] = json.loads(content[8 : 8 + length])
+    return entries
 
 
-def _check_size(name: str, size: object, limit: int) -> int:
-    """Return a size that a file claims, before anything of that size is made."""
-    if not isinstance(size, int) or isinstance(size, bool) or size < 0:
-        raise ValueError(f"{name} has an impossible size")
-    if size > limit:
-        raise OverflowError(f"{size:,} bytes of {name}")
-    return size
+def _read_streams(content: bytes) -> dict[str, memoryview]:
+    """Return the streams as parts of the content, where safetensors would copy them."""
+    entries = _read_entries(content)
+    data = memoryview(content)[8 + int.from_bytes(content[:8], "little") :]
+    streams, end = {}, 0
+    del entries["__metadata__"]
+    for name, entry in sorted(entries.items(), key=lambda item: item[1]["data_offsets"]):
+        begin, behind = entry["data_offsets"]
+        if entry["dtype"] != "U8" or begin != end or entry["shape"] != [behind - begin] or behind > len(data):
+            raise ValueError(f"the stream {name} is not where it should be")
+        streams[name], end = data[begin:behind], behind
+    if end != len(data):
+        raise ValueError("the streams are not the whole file")
+    return streams
 
 
-def _read_tensors(head: dict[str, Any], streams: dict[str, bytes], limit: int) -> dict[str, Tensor]:
+def _read_tensors(head: dict[str, Any], streams: Mapping[str, memoryview], limit: float) -> dict[str, Tensor]:
     if head.pop("sha256") != _checksum(head, streams):
         raise ValueError("sha256 does not match")
-    index = json.loads(expand(streams["index"], _check_size("the index", head["size"], limit // 10)))
-    _check_claims(index, limit)
-    mask = _Queue(unpack_masks(streams["mask"], index["bits"]))
-    rows = {}
-    for name, count in index["counts"].items():
-        planes = [streams[f"{name}.{k}"] for k in range(_dtype(name).itemsize)]
-        rows[name] = _Queue(join_planes(planes, count))
+    size = _check_sizes(head["size"])
+    _check_limit(OBJECTS * size, limit)
+    index = json.loads(bytes(expand(streams["index"], size)))
+    _check_limit(OBJECTS * size + _count_bytes(index, streams), limit)
+    mask = _Bits(streams["mask"], index["bits"])
+    rows = {
+        name: _Rows([streams[f"{name}.{k}"] for k in range(_dtype(name).itemsize)], count)
+        for name, count in index["counts"].items()
+    }
     tensors: dict[str, Tensor] = {}
     for entry in index["tensors"]:
-        if "same" in entry:
-            tensors[entry["name"]] = tensors[entry["same"]]
-            continue
-        dtype, stored, shape = _dtype(entry["dtype"]), _dtype(entry["stored"]), entry["shape"]
-        scaled = stored == torch.int8 and dtype != torch.int8
-        scales = rows[SCALES].take(shape[0]) if scaled else None
-        size = math.prod(shape)
-        if "kept" in entry:
-            items = np.zeros((size, stored.itemsize), np.uint8)
-            items[mask.take(size)] = rows[entry["stored"]].take(entry["kept"])
-        else:
-            items = rows[entry["stored"]].take(size)
-        tensor = from_rows(items, stored, shape)
-        if scales is not None:
-            tensor = tensor.float() * from_rows(scales, torch.float32, [-1, *[1] * (len(shape) - 1)])
-        tensors[entry["name"]] = tensor.to(dtype)
+        same = entry.get("same")
+        tensors[entry["name"]] = _read_tensor(entry, mask, rows) if same is None else tensors[same]
     return tensors
 
 
-def _check_claims(index: Mapping[str, Any], limit: int) -> None:
-    """Raise if the tensors that an index claims are larger than a file of this length may hold."""
-    _check_size("the mask", index["bits"], limit)
+def _read_tensor(entry: Mapping[str, Any], mask: _Bits, rows: Mapping[str, _Rows]) -> Tensor:
+    """Return a tensor, filled in pieces, so that it takes little more than its own memory."""
+    dtype, stored, shape = _dtype(entry["dtype"]), _dtype(entry["stored"]), entry["shape"]
+    size, kept, values = math.prod(shape), 0, rows[entry["stored"]]
+    scales = None
+    if stored == torch.int8 and dtype != torch.int8:
+        scales = from_rows(rows[SCALES].take(shape[0]), torch.float32, [-1])
+    tensor = torch.empty(size, dtype=dtype)
+    for start in range(0, size, PIECE):
+        stop = min(start + PIECE, size)
+        if "kept" in entry:
+            items, filled = np.zeros((stop - start, stored.itemsize), np.uint8), mask.take(stop - start)
+            kept += (count := int(filled.sum()))
+            items[filled] = values.take(count)
+        else:
+            items = values.take(stop - start)
+        if stored == dtype:
+            to_rows(tensor[start:stop])[:] = items
+            continue
+        piece = from_rows(items, stored, [-1])
+        if scales is not None:
+            piece = piece.float() * scales[torch.arange(start, stop) // (size // shape[0])]
+        tensor[start:stop] = piece
+    if kept != entry.get("kept", 0):
+        raise ValueError(f"{entry['name']} has another number of values than it says")
+    return tensor.reshape(shape)
+
+
+def _check_sizes(*sizes: object) -> int:
+    """Return the product of sizes that a file claims if each is an integer >= 0."""
+    for size in sizes:
+        if not isinstance(size, int) or isinstance(size, bool) or size < 0:
+            raise ValueError(f"{size!r} is not a size")
+    return math.prod(sizes)  # type: ignore[arg-type]
+
+
+def _check_limit(size: int, limit: float) -> None:
+    if size > limit:
+        raise _TooLargeError(size)
+
+
+def _count_bytes(index: Mapping[str, Any], streams: Mapping[str, memoryview]) -> int:
+    """Return the bytes that reading makes: tensors, and streams that are longer than in the file."""
+    claims = {"mask": -(-_check_sizes(index["bits"]) // 8)}
     for name, count in index["counts"].items():
-        _check_size(name, count * _dtype(name).itemsize, limit)
-    total = 0
-    for entry in index["tensors"]:
-        if "same" not in entry:
-            sizes = [_check_size(entry["name"], size, limit) for size in entry["shape"]]
-            total += math.prod(sizes) * max(_dtype(entry["dtype"]).itemsize, _dtype(entry["stored"]).itemsize)
-            _check_size("tensors", total, limit)
+        claims |= {f"{name}.{k}": _check_sizes(count) for k in range(_dtype(name).itemsize)}
+    unpacked = sum(size for name, size in claims.items() if size != len(streams[name]))
+    own = [entry for entry in index["tensors"] if "same" not in entry]
+    return unpacked + sum(_check_sizes(*entry["shape"]) * _dtype(entry["dtype"]).itemsize for entry in own)
 
 
-class _Queue:
-    """Array whose rows are taken from the front."""
+class _Rows:
+    """Stored values of a dtype, taken from the front as rows of their bytes."""
 
-    def __init__(self, rows: NDArray[Any]) -> None:
-        self._rows, self._next = rows, 0
+    def __init__(self, streams: list[memoryview], count: int) -> None:
+        self._planes, self._count, self._next = [expand(stream, count) for stream in streams], count, 0
 
-    def take(self, count: int) -> NDArray[Any]:
-        self._next += count
-        if not 0 <= count <= self._next <= len(self._rows):
-            raise ValueError("a stream is too short")
-        return self._rows[self._next - count : self._next]
+    def take(self, count: int) -> Bytes:
+        start, self._next = self._next, self._next + count
+        if self._next > self._count:
+            raise ValueError("there are too few values")
+        return join_planes([memoryview(plane)[start : self._next] for plane in self._planes], count)
+
+
+class _Bits:
+    """Bits of the mask, taken from the front."""
+
+    def __init__(self, stream: memoryview, count: int) -> None:
+        self._bytes, self._count, self._next = expand(stream, -(-count // 8)), count, 0
+
+    def take(self, count: int) -> NDArray[np.bool_]:
+        start, self._next = self._next, self._next + count
+        if self._next > self._count:
+            raise ValueError("the mask is too short")
+        first = start // 8
+        skipped = start - 8 * first
+        return unpack_masks(memoryview(self._bytes)[first : -(-self._next // 8)], skipped + count)[skipped:]
 
 
 def _round(tensor: Tensor, values: str) -> tuple[Tensor, Tensor | None]:
@@ -264,7 +344,7 @@ def _dtype(name: str) -> torch.dtype:
     return dtype
 
 
-def _checksum(head: Mapping[str, Any], streams: Mapping[str, bytes]) -> str:
+def _checksum(head: Mapping[str, Any], streams: Mapping[str, Buffer]) -> str:
     digest = hashlib.sha256(json.dumps(head, sort_keys=True).encode())
     for name, data in sorted(streams.items()):
         digest.update(f"\n{name}:{len(data)}\n".encode())
@@ -291,8 +371,8 @@ def _pack(data: bytes) -> bytes:
     return lzma.compress(data, format=lzma.FORMAT_RAW, filters=FILTERS)
 
 
-def expand(data: bytes, size: int) -> bytes:
-    """Undo :func:`squeeze` of ``size`` bytes.
+def expand(data: Buffer, size: int) -> Buffer:
+    """Undo :func:`squeeze` of ``size`` bytes, in pieces.
 
     >>> expand(squeeze(bytes(1000)), 1000) == bytes(1000)
     True
@@ -300,9 +380,15 @@ def expand(data: bytes, size: int) -> bytes:
     if len(data) == size:
         return data
     decoder = lzma.LZMADecompressor(format=lzma.FORMAT_RAW, filters=FILTERS)
-    plain = decoder.decompress(data, max_length=size + 1)
-    if len(plain) != size:
-        raise ValueError(f"a stream must hold {size} bytes, but holds {len(plain)} or more.")
+    source, plain, filled = memoryview(data), bytearray(size), 0
+    while not decoder.eof and filled <= size and (source or not decoder.needs_input):
+        given = source[:PIECE] if decoder.needs_input else b""
+        source = source[len(given) :]
+        piece = decoder.decompress(given, max_length=min(PIECE, size + 1 - filled))
+        plain[filled : filled + len(piece)] = piece
+        filled += len(piece)
+    if filled != size:
+        raise ValueError(f"a stream must hold {size} bytes, but holds {filled} or more.")
     return plain
 
 
@@ -314,8 +400,7 @@ def to_rows(tensor: Tensor) -> Bytes:
 
 def from_rows(rows: Bytes, dtype: torch.dtype, shape: list[int]) -> Tensor:
     """Undo :func:`to_rows`."""
-    flat = torch.from_numpy(np.array(rows, order="C").reshape(-1))
-    return flat.view(dtype).reshape(shape)
+    return torch.from_numpy(rows.reshape(-1)).view(dtype).reshape(shape)
 
 
 def split_planes(rows: Bytes) -> list[bytes]:
@@ -323,18 +408,17 @@ def split_planes(rows: Bytes) -> list[bytes]:
     return [squeeze(np.ascontiguousarray(plane).tobytes()) for plane in rows.T]
 
 
-def join_planes(streams: list[bytes], count: int) -> Bytes:
+def join_planes(streams: Sequence[Buffer], count: int) -> Bytes:
     """Undo :func:`split_planes` of ``count`` rows."""
     return np.stack([np.frombuffer(expand(stream, count), np.uint8) for stream in streams], axis=1)
 
 
-def pack_masks(masks: list[NDArray[np.bool_]], packed: bool = True) -> bytes:
-    """Return flat masks one after the other, one bit for each element, by default squeezed."""
-    bits = np.packbits(np.concatenate([np.empty(0, np.bool_), *masks])).tobytes()
-    return squeeze(bits) if packed else bits
+def pack_masks(masks: list[NDArray[np.bool_]]) -> bytes:
+    """Return flat masks one after the other, one bit for each element, squeezed."""
+    return squeeze(np.packbits(np.concatenate([np.empty(0, np.bool_), *masks])).tobytes())
 
 
-def unpack_masks(stream: bytes, count: int) -> NDArray[np.bool_]:
+def unpack_masks(stream: Buffer, count: int) -> NDArray[np.bool_]:
     """Undo :func:`pack_masks` of ``count`` elements in all."""
     packed = np.frombuffer(expand(stream, (count + 7) // 8), np.uint8)
     return np.unpackbits(packed, count=count).view(np.bool_)
