@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from kill_points import run_killed
 
 from spikeslab.training.checkpoints import SUMS, CheckpointError, Checkpoints
 
@@ -151,3 +152,20 @@ def test_one_that_was_set_aside_and_not_replaced_is_read_and_put_back(tmp_path: 
     checkpoints.recover()
     assert [found.name for found in tmp_path.iterdir()] == [path.name]
     assert checkpoints.latest().state == {"steps": 1}
+
+
+def test_a_kill_while_one_of_the_same_step_is_replaced_loses_neither(tmp_path: Path) -> None:
+    found = []
+    for at in range(99):
+        checkpoints = Checkpoints(tmp_path / f"{at}", keep=1)
+        checkpoints.save(100, {"steps": 1})
+        code, _ = run_killed(lambda c=checkpoints: c.save(100, {"steps": 2}), checkpoints.directory, at)
+        found.append(checkpoints.latest().state["steps"])
+        checkpoints.recover()
+        assert checkpoints.latest().state["steps"] == found[-1]
+        assert [path.name for path in checkpoints.directory.iterdir()] == ["step-000000100"], f"operation {at}"
+        if code == 0:
+            break
+    assert code == 0
+    assert found == sorted(found)
+    assert set(found) == {1, 2}
