@@ -576,3 +576,10 @@ def test_half_of_the_channels_of_a_digits_network_go_for_real() -> None:
     assert result.report["compacted"]["parameters"] == {"before": before, "after": after}
     macs = dict(zip(("before", "after"), compacted.report.multiply_adds, strict=True))
     assert result.report["compacted"]["multiply_adds"] == macs
+
+
+def test_a_run_of_an_early_version_continues_with_the_settings_it_had(tmp_path: Path) -> None:
+    options = {"folder": tmp_path / "run", "settings": Settings(prune_every=1)}
+    compress_small(**options)
+    change_record(tmp_path / "run" / "run.json", lambda record: record["settings"].pop("prune_every"))
+    compress_small(**options, resume=True)

@@ -294,12 +294,11 @@ class CompressionRun:
         arguments = self.arguments
         if self.folder is None:
             return None
-        return RunFolder(
+        return CompressionFolder(
             self.folder,
             resume=arguments.resume,
             on_change=arguments.on_change,
             settings=self._record() | asdict(self.problem.settings) | dict(arguments.facts),
-            upgrade=Settings.upgrade,
             seed=arguments.seed,
             command=arguments.command,
             checkpoint_every=arguments.checkpoint_every,
@@ -377,6 +376,14 @@ class CompressionRun:
             "task": self.task.kind,
             "weights": list(self.problem.weights),
         }
+
+
+class CompressionFolder(RunFolder):
+    """Folder of a compression, which reads the settings of early versions."""
+
+    def upgrade_settings(self, settings: dict[str, Any]) -> dict[str, Any]:
+        """Return the settings of an earlier record under their present names."""
+        return Settings.upgrade(settings)
 
 
 class History(Callback):

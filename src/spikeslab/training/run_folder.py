@@ -82,7 +82,6 @@ class RunFolder:
         resume: If True, continue the run in the folder from its latest checkpoint; if an integer, from the checkpoint
             of that step. An empty folder begins a new run.
         settings: Settings that decide the result; a run can only be resumed with the same ones.
-        upgrade: Function from the settings of an earlier record to their present names and values.
         seed: Seed of the run, for the record.
         command: Command that makes the run, for the record.
         checkpoint_every: Interval between checkpoints, five minutes by default. A killed run loses at most this.
@@ -102,7 +101,6 @@ class RunFolder:
         *,
         resume: bool | int = False,
         settings: Mapping[str, Any] | None = None,
-        upgrade: Callable[[dict[str, Any]], Mapping[str, Any]] = dict,
         seed: int | None = None,
         command: str | None = None,
         checkpoint_every: Every | None = None,
@@ -122,7 +120,6 @@ class RunFolder:
             raise ArgumentValueError("folder", "must be a folder", Phrase(f"{self.path} is a file"))
         self.resume = resume
         self.settings = to_json(settings or {})
-        self._upgrade = upgrade
         self.seed = seed
         self.command = command
         self.on_change = check_on_change(on_change)
@@ -176,11 +173,15 @@ class RunFolder:
                 f"{mark('folder')} must not hold a run yet, but {self.path} does: continue it with "
                 f"{mark('resume', True)}, or choose another folder."
             )
-        settings = to_json(self._upgrade(before["settings"]))
+        settings = to_json(self.upgrade_settings(before["settings"]))
         accepted = {name: value for name, value in self.settings.items() if choose(self.on_change, name) == NEW}
         changes = describe_changes(settings, {**self.settings, **{name: settings.get(name) for name in accepted}})
         if changes:
             raise CheckpointError(f"Cannot resume: {self.path} was begun with other settings: {changes}.")
+
+    def upgrade_settings(self, settings: dict[str, Any]) -> dict[str, Any]:
+        """Return the settings of an earlier record under their present names; a subclass may rename some."""
+        return settings
 
     def stop(self, run: Training) -> str:
         """Save the state of a run that was asked to stop, and return a sentence that says how to continue."""
