@@ -80,6 +80,14 @@ def test_a_folder_with_a_run_is_refused_unless_it_is_continued(tmp_path: Path) -
     assert (tmp_path / "run.json").read_bytes() == before
 
 
+def test_checkpoints_without_a_record_are_not_continued_unasked(tmp_path: Path) -> None:
+    training(None).run(steps=20, folder=RunFolder(tmp_path))
+    (tmp_path / "run.json").unlink()
+    with pytest.raises(FileExistsError, match=r"continue it with resume=True"):
+        training(None).run(steps=30, folder=RunFolder(tmp_path))
+    training(None).run(steps=30, folder=RunFolder(tmp_path, resume=True))
+
+
 def test_two_runs_in_one_folder_are_refused(tmp_path: Path) -> None:
     with (
         lock_folder(tmp_path),

@@ -166,13 +166,14 @@ class RunFolder:
             CheckpointError: If it was begun with other settings, or its record is damaged.
         """
         before = self._read_record()
-        if before is None:
-            return
-        if self.resume is False:
+        # Without a record there may be the checkpoint of step 0, of a run that was killed as it began.
+        if self.resume is False and (before is not None or any(self.checkpoints.steps())):
             raise FolderExistsError(
                 f"{mark('folder')} must not hold a run yet, but {self.path} does: continue it with "
                 f"{mark('resume', True)}, or choose another folder."
             )
+        if before is None:
+            return
         settings = to_json(self.upgrade_settings(before["settings"]))
         accepted = {name: value for name, value in self.settings.items() if choose(self.on_change, name) == NEW}
         changes = describe_changes(settings, {**self.settings, **{name: settings.get(name) for name in accepted}})
