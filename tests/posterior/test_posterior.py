@@ -196,7 +196,10 @@ def test_another_model_is_refused(tmp_path) -> None:
     for model, names in ((nn.Linear(3, 5), "'weight', 'bias'"), (nn.Linear(3, 4, bias=False), "'bias'")):
         with pytest.raises(ArgumentValueError) as error:
             ss.Posterior.load(tmp_path / "saved", model)
-        assert str(error.value) == f"model must have the tensors of the saved samples, but it differs in {names}."
+        file = tmp_path / "saved" / "posterior.json"
+        assert str(error.value) == (
+            f"model must have the tensors of the saved samples in {file}, but it differs in {names}."
+        )
 
 
 # ---- bad input -------------------------------------------------------------------------------------------------------

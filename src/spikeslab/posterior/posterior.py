@@ -30,6 +30,7 @@ from spikeslab.posterior.convergence import Convergence, assess_convergence
 from spikeslab.posterior.forward import SampleForward
 from spikeslab.posterior.prediction import Prediction, average_terms, identity, probabilities, to_float, weighted_mean
 from spikeslab.posterior.samples import (
+    INDEX,
     WEIGHTINGS,
     DiskSamples,
     Samples,
@@ -346,7 +347,8 @@ class Posterior:
 
     def _take_over(self, index: Mapping[str, Any], samples: Samples) -> None:
         """Continue with samples of this model, as described by their index."""
-        self._check_shapes(index["shapes"])
+        where = f"in {samples.directory / INDEX}" if isinstance(samples, DiskSamples) else ""
+        self._check_shapes(index["shapes"], where)
         if isinstance(samples, DiskSamples):
             samples.expect(named_tensors(self.model))
         self.steps = index["steps"]
@@ -410,12 +412,12 @@ class Posterior:
             "samples": [vars(record) for record in self.records],
         }
 
-    def _check_shapes(self, saved: Mapping[str, list[int]]) -> None:
+    def _check_shapes(self, saved: Mapping[str, list[int]], where: str = "") -> None:
         own = read_shapes(dict(named_tensors(self.model)))
         odd = [name for name in {**saved, **own} if saved.get(name) != own.get(name)]
         if odd:
             got = Phrase(f"it differs in {quote(odd)}")
-            raise ArgumentValueError("model", "must have the tensors of the saved samples", got)
+            raise ArgumentValueError("model", f"must have the tensors of the saved samples {where}".rstrip(), got)
 
     def _check_not_empty(self) -> None:
         if not self.records:
