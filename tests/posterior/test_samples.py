@@ -1,5 +1,6 @@
 """Stored samples: in memory, on disk, damaged, and their mean."""
 
+import copy
 import json
 import math
 import random
@@ -152,6 +153,22 @@ class TestDamagedFiles:
         ):
             posterior.load_state_dict(filled(nn.Linear(3, 4, bias=False), 1).state_dict())
         assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == before
+        assert len(posterior) == 2
+
+    @pytest.mark.parametrize(
+        ("change", "message"),
+        [
+            (lambda state: state["records"].pop(), "must have a record for each sample."),
+            (lambda state: state["records"][0].update(weight=-1.0), "has impossible values of weight of a sample."),
+            (lambda state: state["records"][0].update(step=2), "has impossible values of samples."),
+        ],
+    )
+    def test_a_state_with_impossible_records_is_refused(self, change, message) -> None:
+        posterior = filled(nn.Linear(3, 4), 2)
+        state = copy.deepcopy(posterior.state_dict())
+        change(state)
+        with pytest.raises(ValueError, match=re.escape(f"The state of a posterior {message}")):
+            posterior.load_state_dict(state)
         assert len(posterior) == 2
 
     def test_a_folder_without_a_posterior_is_named(self, tmp_path) -> None:

@@ -34,7 +34,9 @@ from spikeslab.posterior.samples import (
     WEIGHTINGS,
     DiskSamples,
     Samples,
+    SamplesError,
     Tensors,
+    check_index,
     mean_tensors,
     named_tensors,
     read_shapes,
@@ -393,9 +395,12 @@ class Posterior:
         self.steps, self.records = index["steps"], records
 
     def check_state(self, state: Mapping[str, Any]) -> list[Record]:
-        """Return the records of a state; raise if its samples are of another model."""
+        """Return the records of a state; raise if its samples are of another model, or its records impossible."""
         for sample in state["samples"]:
             self._check_shapes(read_shapes(sample))
+        if len(state["records"]) != len(state["samples"]):
+            raise SamplesError("The state of a posterior must have a record for each sample.")
+        check_index("The state of a posterior", self.index() | {"steps": state["steps"], "samples": state["records"]})
         return [Record(**record) for record in state["records"]]
 
     def index(self) -> dict[str, Any]:

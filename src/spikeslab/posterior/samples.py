@@ -245,7 +245,7 @@ def _describe(tensor: Tensor) -> str:
     return f"{'integers' if whole else 'numbers'} of shape {list(tensor.shape)}"
 
 
-def check_index(path: Path, index: Mapping[str, Any]) -> None:
+def check_index(path: Path | str, index: Mapping[str, Any]) -> None:
     """Raise if the description of the samples lacks a field or has an impossible value."""
 
     def is_number(value: object, high: float = sys.float_info.max) -> bool:
