@@ -19,7 +19,7 @@ from spikeslab.training import Interrupted
 
 
 def invoke(raised: BaseException | None, warning: str | None = None, arguments: Sequence[str] = ("file.py",)) -> None:
-    @spells(train_loader="train_data()")
+    @spells(train_loader="train_data()", n_iter="--iterations")
     def command(
         recipe: Annotated[Path, typer.Argument(metavar="RECIPE")],
         num_data: int = 1,
@@ -49,6 +49,8 @@ def invoke(raised: BaseException | None, warning: str | None = None, arguments: 
         ("report", False, "--no-report"),
         ("recipe", None, "RECIPE"),
         ("train_loader", None, "train_data()"),
+        ("n_iter", None, "--iterations"),
+        ("n_iter", 80, "--iterations 80"),
         ("momentum", None, "--set momentum"),
         ("momentum", 0.5, "--set momentum=0.5"),
         ("burn_in", 5, "burn_in=5"),

@@ -85,7 +85,8 @@ def make_spelling(command: TyperCommand) -> Spelling:
         if isinstance(parameter, TyperArgument):
             return parameter.metavar or name.upper()
         if name in names:
-            return names[name]
+            option = names[name].startswith("-") and value is not None
+            return f"{names[name]} {value}" if option else names[name]
         if any(SET in option.opts for option in command.params) and _is_setting(name):
             return f"{SET} {spell_keyword(name, value)}"
         return spell_keyword(name, value)
