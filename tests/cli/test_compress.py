@@ -309,3 +309,15 @@ def test_resuming_where_there_is_nothing_says_so(tmp_path: Path, capsys: Any) ->
     assert capsys.readouterr().err == f"There is no run in {tmp_path / 'typo'} yet: a new one begins.\n"
     _check_new(tmp_path, resume=True)
     assert capsys.readouterr().err == ""
+
+
+def test_a_recipe_without_a_seed_gives_the_same_network_to_a_resumed_run(tmp_path, capsys):
+    recipe = tmp_path / "mine.py"
+    recipe.write_text(RECIPE.replace("    torch.manual_seed(0)\n", ""))
+    words = ["compress", recipe, "--epochs", 2, "--sparsity", 0.5, "--no-report", "--out", tmp_path / "out"]
+    torch.seed()
+    assert run(list(map(str, words))) == 0
+    first = (tmp_path / "out" / "result.md").read_text()
+    torch.seed()
+    assert run([*map(str, words), "--resume"]) == 0, capsys.readouterr().err
+    assert (tmp_path / "out" / "result.md").read_text() == first

@@ -186,6 +186,7 @@ def compress(
     from spikeslab.compression.sparse_file import load_tensors_into
     from spikeslab.compression.tasks import Evaluation, first_batch
     from spikeslab.diagnostics import REPORT
+    from spikeslab.training.randomness import seed_everything
     from spikeslab.training.run_folder import POSTERIOR
 
     _check_new(folder, resume)
@@ -198,6 +199,7 @@ def compress(
     Compression(nn.Identity(), [], **arguments, settings=Settings().change(**changes))
     tensors = None if dense is None else read_dense(dense)
     use_threads(threads)
+    seed_everything(seed)  # a model() or a split without a seed of its own is the same when the run is resumed
     user = read_recipe(recipe)
     if tensors is not None:
         load_tensors_into(user.model, tensors, f"--dense {dense}")
