@@ -213,6 +213,22 @@ def test_a_sampler_of_another_model_is_refused() -> None:
     Training(model, torch.optim.SGD([first]), batches)  # some of the model's alone
 
 
+@pytest.mark.parametrize("kind", ["pruner", "posterior"])
+def test_callbacks_over_another_model_are_refused(kind: str) -> None:
+    def callback(model: nn.Module) -> Prune | Collect:
+        if kind == "posterior":
+            return Collect(ss.Posterior(model, burn_in=0, thin=1))
+        return Prune(ss.Pruner(ss.select_weights(model, "*4.weight"), ss.cubic_sparsity(0.5, total=4)))
+
+    model, batches = network(), TensorBatches(*data(), batch_size=8)
+    sampler = ss.SGLD(model.parameters(), lr=0.1, num_data=ROWS)
+    message = f"^callbacks must prune and collect weights of the model, but the {kind} is over those of another[.]$"
+    with pytest.raises(ValueError, match=message):
+        Training(model, sampler, batches, callbacks=[callback(network())])
+    Training(model, sampler, batches, callbacks=[callback(model)])
+    Training(nn.Sequential(model), sampler, batches, callbacks=[callback(model)])
+
+
 def test_data_and_gradients_that_are_not_finite_are_named() -> None:
     x, y = data()
     x[3, 2] = float("inf")

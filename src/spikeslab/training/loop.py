@@ -37,7 +37,7 @@ from spikeslab.posterior import Posterior
 from spikeslab.samplers.base import Sampler, change_groups, describe_groups
 from spikeslab.states import Configured, State, Stateful, describe
 from spikeslab.training.batches import DataOrder, TensorBatches
-from spikeslab.training.callbacks import Callback
+from spikeslab.training.callbacks import Callback, Collect, Prune
 from spikeslab.training.changes import ERROR, GIVEN_LAST, MODEL, Changes, OnChange, find_changes
 from spikeslab.training.checkpoints import CheckpointError
 from spikeslab.training.interruption import record_signals
@@ -138,6 +138,7 @@ class Training:
         for callback in self.callbacks:
             if not isinstance(callback, Callback):
                 raise ArgumentTypeError("callbacks", "must be callbacks such as Collect(posterior)", callback)
+            _check_part(model, callback)
         names = [callback.name for callback in self.callbacks if callback.name]
         if len(set(names)) < len(names):
             raise ArgumentValueError("callbacks", "must have different names", Phrase(f"got {quote(names)}"))
@@ -449,6 +450,20 @@ def _check_parameters(model: nn.Module, sampler: Optimizer) -> None:
         got = Phrase(f"{foreign} of its {pluralize(len(moved), 'parameter')} {'is' if foreign == 1 else 'are'} not")
         hint = "create it from the parameters of this model, once they are final"
         raise ArgumentValueError("sampler", "must move parameters of the model alone", got, hint)
+
+
+def _check_part(model: nn.Module, callback: Callback) -> None:
+    """Raise if a callback prunes or collects weights of another model, where nothing would move."""
+    weights: Iterable[Tensor] = ()
+    if isinstance(callback, Prune):
+        weights = callback.pruner.weights.values()
+    elif isinstance(callback, Collect):
+        weights = callback.posterior.model.parameters()
+    own = {id(parameter) for parameter in model.parameters()}
+    known = [id(weight) in own for weight in weights]
+    if known and not any(known):
+        got = Phrase(f"the {callback.name} is over those of another")
+        raise ArgumentValueError("callbacks", "must prune and collect weights of the model", got)
 
 
 def _transient_buffers(model: nn.Module) -> Iterable[tuple[str, Tensor]]:
