@@ -303,7 +303,37 @@ class Evaluation:
             "loss": sum(weight * loss for weight, loss in zip(posterior.sample_weights.tolist(), losses, strict=True))
         }
 
+    @torch.no_grad()
+    def predict(self, network: nn.Module | Posterior) -> tuple[Tensor, Tensor]:
+        """Return the predictions of a network, or of the average of a posterior, and the targets, on the CPU.
+
+        Those of a classification are probabilities, one row for each label.
+        """
+        if isinstance(network, Posterior):
+            return self._predict(network.model, network.predict)
+        with eval_mode(network):
+            return self._predict(network, lambda x: self.task.link(network(x)))
+
+    @torch.no_grad()
+    def batch_losses(self, model: nn.Module) -> list[tuple[float, int]]:
+        """Return the loss of each batch and its rows, or 1 if some batch has no tensors to count."""
+        loss = self.task.loss_on(self.name)
+        with eval_mode(model):
+            found = [(float(loss(model, batch)), batch_rows(batch)) for batch in self.data]
+        counted = all(rows is not None for _, rows in found)
+        return [(value, int(rows or 0) if counted else 1) for value, rows in found]
+
     def _evaluate(self, model: nn.Module, predict: Callable[[Tensor], Tensor]) -> dict[str, Any]:
+        mean, target = self._predict(model, predict)
+        if self.task.kind == CLASSIFICATION:
+            return describe_classifier(mean, target)
+        return {
+            "rmse": root_mean_squared_error(mean, target),
+            "mae": mean_absolute_error(mean, target),
+            "rows": len(target),
+        }
+
+    def _predict(self, model: nn.Module, predict: Callable[[Tensor], Tensor]) -> tuple[Tensor, Tensor]:
         predictions, targets = [], []
         classes = self.task.kind == CLASSIFICATION
         for batch in self.data:
@@ -313,22 +343,12 @@ class Evaluation:
                 prediction, y = _flatten(prediction, y) if classes else (prediction, _reshape_targets(y, prediction))
             predictions.append(prediction.cpu())
             targets.append(y.cpu())
-        mean, target = torch.cat(predictions), torch.cat(targets)
-        if classes:
-            return describe_classifier(mean, target)
-        return {
-            "rmse": root_mean_squared_error(mean, target),
-            "mae": mean_absolute_error(mean, target),
-            "rows": len(target),
-        }
+        return torch.cat(predictions), torch.cat(targets)
 
     def _mean_loss(self, model: nn.Module) -> float:
         """Return the mean over the rows, or over the batches if these have no tensors to count."""
-        loss = self.task.loss_on(self.name)
-        found = [(float(loss(model, batch)), batch_rows(batch)) for batch in self.data]
-        counted = all(rows is not None for _, rows in found)
-        shares = [float(rows or 0) if counted else 1.0 for _, rows in found]
-        return sum(share * value for share, (value, _) in zip(shares, found, strict=True)) / sum(shares)
+        found = self.batch_losses(model)
+        return sum(rows * value for value, rows in found) / sum(rows for _, rows in found)
 
 
 def _flatten(prediction: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
