@@ -13,7 +13,7 @@ from recipes import RECIPE, read_files
 from safetensors.torch import load_file, save_file
 
 from spikeslab.cli.app import run
-from spikeslab.cli.compress import _check_new
+from spikeslab.cli.compress import check_new_run
 
 
 def test_the_template_runs_as_it_is(tmp_path, monkeypatch, capsys):
@@ -305,9 +305,9 @@ def test_the_help_says_where_defaults_come_from(capsys):
 
 
 def test_resuming_where_there_is_nothing_says_so(tmp_path: Path, capsys: Any) -> None:
-    _check_new(tmp_path / "typo", resume=True)
+    check_new_run(tmp_path / "typo", resume=True)
     assert capsys.readouterr().err == f"There is no run in {tmp_path / 'typo'} yet: a new one begins.\n"
-    _check_new(tmp_path, resume=True)
+    check_new_run(tmp_path, resume=True)
     assert capsys.readouterr().err == ""
 
 
@@ -321,3 +321,42 @@ def test_a_recipe_without_a_seed_gives_the_same_network_to_a_resumed_run(tmp_pat
     torch.seed()
     assert run([*map(str, words), "--resume"]) == 0, capsys.readouterr().err
     assert (tmp_path / "out" / "result.md").read_text() == first
+
+
+def test_a_sparsity_that_the_run_finds_is_stated_with_its_interval(folder, capsys):
+    options = ["--sparsity", "auto", "--tolerance", "3", "--epochs", "4", "--samples", "2", "--no-report"]
+    assert run(["compress", "recipe.py", "--out", "run", *options]) == 0
+    out = " ".join(capsys.readouterr().out.split())
+    report = json.loads((folder / "run" / "report.json").read_text())
+    found = report["search"]["sparse"]
+    low, high = found["interval"]
+    assert (
+        f"The run chose the sparsity. The sparse network is worse than the dense one on val_data() by "
+        f"{found['difference']:.2f} ± {found['standard_error']:.2f} points of accuracy (paired over 64 rows, 95 % "
+        f"interval {low:.2f} to {high:.2f}), {'within' if report['search']['within'] else 'beyond'} the tolerance of 3."
+    ) in out
+    record = json.loads((folder / "run" / "run.json").read_text())
+    assert record["command"].startswith(
+        "spikeslab compress recipe.py --sparsity auto --epochs 4 --method a-sghmc-sa --seed 0 --tolerance 3.0"
+    )
+    log = [json.loads(line) for line in (folder / "run" / "metrics.jsonl").read_text().splitlines()]
+    assert log[-1]["search"] == report["search"]["probes"][-1]
+    assert run(["doctor", "run"]) == 0
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--sparsity", "most"], "--sparsity must be a number in (0, 1) or 'auto', but got most."),
+        (["--sparsity", "1"], "--sparsity must be a number in (0, 1), but got 1.0."),
+        (["--sparsity", "auto", "--tolerance", "-1"], "--tolerance must be a number >= 0, but got -1.0."),
+        (
+            ["--sparsity", "auto", "--method", "one-shot"],
+            "--method must be one that prunes gradually with --sparsity auto, but got 'one-shot'.",
+        ),
+    ],
+)
+def test_a_sparsity_that_is_no_share_is_one_sentence(options, message, folder, capsys):
+    assert run(["compress", "recipe.py", "--out", "run", *options]) == 2
+    assert capsys.readouterr().err == f"Error: {message}\n"
+    assert not (folder / "run").exists()

@@ -17,7 +17,7 @@ import typer
 from spikeslab.cli._errors import SET, InputError, spells
 from spikeslab.cli._options import COPY, check_counts, check_file, check_folder, check_seed, read_settings, use_threads
 from spikeslab.cli._output import plain_console, print_result, write_file
-from spikeslab.errors import ArgumentError, Phrase, check_choice, check_number, mark, pluralize
+from spikeslab.errors import ArgumentError, ArgumentValueError, Phrase, check_choice, check_number, mark, pluralize
 from spikeslab.files import check_free, digest
 from spikeslab.report.tables import Cell, Column, Provenance, Table, command_line
 
@@ -31,6 +31,8 @@ METHODS = (
 )  # fmt: skip
 """Names of the methods, which are imported when a command runs."""
 
+AUTO = "auto"
+"""Word for a sparsity that the run finds, as in `spikeslab.compression.auto`, which is imported when a command runs."""
 RESULT = "result"
 """Stem of the files with the table."""
 OWN_OPTIONS = ("scope", "floor", "lr", "temperature", "samples")
@@ -124,7 +126,16 @@ Set = Annotated[
 def compress(
     recipe: RecipeArgument,
     out: Annotated[Path | None, typer.Option(help="Folder for the run; out/NAME for NAME.py if not given.")] = None,
-    sparsity: Annotated[float, typer.Option(help="Share of zeros.")] = 0.9,
+    sparsity: Annotated[
+        str, typer.Option(metavar="SHARE", help="Share of zeros, or 'auto': as many as --tolerance allows.")
+    ] = "0.9",
+    tolerance: Annotated[
+        float,
+        typer.Option(
+            help="With --sparsity auto: points of accuracy that the sparse network may lose on val_data(), or per cent "
+            "of the RMSE or of a loss of your own."
+        ),
+    ] = 0.5,
     epochs: Annotated[int, typer.Option(help="Epochs in all.")] = 30,
     method: Annotated[str, typer.Option(help=f"One of {', '.join(METHODS)}.")] = "a-sghmc-sa",
     weights: Weights = None,
@@ -164,13 +175,15 @@ def compress(
 
     - a recipe to begin with: `spikeslab init recipe.py`
     - its run: `spikeslab compress recipe.py --out out/first`
+    - as sparse as half a point of accuracy allows: `spikeslab compress recipe.py --sparsity auto --out out/auto`
     - a baseline: `spikeslab compress recipe.py --sparsity 0.95 --method gmp --out out/gmp`
     - the dense network as a teacher: `spikeslab compress recipe.py --set distillation=0.2 --out out/distilled`
     """
     check_seed(seed)
     check_choice("on_change", on_change, ("error", "old", "new"))
     check_choice("method", method, METHODS)
-    check_number("sparsity", sparsity, "(0, 1)")
+    share = _read_sparsity(sparsity)
+    check_number("tolerance", tolerance, ">= 0")
     check_counts(epochs=epochs, samples=samples, num_data=num_data, threads=threads)
     folder = Path("out") / recipe.stem if out is None else out
     check_folder(folder)
@@ -189,14 +202,15 @@ def compress(
     from spikeslab.training.randomness import seed_everything
     from spikeslab.training.run_folder import POSTERIOR
 
-    _check_new(folder, resume)
+    check_new_run(folder, resume)
     own: dict[str, Any] = {"lr": lr, "temperature": temperature, "samples": samples, "scope": scope}
     own["floor"] = int(floor) if floor is not None and floor.is_integer() else floor  # a count or a share
-    changes = own | _read_changes(settings or [])
-    shared: dict[str, Any] = {"sparsity": sparsity, "epochs": epochs, "method": method, "seed": seed}
+    changes = own | read_changes(settings or [])
+    shared: dict[str, Any] = {"sparsity": share, "epochs": epochs, "method": method, "seed": seed}
     arguments = shared | {"weights": weights, "count": count or "network", "structure": structure, "num_data": num_data}
+    arguments["tolerance"] = tolerance
     # Options are checked before the recipe runs, which may take long.
-    Compression(nn.Identity(), [], **arguments, settings=Settings().change(**changes))
+    Compression(nn.Identity(), [], [], **arguments, settings=Settings().change(**changes))
     tensors = None if dense is None else read_dense(dense)
     use_threads(threads)
     seed_everything(seed)  # a model() or a split without a seed of its own is the same when the run is resumed
@@ -205,8 +219,9 @@ def compress(
         load_tensors_into(user.model, tensors, f"--dense {dense}")
     rare: dict[str, Any] = {"count": count, "structure": None if structure == "weights" else structure}
     rare |= {"num_data": num_data, "dense": dense, "threads": threads, "out": out, "weights": weights, "set": settings}
-    command = command_line("compress", recipe, **shared, **own, **rare)
-    with _explain_errors(recipe):
+    asked: dict[str, Any] = {"tolerance": tolerance} if share == AUTO else {}
+    command = command_line("compress", recipe, **shared, **asked, **own, **rare)
+    with explain_errors(recipe):
         run = Compression(
             user.model,
             user.train_data,
@@ -224,7 +239,7 @@ def compress(
         ).prepare()
         if user.test_data is not None:  # fail before all epochs, not after them
             Evaluation(run.task, [first_batch(f"{TEST}()", user.test_data)], f"{TEST}()").of_model(user.model)
-    with _explain_errors(recipe):
+    with explain_errors(recipe):
         table = _compare(user, run.run())
         paths = table.write(folder / RESULT, Provenance(command, seed))
     names = (MODEL_FILE, SPARSE_FILE, REPORT_FILE, POSTERIOR, COPY, REPORT)
@@ -234,7 +249,19 @@ def compress(
     console.print(f"Next:\n  spikeslab sparsity {place} --recipe {origin}\n  spikeslab doctor {place}", soft_wrap=True)
 
 
-def _check_new(folder: Path, resume: bool) -> None:
+def _read_sparsity(text: str) -> float | str:
+    """Return the number of ``--sparsity``, or the word that asks for a search."""
+    if text == AUTO:
+        return AUTO
+    try:
+        share = float(text)
+    except ValueError:
+        raise ArgumentValueError("sparsity", f"must be a number in (0, 1) or {AUTO!r}", Phrase(f"got {text}")) from None
+    return check_number("sparsity", share, "(0, 1)")
+
+
+def check_new_run(folder: Path, resume: bool) -> None:
+    """Raise if the folder holds something, unless it is a run to resume."""
     from spikeslab.training.run_folder import RECORD_FILE
 
     if resume:
@@ -249,7 +276,7 @@ def _check_new(folder: Path, resume: bool) -> None:
 
 
 @contextmanager
-def _explain_errors(recipe: Path) -> Iterator[None]:
+def explain_errors(recipe: Path) -> Iterator[None]:
     """Name the line of the user's code in errors that it raised."""
     from spikeslab.cli.recipe import RUNS, RecipeError, describe_failure, find_line, is_from_user
     from spikeslab.compression import BatchError
@@ -267,7 +294,7 @@ def _explain_errors(recipe: Path) -> Iterator[None]:
         raise RecipeError("recipe", RUNS, Phrase(describe_failure(recipe, error))) from error
 
 
-def _read_changes(texts: Sequence[str]) -> dict[str, Any]:
+def read_changes(texts: Sequence[str]) -> dict[str, Any]:
     """Return the values of ``--set``, for settings that have no option of their own."""
     for name in (text.partition("=")[0] for text in texts):
         if name in OWN_OPTIONS:
@@ -323,8 +350,22 @@ def _compare(recipe: Recipe, result: Compressed) -> Table:
         f"{pluralize(samples, 'sample')}, which have the same zeros. Files are written by `save_sparse`, lossless or "
         "with values rounded to fp16 or int8; that of the dense network is an ordinary safetensors file."
     )
-    notes = [note, *([_describe_channels(result.report)] if "channels" in result.report else [])]
+    notes = [note, *([_describe_search(result.report)] if "search" in result.report else [])]
+    notes += [*([_describe_channels(result.report)] if "channels" in result.report else [])]
     return Table("Dense and compressed", [Column("model", "Network"), *columns, *sizes], rows, notes=notes)
+
+
+def _describe_search(report: dict[str, Any]) -> str:
+    search, sparse = report["search"], report["search"]["sparse"]
+    low, high = sparse["interval"]
+    verdict = "within" if search["within"] else "beyond"
+    return (
+        f"The run chose the sparsity. The sparse network is worse than the dense one on val_data() by "
+        f"{sparse['difference']:.2f} ± {sparse['standard_error']:.2f} {sparse['unit']} (paired over "
+        f"{pluralize(sparse['rows'], 'row')}, 95 % interval {low:.2f} to {high:.2f}), {verdict} the tolerance of "
+        f"{search['tolerance']:g}. The same rows chose the "
+        "sparsity, so test_data() is the fairer judge."
+    )
 
 
 def _describe_channels(report: dict[str, Any]) -> str:

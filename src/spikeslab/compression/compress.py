@@ -14,8 +14,10 @@ from typing import Any
 from torch import nn
 from torch.nn.parameter import is_lazy
 
+from spikeslab.compression.auto import AUTO, SearchPlan, SearchSparsity, SparsitySearch
+from spikeslab.compression.differences import RowScores, check_order, compare, score_rows
 from spikeslab.compression.layers import Chosen, channel_followers, weight_names
-from spikeslab.compression.methods import METHODS, WEIGHTS_ONLY
+from spikeslab.compression.methods import AT_ONCE, METHODS, WEIGHTS_ONLY, MethodParts
 from spikeslab.compression.problem import ChannelProblem, Problem
 from spikeslab.compression.result import Compressed, check_finite, describe_channels, describe_zeros, find_unbounded
 from spikeslab.compression.settings import Settings, Timeline
@@ -47,6 +49,7 @@ from spikeslab.errors import (
 from spikeslab.files import TEMPORARY, check_free
 from spikeslab.graph.tracing import check_module, copy_model
 from spikeslab.posterior import Posterior
+from spikeslab.pruning.base import ScheduledPruner
 from spikeslab.states import State
 from spikeslab.training import Callback, Collect, Evaluate, Every, RunFolder, ShowProgress, TensorBatches, Training
 from spikeslab.training.changes import ERROR, OnChange
@@ -57,7 +60,11 @@ from spikeslab.weights import unwrap
 
 TRAIN, VALIDATION = "train_loader", "val_loader"
 COUNTS = ("network", "layers")
+SEARCH = "search"
+"""Key of the search of the sparsity in a report."""
 STRUCTURES = WEIGHTS, CHANNELS = ("weights", "channels")
+PROVISIONAL = 0.9
+"""Sparsity that the prior's scales are for where the run chooses its own."""
 BEFORE_RECORD = {LOCK_FILE, CHECKPOINTS, POSTERIOR}
 """Files of a run that was killed before its record was written."""
 
@@ -67,7 +74,8 @@ def compress(
     train_loader: TensorBatches | Iterable[Any],
     val_loader: Iterable[Any] | None = None,
     *,
-    sparsity: float = 0.9,
+    sparsity: float | str = 0.9,
+    tolerance: float = 0.5,
     epochs: int = 30,
     loss: Loss | None = None,
     method: str = "a-sghmc-sa",
@@ -102,7 +110,10 @@ def compress(
         model: The trained network; any module. The wrappers of ``torch.compile`` and of data parallelism are taken off.
         train_loader: Batches that can be run through again: a ``DataLoader``, ``TensorBatches``, a list.
         val_loader: Batches that were not trained on, for the evaluation of dense, sparse and averaged.
-        sparsity: Share of zeros, in (0, 1).
+        sparsity: Share of zeros, in (0, 1), or ``"auto"``: as many as possible within ``tolerance`` of the dense
+            network on ``val_loader``, found in this one run (:mod:`spikeslab.compression.auto`).
+        tolerance: With ``sparsity="auto"``, how much worse than the dense network the sparse one may be: points of
+            accuracy, or per cent of the RMSE of a regression or of a loss of your own.
         epochs: Epochs in all; warm-up, pruning and sampling take fixed shares of them. A loader without a length has
             ``num_data`` divided by the rows of its first batch as the length of an epoch.
         loss: Function from (model, batch) to the mean loss; by default the cross-entropy of batches (x, y), or their
@@ -151,7 +162,8 @@ class Compression:
     train_loader: TensorBatches | Iterable[Any]
     val_loader: Iterable[Any] | None = None
     _: KW_ONLY
-    sparsity: float = 0.9
+    sparsity: float | str = 0.9
+    tolerance: float = 0.5
     epochs: int = 30
     loss: Loss | None = None
     method: str = "a-sghmc-sa"
@@ -179,7 +191,10 @@ class Compression:
         if self.settings is not None and not isinstance(self.settings, Settings):
             raise ArgumentTypeError("settings", "must be a spikeslab.compression.Settings or None", self.settings)
         check_choice("method", self.method, METHODS)
-        check_number("sparsity", self.sparsity, "(0, 1)")
+        if self.sparsity == AUTO:
+            self._check_auto()
+        else:
+            _check_sparsity(self.sparsity)
         check_choice("count", self.count, COUNTS)
         check_count("epochs", self.epochs)
         check_count("seed", self.seed, minimum=0)
@@ -190,6 +205,15 @@ class Compression:
             raise ArgumentValueError(
                 "method", f"must be one that prunes channels with {mark('structure', CHANNELS)}", self.method
             )
+
+    def _check_auto(self) -> None:
+        check_number("tolerance", self.tolerance, ">= 0")
+        asked = mark("sparsity", AUTO)
+        if self.val_loader is None:
+            expectation = f"must be given with {asked}, which is found on data that were not trained on"
+            raise ArgumentValueError(VALIDATION, expectation, None)
+        if self.method in AT_ONCE:
+            raise ArgumentValueError("method", f"must be one that prunes gradually with {asked}", self.method)
 
     @property
     def merged_settings(self) -> Settings:
@@ -218,6 +242,8 @@ class Compression:
         settings = self.merged_settings
         loss = with_distillation(task, model, settings.distillation, settings.softening).loss_on(TRAIN)
         problem = self._pose(model, names, followers, batch)
+        if self.sparsity == AUTO and self.val_loader is not None:
+            check_order(self.val_loader)
         run = CompressionRun(self, task, loss, problem)
         run.try_batches(batch, val_batch)
         if (folder := run.run_folder) is not None:
@@ -242,7 +268,7 @@ class Compression:
         arguments: dict[str, Any] = {
             "model": model,
             "weights": {name: parameters[name] for name in names},
-            "sparsity": float(self.sparsity),
+            "sparsity": PROVISIONAL if self.sparsity == AUTO else float(self.sparsity),
             "network": model if self.count == "network" and followers is None else None,
             "settings": settings,
             "timeline": Timeline(settings, self.epochs * count_batches(self.train_loader, batch, num_data)),
@@ -250,6 +276,8 @@ class Compression:
             "seed": self.seed,
         }
         problem = Problem(**arguments) if followers is None else ChannelProblem(**arguments, followers=followers)
+        if self.sparsity == AUTO:
+            return replace(problem, sparsity=min(problem.sparsity, problem.pruner(0.0).highest))
         try:
             problem.pruner(problem.sparsity)
         except ArgumentError as error:
@@ -316,7 +344,9 @@ class CompressionRun:
         unbounded = find_unbounded(model)
         evaluation = None if data is None else Evaluation(self.task, data, VALIDATION)
         found = {} if evaluation is None else {"dense": evaluation.of_model(model)}
+        dense = score_rows(evaluation, model) if evaluation is not None and self.searches else None
         parts = METHODS[self.arguments.method](self.problem)
+        search = None if evaluation is None or dense is None else self._search(parts, evaluation, dense)
         posterior = Posterior(
             model,
             timeline.burn_in,
@@ -329,7 +359,7 @@ class CompressionRun:
         history = History()
         evaluate = None if evaluation is None else Evaluate(partial(evaluation.of_model, model))
         progress = ShowProgress("Compressing") if self.arguments.progress else None
-        callbacks = [parts.prune, Collect(posterior), evaluate, history, *self.arguments.callbacks, progress]
+        callbacks = [parts.prune, search, Collect(posterior), evaluate, history, *self.arguments.callbacks, progress]
         training = Training(
             model.train(),
             parts.sampler,
@@ -344,10 +374,42 @@ class CompressionRun:
         if evaluation is not None and evaluate is not None:
             found |= {"sparse": evaluate.last, "average": evaluation.of_posterior(posterior)}
         report = self._report(len(posterior), found)
+        if evaluation is not None and dense is not None and search is not None:
+            report[SEARCH] = self._describe_search(search, evaluation, dense, posterior)
         result = Compressed(model, posterior, history.records, found, report, self.task)
         if self.folder is not None:
             result.write(self.folder)
         return result
+
+    @property
+    def searches(self) -> bool:
+        """True if the run chooses its own sparsity."""
+        return self.arguments.sparsity == AUTO
+
+    def _search(self, parts: MethodParts, evaluation: Evaluation, dense: RowScores) -> SearchSparsity:
+        """Return the callback that moves the sparsity, after the pruner was given its schedule."""
+        pruner, end = parts.prune.pruner, self.problem.timeline.collect
+        assert isinstance(pruner, ScheduledPruner)
+        parts.prune.freeze_at = end
+        plan = SearchPlan(float(self.arguments.tolerance), pruner.highest, end)
+        search = SparsitySearch(plan)
+        pruner.schedule = search.schedule()
+        return SearchSparsity(search, self.problem.model, evaluation, dense, self.problem.settings.lr)
+
+    def _describe_search(
+        self, search: SearchSparsity, evaluation: Evaluation, dense: RowScores, posterior: Posterior
+    ) -> dict[str, Any]:
+        """Return the tolerance, the paired differences from the dense network at the end, and the probes."""
+        sparse = compare(dense, score_rows(evaluation, self.problem.model))
+        average = compare(dense, score_rows(evaluation, posterior))
+        tolerance = search.search.plan.tolerance
+        return {
+            "tolerance": tolerance,
+            "within": sparse.value <= tolerance,
+            "sparse": sparse.record(),
+            "average": average.record(),
+            "probes": search.search.probes,
+        }
 
     def _report(self, samples: int, evaluation: Mapping[str, dict[str, Any]]) -> dict[str, Any]:
         model, weights, channels = self.problem.model, self.problem.weights, {}
@@ -366,10 +428,10 @@ class CompressionRun:
         }
 
     def _record(self) -> dict[str, Any]:
-        arguments = self.arguments
+        arguments, tolerance = self.arguments, float(self.arguments.tolerance)
         return {
             "method": arguments.method,
-            "target": self.problem.sparsity,
+            **({"target": AUTO, "tolerance": tolerance} if self.searches else {"target": self.problem.sparsity}),
             "count": arguments.count if arguments.structure == WEIGHTS else CHANNELS,
             "epochs": int(arguments.epochs),
             "seed": int(arguments.seed),
@@ -384,6 +446,12 @@ class CompressionFolder(RunFolder):
     def upgrade_settings(self, settings: dict[str, Any]) -> dict[str, Any]:
         """Return the settings of an earlier record under their present names."""
         return Settings.upgrade(settings)
+
+
+def _check_sparsity(sparsity: object) -> None:
+    if isinstance(sparsity, str):
+        raise ArgumentValueError("sparsity", f"must be a number in (0, 1) or {AUTO!r}", sparsity)
+    check_number("sparsity", sparsity, "(0, 1)")
 
 
 class History(Callback):

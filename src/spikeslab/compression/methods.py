@@ -183,6 +183,8 @@ METHODS: dict[str, Method] = {
 
 WEIGHTS_ONLY = ("prior-annealing", "dpf")
 """Methods that prune single weights only."""
+AT_ONCE = ("prior-annealing", "one-shot")
+"""Methods that choose all zeros at one step."""
 
 
 def _spike_and_slab(problem: Problem, adapt: Adaptation, *, annealed: bool) -> MethodParts:

@@ -202,6 +202,11 @@ class ScheduledPruner(BasePruner):
         self._keep, self._total = settings.pop("floor", self._keep), settings.pop("total", self._total)
         super().load_settings(settings)
 
+    @property
+    def highest(self) -> float:
+        """Largest sparsity that leaves every layer what it must keep."""
+        return (sum(self._sizes) - sum(self._keep)) / self._total
+
     def zeros(self, step: int) -> int:
         """Return the number of zeros at ``step``: exactly round(S * total)."""
         return self._count_zeros(self.schedule(step))
