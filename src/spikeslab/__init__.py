@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from spikeslab import presets
-    from spikeslab.compression import compact, compress, export_onnx, load_sparse, save_sparse
+    from spikeslab.compression import compact, compress, export_onnx, load_sparse, save_sparse, sparsity_curve
     from spikeslab.errors import NonFiniteError, SpikeSlabWarning
     from spikeslab.likelihoods import GaussianLikelihood
     from spikeslab.posterior import Chains, Posterior
@@ -55,12 +55,13 @@ __all__ = [
     "presets",
     "save_sparse",
     "select_weights",
+    "sparsity_curve",
 ]
 
 # A room is imported when one of its names is first used: the command line and the estimators need no torch.
 _ROOMS = {
     "attacks": (),
-    "compression": ("compact", "compress", "export_onnx", "load_sparse", "save_sparse"),
+    "compression": ("compact", "compress", "export_onnx", "load_sparse", "save_sparse", "sparsity_curve"),
     "diagnostics": (),
     "errors": ("NonFiniteError", "SpikeSlabWarning"),
     "likelihoods": ("GaussianLikelihood",),

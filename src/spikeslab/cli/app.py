@@ -16,6 +16,7 @@ from spikeslab import __version__
 from spikeslab.cli._errors import Command, Group, InputError
 from spikeslab.cli.bench import bench
 from spikeslab.cli.compress import compress, init
+from spikeslab.cli.curve import curve
 from spikeslab.cli.demo import demo
 from spikeslab.cli.doctor import doctor, report
 from spikeslab.cli.export import export
@@ -30,7 +31,7 @@ UsageError: type[Exception] = typer.BadParameter.__mro__[1]
 INTERRUPTED = 130
 
 app = typer.Typer(name="spikeslab", cls=Group, no_args_is_help=True, add_completion=False, rich_markup_mode="markdown")
-for command in (demo, select, predict, init, compress, doctor, report, sparsity, export, bench):
+for command in (demo, select, predict, init, compress, curve, doctor, report, sparsity, export, bench):
     app.command(cls=Command)(command)
 app.add_typer(reproduce, name="reproduce")
 

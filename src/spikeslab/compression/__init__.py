@@ -6,6 +6,7 @@
 
 from spikeslab.compression.compact import Compacted, CompactReport, LayerSize, compact
 from spikeslab.compression.compress import Compression, compress
+from spikeslab.compression.curve import SparsityCurve, sparsity_curve
 from spikeslab.compression.finalize import finalize
 from spikeslab.compression.methods import METHODS
 from spikeslab.compression.onnx import ExportError, export_onnx
@@ -26,6 +27,7 @@ __all__ = [
     "ExportError",
     "LayerSize",
     "Settings",
+    "SparsityCurve",
     "SparsityReport",
     "compact",
     "compress",
@@ -36,4 +38,5 @@ __all__ = [
     "load_sparse_into",
     "paper_settings",
     "save_sparse",
+    "sparsity_curve",
 ]

@@ -14,6 +14,7 @@ model keeps its own where others are left out. ``plots.save(figure, path)`` writ
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, TypeVar
 
 import numpy as np
@@ -29,11 +30,13 @@ from spikeslab.report.figures import BLUE, COLOURS, GREY, INK, VERMILION, WIDTH,
 from spikeslab.report.tables import Estimate
 
 __all__ = [
+    "CurvePanel",
     "detection_figure",
     "reliability_figure",
     "save",
     "scores_figure",
     "selective_accuracy_figure",
+    "sparsity_curve_figure",
     "uncertainty_figure",
 ]
 
@@ -228,4 +231,44 @@ def detection_figure(scores: Mapping[str, tuple[Tensor, Tensor]], colours: Mappi
         least = min(float(line.get_ydata().min()) for line in recall.lines)  # of a guess, the share of foreign inputs
         recall.set(xlim=(0.0, 1.01), ylim=(least - 0.01, 1.01))
         figure.legend(*roc.get_legend_handles_labels(), loc="outside lower center")
+    return figure
+
+
+@dataclass(frozen=True)
+class CurvePanel:
+    """Panel of :func:`sparsity_curve_figure`.
+
+    Attributes:
+        title: Name of the number, with its unit.
+        values: One for each sparsity.
+        intervals: Low and high end of an interval for each value, or ``None``.
+        dense: Value of the dense network, drawn as a line, or ``None``.
+    """
+
+    title: str
+    values: Sequence[float]
+    intervals: Sequence[tuple[float, float]] | None = None
+    dense: float | None = None
+
+
+def sparsity_curve_figure(sparsities: Sequence[float], panels: Sequence[CurvePanel]) -> Figure:
+    """Draw numbers against the sparsity, a panel for each number; the axis is linear in log(1 - sparsity).
+
+    Args:
+        sparsities: Shares of zeros in (0, 1).
+        panels: The numbers.
+    """
+    places = [-float(np.log10(1.0 - sparsity)) for sparsity in sparsities]
+    with new_figure(3.2) as figure:
+        for axes, panel in zip(np.atleast_1d(figure.subplots(1, len(panels))), panels, strict=True):
+            if panel.dense is not None:
+                axes.axhline(panel.dense, color=GREY, linewidth=1.0, linestyle="--", label="dense")
+                axes.legend(loc="best")
+            if panel.intervals is not None:
+                lows, highs = zip(*panel.intervals, strict=True)
+                axes.vlines(places, lows, highs, color=BLUE, linewidth=1.2)
+            axes.plot(places, panel.values, "o-", color=BLUE, markersize=4)
+            axes.set_xticks(places, [format_percent(sparsity) for sparsity in sparsities], rotation=90)
+            axes.set_xlabel("zeros")
+            axes.set_title(panel.title)
     return figure
