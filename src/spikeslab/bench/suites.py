@@ -155,6 +155,13 @@ SUITES = {
     "compression": Suite(
         "the methods of `compress` (minutes)", "_networks:run_methods", 30, ("digits",), blocks=14, unit="epoch"
     ),
+    "sparsity": Suite(
+        "the sparsity that `compress` chooses, and the sparsity curve, against a grid of runs (half an hour)",
+        "sparsity:run",
+        3,
+        ("auto", "curve"),
+        unit="seed",
+    ),
     "replica-exchange": Suite(
         "replica exchange on two modes", "replica_exchange:run", 40_000, ("two-modes",), blocks=5, unit="step"
     ),
