@@ -120,8 +120,10 @@ def tabulate_search(rounds: Sequence[Numbers]) -> Table:
     rows = []
     for found in rounds:
         dense = found["dense"]["accuracy"]
-        lost = {f"lost_{level}": 100.0 * (dense - one["accuracy"]) for level, one in found["grid"].items()}
-        row: dict[str, Cell] = {"seed": found["seed"], "dense": 100.0 * dense, **lost}
+        row: dict[str, Cell] = {"seed": found["seed"], "dense": 100.0 * dense}
+        for level in GRID:
+            one = found["grid"].get(f"{level:g}")
+            row[f"lost_{level:g}"] = None if one is None else 100.0 * (dense - one["accuracy"])
         row |= {"grid": choose_from_grid(dense, found["grid"]), "auto": found["auto"]["sparsity"]}
         sparse = found["auto"]["sparse"]
         rows.append({**row, "lost": sparse["difference"], "error": sparse["standard_error"]})
@@ -147,7 +149,7 @@ def tabulate_curve(rounds: Sequence[Numbers]) -> Table:
     ]
     rows: list[dict[str, Cell]] = []
     for found in rounds:
-        for level, one in found["curve"].items():
+        for level, one in found.get("curve", {}).items():
             other = found["grid"].get(level)
             own = 100.0 * one["accuracy"]
             separate = None if other is None else 100.0 * other["accuracy"]

@@ -130,7 +130,7 @@ class SparsitySearch:
     0.3
     >>> search.update(10, Difference(0.1, 0.2, "points of accuracy", 1000), heat=1.0)
     >>> round(search.sparsity(20), 3)
-    0.53
+    0.563
 
     Attributes:
         plan: The settings.

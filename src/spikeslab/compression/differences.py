@@ -135,11 +135,12 @@ def compare(first: RowScores, second: RowScores) -> Difference:
     With :math:`\psi_i` the influence of row i on the difference, of mean zero, and :math:`n_i` its size, the squared
     standard error is :math:`\frac{m}{m-1} \sum (n_i \psi_i)^2 / (\sum n_i)^2` over m rows.
 
-    >>> ones = torch.ones(4)
-    >>> before = RowScores(ACCURACY, torch.tensor([0.0, 0.0, 1.0, 0.0]), ones)
-    >>> after = RowScores(ACCURACY, torch.tensor([0.0, 1.0, 1.0, 0.0]), ones)
-    >>> compare(before, after)
-    Difference(value=25.0, error=25.0, unit='points of accuracy', rows=4)
+    >>> ones = torch.ones(4).double()
+    >>> before = RowScores(ACCURACY, torch.tensor([0.0, 0.0, 1.0, 0.0]).double(), ones)
+    >>> after = RowScores(ACCURACY, torch.tensor([0.0, 1.0, 1.0, 0.0]).double(), ones)
+    >>> found = compare(before, after)
+    >>> found.value, round(found.error, 6)
+    (25.0, 25.0)
 
     Raises:
         ArgumentValueError: If the rows are not the same, or a ratio has no meaning since the first mean is zero.
