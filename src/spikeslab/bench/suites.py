@@ -152,7 +152,7 @@ SUITES = {
         ("cost", "start"),
         blocks=6,
     ),
-    "compression": Suite(
+    "compression-methods": Suite(
         "the methods of `compress` (minutes)", "_networks:run_methods", 30, ("digits",), blocks=14, unit="epoch"
     ),
     "sparsity": Suite(
