@@ -40,6 +40,28 @@ def test_tables_numbers_and_files(tmp_path, capsys):
         (["--threads", "0"], "--threads must be an integer >= 1, but got 0."),
         (["--seed", "-1"], "--seed must be an integer >= 0, but got -1."),
         (["--seed", f"{2**32}"], "--seed must be an integer up to 4294967295, but got 4294967296."),
+        (
+            ["--suite", "compression", "--networks", "lenet,vgg"],
+            "--networks must be one of 'lenet', 'mlp', 'transformer', 'resnet20', but got 'vgg'.",
+        ),
+        (
+            ["--suite", "compression", "--methods", "snip"],
+            "--methods must be one of 'spikeslab', 'gmp', 'torch-prune', 'l2', 'pat', 'gmp-tuned', "
+            "'torch-prune-tuned', 'pat-tuned', 'spikeslab-tuned', but got 'snip'.",
+        ),
+        (
+            ["--suite", "compression", "--sparsities", "0.9,90"],
+            "--sparsities must be numbers in (0, 1), separated by commas, but got '90'.",
+        ),
+        (["--suite", "compression", "--seeds", "0"], "--repeats must be an integer >= 1, but got 0."),
+        (
+            ["--suite", "chains", "--networks", "lenet"],
+            "--networks must go with --suite compression, but got --suite chains.",
+        ),
+        (
+            ["--suite", "chains", "--resume"],
+            "--resume must go with --suite compression, but got --suite chains.",
+        ),
         (["--json", "/dev/null"], "--json must be a file, but /dev/null is a device or a pipe."),
     ],
 )
@@ -82,3 +104,45 @@ def test_a_folder_that_cannot_be_written_to_is_found_before_anything_is_measured
     assert run(["bench", "--suite", "chains", option, str(place)]) == 2
     expected = f"{option} must be writable, but {tmp_path}: Permission denied."
     assert capsys.readouterr() == ("", f"Error: {expected}\n")
+
+
+def test_a_study_resumes_only_if_it_is_told_to(tmp_path, capsys):
+    options = [
+        "--suite",
+        "compression",
+        "--quick",
+        "--networks",
+        "mlp",
+        "--methods",
+        "torch-prune,l2",
+        "--sparsities",
+        "0.5",
+        "--seeds",
+        "1",
+    ]
+    out = tmp_path / "study"
+    assert run(["bench", *options, "--out", str(out)]) == 0
+    progress = capsys.readouterr().err
+    assert "compression: 3 of 3 rounds" in progress
+    table = out / "compression-quick.json"
+    record = json.loads(table.read_text())
+    assert record["run"]["command"] == (
+        "spikeslab bench --suite compression --threads 1 --repeats 1 --quick --networks mlp --methods torch-prune,l2 "
+        "--sparsities 0.5"
+    )
+    assert [row["method"] for row in record["rows"]] == ["dense", "torch-prune", "l2"]
+    before = table.read_text()
+    assert run(["bench", *options, "--out", str(out)]) == 2
+    assert "--out must not hold these results yet" in capsys.readouterr().err
+    assert run(["bench", *options, "--out", str(out), "--resume"]) == 0
+    assert table.read_text() == before
+    assert (out / "compression-quick.png").exists()
+
+
+def test_a_study_without_any_data(tmp_path, capsys):
+    empty = tmp_path / "data"
+    empty.mkdir()
+    options = ["--suite", "compression", "--networks", "mlp", "--data-dir", str(empty), "--out", str(tmp_path / "out")]
+    assert run(["bench", *options]) == 2
+    expected = f"Error: {empty} must be a folder with bikesharing_hour.csv, but there is none.\n"
+    assert capsys.readouterr().err == expected

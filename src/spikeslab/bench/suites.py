@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from importlib import import_module
-from typing import TYPE_CHECKING, NamedTuple
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from spikeslab.errors import pluralize
 from spikeslab.report.tables import Table
@@ -17,6 +18,27 @@ QUICK_REPEATS = 2
 
 
 @dataclass(frozen=True)
+class StudyOptions:
+    """Options of a suite that is a study: a grid of cells, kept in a folder as they finish.
+
+    Attributes:
+        folder: Folder of the cells.
+        data_dir: Folder of data sets.
+        networks: Networks; empty takes the standard ones.
+        methods: Methods, likewise.
+        sparsities: Shares of zeros, likewise.
+        command: Command that runs the cells, for their record.
+    """
+
+    folder: Path = Path("out/compression")
+    data_dir: Path | None = None
+    networks: tuple[str, ...] = ()
+    methods: tuple[str, ...] = ()
+    sparsities: tuple[float, ...] = ()
+    command: str = ""
+
+
+@dataclass(frozen=True)
 class BenchPlan:
     """Settings of a benchmark.
 
@@ -25,6 +47,7 @@ class BenchPlan:
         threads: Threads of torch; processes in the suites that fit many models.
         seed: Seed of data, weights and noise.
         quick: If True, sizes are small: the suite shows that it runs.
+        study: Options of a study.
         tick: Called with the number of rounds that were done.
     """
 
@@ -32,6 +55,7 @@ class BenchPlan:
     threads: int = 1
     seed: int = 0
     quick: bool = False
+    study: StudyOptions = StudyOptions()
     tick: Callable[[int], None] = field(default=lambda _: None, compare=False)
 
     @property
@@ -42,10 +66,17 @@ class BenchPlan:
 
 @dataclass(frozen=True)
 class Findings:
-    """Tables and figures by the names of their files."""
+    """Tables and figures by the names of their files.
+
+    Attributes:
+        tables: Tables.
+        figures: Figures.
+        commands: Commands that made the numbers, a line each, where there were several.
+    """
 
     tables: dict[str, Table]
     figures: dict[str, Figure] = field(default_factory=dict)
+    commands: str | None = None
 
 
 class Suite(NamedTuple):
@@ -63,6 +94,7 @@ class Suite(NamedTuple):
         unit: Singular of what ``repeats`` counts.
         standard: If True, the suite is part of ``spikeslab bench`` without ``--suite``, and the names of its files end
             with the number of threads.
+        counter: Function from a plan to the number of ticks, named like ``function``, where ``blocks`` cannot say it.
     """
 
     description: str
@@ -73,16 +105,29 @@ class Suite(NamedTuple):
     blocks: int = 1
     unit: str = "round"
     standard: bool = False
+    counter: str | None = None
 
     def run(self, plan: BenchPlan) -> Findings:
         """Measure, and return the tables and figures."""
-        module, _, name = self.function.partition(":")
-        findings: Findings = getattr(import_module(f"spikeslab.bench.{module}"), name)(plan)
+        findings: Findings = _import_function(self.function)(plan)
         return findings
+
+    def count_ticks(self, plan: BenchPlan) -> int:
+        """Return the number of rounds that the suite will tick."""
+        if self.counter is None:
+            return self.blocks * plan.repeats
+        ticks: int = _import_function(self.counter)(plan)
+        return ticks
 
     def file_suffix(self, plan: BenchPlan) -> str:
         """Return the end of the names of its files, such as ``"-1-quick"``."""
         return (f"-{plan.threads}" if self.standard else "") + ("-quick" if plan.quick else "")
+
+
+def _import_function(name: str) -> Callable[[BenchPlan], Any]:
+    module, _, attribute = name.partition(":")
+    function: Callable[[BenchPlan], Any] = getattr(import_module(f"spikeslab.bench.{module}"), attribute)
+    return function
 
 
 SUITES = {
@@ -151,6 +196,15 @@ SUITES = {
         5,
         ("cost", "start"),
         blocks=6,
+    ),
+    "compression": Suite(
+        "`compress` at its defaults against GMP, torch.nn.utils.prune, one L2 and torchao on four networks (hours)",
+        "compression.study:run",
+        5,
+        ("compression", "compression-differences", "compression-wins", "compression-tuning"),
+        ("compression",),
+        unit="seed",
+        counter="compression.grid:count_cells",
     ),
     "compression-methods": Suite(
         "the methods of `compress` (minutes)", "_networks:run_methods", 30, ("digits",), blocks=14, unit="epoch"

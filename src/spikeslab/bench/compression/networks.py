@@ -1,0 +1,380 @@
+"""Networks of the study: data, dense training, and the loss where it is not the default of ``compress``."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from spikeslab.bench.compression.grid import LENET, MLP, RESNET20, TRANSFORMER
+from spikeslab.bench.cost import build_lenet
+from spikeslab.compression.sparse_file import state_tensors
+from spikeslab.errors import SpikeSlabError, mark
+from spikeslab.files import write_atomically
+from spikeslab.paper.cifar10.data import new_network
+from spikeslab.paper.data_files import VARIABLE, DataError, data_folder
+from spikeslab.paper.images.augmentation import NORMALIZE, STANDARDISE, Augment
+from spikeslab.paper.images.data import load_cifar10, load_fashion
+from spikeslab.posterior.eval_mode import eval_mode
+from spikeslab.states import encode_tensors, read_tensors_file
+from spikeslab.training import TensorBatches
+from spikeslab.training.loop import Loss
+from spikeslab.training.randomness import preserve_randomness, seed_everything
+
+Batch = tuple[Tensor, Tensor]
+
+IMAGES, HELD_OUT_IMAGES = 12_000, slice(50_000, 60_000)
+CIFAR_HELD_OUT = 5000
+TABLE, TABLE_TARGET, DROPPED = "bikesharing_hour.csv", "cnt", ("casual", "registered", "instant", "dteday")
+TEXT, CONTEXT = "tinyshakespeare.txt", 64
+RESNET_FILE = "resnet20_dense.safetensors"
+CHUNK = 500
+"""Rows that are predicted at a time."""
+DENSE_FOLDER = "dense"
+QUICK_ROWS = 128
+
+
+@dataclass(frozen=True)
+class StudyData:
+    """Training batches, and batches of held-out and of test rows in their order."""
+
+    train: TensorBatches
+    held_out: list[Batch]
+    test: list[Batch]
+
+
+@dataclass(frozen=True)
+class StudyNetwork:
+    """Network of the study.
+
+    Attributes:
+        title: Name in tables and figures.
+        build: Return the untrained network.
+        load: Return the data of a seed; the path is the folder of data sets.
+        fake: Return small random data of a seed, for a quick look.
+        score: Number that decides: ``"accuracy"``, ``"rmse"`` or ``"nll"``.
+        epochs: Epochs of every compression.
+        dense_epochs: Epochs of the dense training.
+        dense_lr: Highest lr of the dense training, which falls along a cosine.
+        adam: If True, rivals and the dense training use AdamW in place of SGD with momentum.
+        dense_file: File of a dense network that is trained already.
+        loss: Loss that ``compress`` is given; ``None`` leaves it the default.
+    """
+
+    title: str
+    build: Callable[[], nn.Module]
+    load: Callable[[Path | None, int], StudyData]
+    fake: Callable[[int], StudyData]
+    score: str
+    epochs: int
+    dense_epochs: int = 10
+    dense_lr: float = 0.05
+    adam: bool = False
+    dense_file: str | None = None
+    loss: Loss | None = None
+
+    @property
+    def training_loss(self) -> Loss:
+        """Loss that the rivals train with."""
+        return self.loss or (regression_loss if self.score == "rmse" else token_loss)
+
+    def quick(self) -> StudyNetwork:
+        """Return the same network with two epochs on random data."""
+        return replace(self, load=lambda _, seed: self.fake(seed), epochs=2, dense_epochs=1, dense_file=None)
+
+
+def token_loss(model: nn.Module, batch: Batch) -> Tensor:
+    """Return the mean cross-entropy; classes are dimension 1 of the outputs, with positions behind it."""
+    x, y = batch
+    return F.cross_entropy(model(x), y)
+
+
+def regression_loss(model: nn.Module, batch: Batch) -> Tensor:
+    """Return the mean squared error of outputs of shape (rows, 1)."""
+    x, y = batch
+    return F.mse_loss(model(x).squeeze(1), y)
+
+
+class Block(nn.Module):
+    """Block of a transformer: causal attention and a perceptron, each behind a layer norm and beside a shortcut."""
+
+    def __init__(self, width: int, heads: int) -> None:
+        super().__init__()
+        self.heads = heads
+        self.norm1, self.norm2 = nn.LayerNorm(width), nn.LayerNorm(width)
+        self.qkv, self.mix = nn.Linear(width, 3 * width), nn.Linear(width, width)
+        self.up, self.down = nn.Linear(width, 4 * width), nn.Linear(4 * width, width)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Return outputs of the shape of the inputs, (rows, positions, width)."""
+        rows, positions, width = x.shape
+        parts = self.qkv(self.norm1(x)).view(rows, positions, 3, self.heads, width // self.heads)
+        q, k, v = parts.permute(2, 0, 3, 1, 4)
+        later = torch.ones(positions, positions, dtype=torch.bool, device=x.device).triu(1)
+        # Not F.scaled_dot_product_attention, which torch.vmap runs sample by sample with a warning.
+        scores = (q @ k.transpose(-1, -2) / math.sqrt(q.shape[-1])).masked_fill(later, -torch.inf)
+        mixed = scores.softmax(dim=-1) @ v
+        x = x + self.mix(mixed.transpose(1, 2).reshape(rows, positions, width))
+        added: Tensor = self.down(F.gelu(self.up(self.norm2(x))))
+        return x + added
+
+
+class CharTransformer(nn.Module):
+    """Causal transformer over characters.
+
+    Logits have the shape (rows, characters, positions), as ``F.cross_entropy`` and ``compress`` take them.
+    """
+
+    def __init__(
+        self, characters: int = 65, layers: int = 2, width: int = 96, heads: int = 4, context: int = CONTEXT
+    ) -> None:
+        super().__init__()
+        self.token, self.position = nn.Embedding(characters, width), nn.Embedding(context, width)
+        self.blocks = nn.Sequential(*(Block(width, heads) for _ in range(layers)))
+        self.norm, self.head = nn.LayerNorm(width), nn.Linear(width, characters)
+        for module in self.modules():
+            if isinstance(module, nn.Linear | nn.Embedding):
+                nn.init.normal_(module.weight, std=0.02)
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        """Return logits of the next character at each position."""
+        x = self.token(tokens) + self.position.weight[: tokens.shape[1]]
+        logits: Tensor = self.head(self.norm(self.blocks(x)))
+        return logits.transpose(1, 2)
+
+
+def build_perceptron(inputs: int = 12, hidden: int = 100) -> nn.Module:
+    """Return a perceptron with two hidden layers and one output."""
+    layers = [nn.Linear(inputs, hidden), nn.ReLU(), nn.Linear(hidden, hidden), nn.ReLU(), nn.Linear(hidden, 1)]
+    return nn.Sequential(*layers)
+
+
+def in_order(x: Tensor, y: Tensor) -> list[Batch]:
+    """Return rows in batches of at most :data:`CHUNK`, in their order."""
+    return list(zip(x.split(CHUNK), y.split(CHUNK), strict=True))
+
+
+def find_file(name: str, data_dir: Path | None, below: str) -> Path:
+    """Return the path of a file in the folder of data sets, or in the folder ``below`` of it.
+
+    Raises:
+        DataError: If there is no such file.
+    """
+    folder = data_folder(data_dir)
+    for path in () if folder is None else (folder / name, folder / below / name):
+        if path.is_file():
+            return path
+    where = f"{mark('data_dir')} (or {VARIABLE}) must name a folder" if folder is None else f"{folder} must be a folder"
+    raise DataError(f"{where} with {name}, but there is none.")
+
+
+def load_lenet_data(data_dir: Path | None, seed: int) -> StudyData:
+    """Load Fashion-MNIST: 12,000 training images, the last 10,000 held out, and the test images."""
+    images, standardise = load_fashion(data_dir), STANDARDISE["fashion"]
+    x, y = images.x_train[:IMAGES], images.y_train[:IMAGES]
+    return StudyData(
+        TensorBatches(standardise(x), y, batch_size=64, seed=seed),
+        in_order(standardise(images.x_train[HELD_OUT_IMAGES]), images.y_train[HELD_OUT_IMAGES]),
+        in_order(standardise(images.x_test), images.y_test),
+    )
+
+
+def load_table_data(data_dir: Path | None, seed: int) -> StudyData:
+    """Load the hourly bike rentals: a fifth to test, a tenth of the rest held out, scaled by the training rows."""
+    from sklearn.model_selection import train_test_split
+
+    path = find_file(TABLE, data_dir, "tables")
+    names = path.read_text().partition("\n")[0].strip().split(",")
+    used = [index for index, name in enumerate(names) if name not in DROPPED]
+    table = np.loadtxt(path, delimiter=",", skiprows=1, usecols=used)
+    target = [names[index] for index in used].index(TABLE_TARGET)
+    rest, test = train_test_split(np.arange(len(table)), test_size=0.2, random_state=seed)
+    train, held_out = train_test_split(rest, test_size=0.1, random_state=seed)
+    mean, std = table[train].mean(axis=0), table[train].std(axis=0)
+    scaled = torch.from_numpy((table - mean) / std).float()
+    x, y = scaled[:, [index for index in range(len(used)) if index != target]], scaled[:, target]
+    parts = (torch.from_numpy(rows) for rows in (train, held_out, test))
+    own, *others = ((x[rows], y[rows]) for rows in parts)
+    return StudyData(TensorBatches(*own, batch_size=64, seed=seed), *(in_order(*part) for part in others))
+
+
+def load_text_data(data_dir: Path | None, seed: int) -> StudyData:
+    """Load Shakespeare in rows of 64 characters: 85 % to train, 5 % held out, the last 10 % to test."""
+    text = find_file(TEXT, data_dir, "text").read_text()
+    index = {character: number for number, character in enumerate(sorted(set(text)))}
+    tokens = torch.tensor([index[character] for character in text])
+    return _split_tokens(tokens, (0.85, 0.9), seed)
+
+
+def _split_tokens(tokens: Tensor, ends: tuple[float, float], seed: int) -> StudyData:
+    first, second = (round(end * len(tokens)) for end in ends)
+    train, *others = (
+        (part[:-1].unfold(0, CONTEXT, CONTEXT), part[1:].unfold(0, CONTEXT, CONTEXT))
+        for part in (tokens[:first], tokens[first:second], tokens[second:])
+    )
+    return StudyData(TensorBatches(*train, batch_size=32, seed=seed), *(in_order(*part) for part in others))
+
+
+def load_resnet_data(data_dir: Path | None, seed: int) -> StudyData:
+    """Load CIFAR-10: 45,000 training images with crops and flips, 5,000 held out, and the test images.
+
+    The dense network was trained on the held-out images too, so these only rank settings.
+    """
+    images, normalize = load_cifar10(data_dir), NORMALIZE["cifar10"]
+    x, y, x_held, y_held = images.hold_out(CIFAR_HELD_OUT)
+    return StudyData(
+        TensorBatches(x, y, batch_size=128, seed=seed, transform=Augment("cifar10", erasing=False)),
+        in_order(normalize(x_held), y_held),
+        in_order(normalize(images.x_test), images.y_test),
+    )
+
+
+def _fake_images(*shape: int) -> Callable[[int], StudyData]:
+    def fake(seed: int) -> StudyData:
+        generator = torch.Generator().manual_seed(seed)
+        y = torch.arange(3 * QUICK_ROWS) % 10
+        x = torch.randn(len(y), *shape, generator=generator) + y.view(-1, 1, 1, 1) / 5.0
+        return _thirds(x, y, seed)
+
+    return fake
+
+
+def _fake_table(seed: int) -> StudyData:
+    x = torch.randn(3 * QUICK_ROWS, 12, generator=torch.Generator().manual_seed(seed))
+    return _thirds(x, x[:, 0] * x[:, 1], seed)
+
+
+def _thirds(x: Tensor, y: Tensor, seed: int) -> StudyData:
+    own, *others = zip(x.split(QUICK_ROWS), y.split(QUICK_ROWS), strict=True)
+    return StudyData(TensorBatches(*own, batch_size=16, seed=seed), *(in_order(*part) for part in others))
+
+
+def _fake_text(seed: int) -> StudyData:
+    steps = torch.randint(1, 4, (20 * QUICK_ROWS * 4,), generator=torch.Generator().manual_seed(seed))
+    return _split_tokens(steps.cumsum(0) % 65, (0.8, 0.9), seed)
+
+
+STUDY_NETWORKS = {
+    LENET: StudyNetwork(
+        "LeNet-5, Fashion-MNIST", build_lenet, load_lenet_data, _fake_images(1, 28, 28), "accuracy", epochs=10
+    ),
+    MLP: StudyNetwork(
+        "perceptron, bike rentals",
+        build_perceptron,
+        load_table_data,
+        _fake_table,
+        "rmse",
+        epochs=20,
+        dense_epochs=40,
+    ),
+    TRANSFORMER: StudyNetwork(
+        "transformer, Shakespeare",
+        CharTransformer,
+        load_text_data,
+        _fake_text,
+        "nll",
+        epochs=3,
+        dense_epochs=6,
+        dense_lr=3e-3,
+        adam=True,
+        loss=token_loss,
+    ),
+    RESNET20: StudyNetwork(
+        "ResNet20, CIFAR-10",
+        new_network,
+        load_resnet_data,
+        _fake_images(3, 32, 32),
+        "accuracy",
+        epochs=10,
+        dense_file=RESNET_FILE,
+    ),
+}
+
+
+@lru_cache(maxsize=1)
+def load_problem(name: str, data_dir: Path | None, seed: int, quick: bool) -> tuple[StudyNetwork, StudyData]:
+    """Return a network and its data of a seed; those of the last call are kept."""
+    network = STUDY_NETWORKS[name].quick() if quick else STUDY_NETWORKS[name]
+    return network, network.load(data_dir, seed)
+
+
+def endless(train: TensorBatches) -> Iterator[Batch]:
+    """Yield the batches of one epoch after the other."""
+    for epoch in itertools.count():
+        yield from train.epoch(epoch)  # type: ignore[misc]
+
+
+def cosine_factor(step: int, steps: int) -> float:
+    """Return the lr of a step from 0 on, as a share of the highest, along half a cosine to zero."""
+    return 0.5 * (1.0 + math.cos(math.pi * step / steps))
+
+
+def make_optimizer(network: StudyNetwork, parameters: object, lr: float, weight_decay: float) -> torch.optim.Optimizer:
+    """Return SGD with momentum or AdamW, whichever trains the network."""
+    if network.adam:
+        return torch.optim.AdamW(parameters, lr=lr, weight_decay=weight_decay)  # type: ignore[arg-type]
+    return torch.optim.SGD(parameters, lr=lr, momentum=0.9, weight_decay=weight_decay)  # type: ignore[arg-type]
+
+
+def train_dense(network: StudyNetwork, data: StudyData, seed: int) -> nn.Module:
+    """Train a network with a warm-up and a cosine."""
+    with preserve_randomness():
+        seed_everything(seed)
+        model = network.build().train()
+        steps = network.dense_epochs * len(data.train)
+        optimizer = make_optimizer(network, model.parameters(), network.dense_lr, 0.01 if network.adam else 5e-4)
+        for step, batch in enumerate(itertools.islice(endless(data.train), steps)):
+            lr = network.dense_lr * min(1.0, (step + 1) / (0.05 * steps)) * cosine_factor(step, steps)
+            for group in optimizer.param_groups:
+                group["lr"] = lr
+            optimizer.zero_grad()
+            network.training_loss(model, batch).backward()
+            optimizer.step()
+    return model.eval()
+
+
+def dense_network(name: str, data_dir: Path | None, seed: int, quick: bool, folder: Path) -> nn.Module:
+    """Return the dense network of a seed, from its file if there is one; a network that is trained here is kept.
+
+    Raises:
+        DataError: If the file is missing or damaged.
+    """
+    network, data = load_problem(name, data_dir, seed, quick)
+    path = folder / DENSE_FOLDER / f"{name}-seed{seed}.safetensors"
+    if network.dense_file is not None:
+        path = find_file(network.dense_file, data_dir, "cifar10")
+    elif not path.exists():
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_atomically(path, encode_tensors(state_tensors(train_dense(network, data, seed))))
+    model = network.build()
+    model.load_state_dict(read_tensors_file(path, DataError))
+    return model.eval()
+
+
+def find_missing_data(name: str, data_dir: Path | None, seed: int) -> str | None:
+    """Return why the data of a network cannot be read, in one sentence, or ``None`` if they can."""
+    network = STUDY_NETWORKS[name]
+    try:
+        if network.dense_file is not None:
+            find_file(network.dense_file, data_dir, "cifar10")
+        load_problem(name, data_dir, seed, quick=False)
+    except SpikeSlabError as error:
+        return str(error)
+    except ImportError as error:
+        return f"{error.name or 'A package'} is not installed."
+    return None
+
+
+@torch.no_grad()
+def predict(forward: Callable[[Tensor], Tensor], model: nn.Module, batches: list[Batch]) -> Tensor:
+    """Return the outputs on all rows, with the model in evaluation mode."""
+    with eval_mode(model):
+        return torch.cat([forward(x) for x, _ in batches])
