@@ -32,12 +32,14 @@ References:
 """
 
 import math
+from functools import cache
 from typing import Any
 
 import numpy as np
 from numba import carray, njit, types
 from numba.extending import overload
 
+from spikeslab.kernels._compiler import release_compiler
 from spikeslab.kernels._intrinsics import LARGEST_F32, LARGEST_F64, bits_of, exp2, fma, pointer, prefetch
 from spikeslab.kernels.philox import BLOCK_BYTES, normal_block
 
@@ -336,3 +338,12 @@ def are_finite(like: Any, table: Any, column: Any, first: Any, last: Any) -> Any
             return False
         first += (stop - start + size - 1) // size
     return True
+
+
+@cache
+def load(dtype: type[np.floating[Any]]) -> None:
+    """Load the kernels for tensors of a dtype, by calling them with no blocks, and let go of the compiler's memory."""
+    like, table, zero = np.empty(0, dtype), np.zeros((1, len(TABLE)), np.int64), np.uint64(0)
+    are_finite(like, table, 0, 0, 0)
+    update(like, table, np.zeros((1, len(FACTORS))), np.zeros((1, len(SUMS))), zero, zero, 0, 0)
+    release_compiler()

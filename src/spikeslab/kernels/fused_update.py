@@ -128,6 +128,8 @@ class FusedUpdate:
                     rest.append(param)
             self._rest.append(rest)
         self._plans = [KernelPlan(self._kernels, dtype, of_dtype) for dtype, of_dtype in entries.items()]
+        for dtype in entries:
+            self._kernels.load(NUMPY[dtype])
 
     def _can_move(self, param: Tensor) -> bool:
         if self._prior is not None and param in self._prior and self._fused_prior is None:

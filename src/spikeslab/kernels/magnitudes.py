@@ -7,7 +7,7 @@ the result is exact in any case.
 """
 
 from collections.abc import Sequence
-from functools import partial
+from functools import cache, partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -18,11 +18,12 @@ from torch.autograd.graph import increment_version
 
 from spikeslab.functional.tensors import FULL_PRECISION, is_dense
 from spikeslab.kernels import _threads
+from spikeslab.kernels._compiler import release_compiler
 
 BLOCK, PIECE, LINE = 8192, 8, 64
 STRIDE, SMALL_SAMPLE = 64, 4096
 SIGMAS = 3.0  # half the width of the bracket, in standard errors of the sample's quantile
-INTEGERS = {4: np.dtype(np.int32), 8: np.dtype(np.int64)}
+INTEGERS: dict[int, np.dtype[Any]] = {4: np.dtype(np.int32), 8: np.dtype(np.int64)}
 LARGEST_32, LARGEST_64 = np.int32((1 << 31) - 1), np.int64((1 << 63) - 1)  # all bits but the sign
 
 
@@ -72,6 +73,7 @@ def zero_marked_(weight: Tensor, mask: Tensor) -> None:
 
 def _bits_of(weight: Tensor) -> Any:
     flat = torch.as_strided(weight.detach(), (weight.numel(),), (1,)).numpy()
+    _load(flat.itemsize)
     return flat.view(INTEGERS[flat.itemsize])
 
 
@@ -170,3 +172,14 @@ def _zero_marked(bits: Any, marks: Any, first: Any, last: Any) -> None:
     part, marked = bits[first * BLOCK : last * BLOCK], marks[first * BLOCK : last * BLOCK]
     for i in range(part.size):
         part[i] = zero if marked[i] else part[i]
+
+
+@cache
+def _load(itemsize: int) -> None:
+    """Load the kernels for weights of so many bytes, by calling them with none, and let go of the compiler's memory."""
+    bits = np.empty(0, INTEGERS[itemsize])
+    zero = bits.dtype.type(0)
+    _gather(bits, zero, zero, 0, 0)
+    _zero_below(bits, zero, 0, 0)
+    _zero_marked(bits, np.empty(0, np.bool_), 0, 0)
+    release_compiler()
