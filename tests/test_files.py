@@ -152,3 +152,25 @@ def test_lines_that_are_missing_or_added_are_noticed(tmp_path: Path, change) -> 
     path.write_bytes(b"\n".join(change(lines)) + b"\n")
     with pytest.raises(SpikeSlabError, match=r"lines\.jsonl has changed since it was written: the checksum of line"):
         read_lines(path, SpikeSlabError)
+
+
+def test_a_record_with_too_many_parts_for_its_length_is_not_parsed(tmp_path: Path) -> None:
+    path = tmp_path / "record.json"
+    write_record(path, {"names": [f"column {number}" for number in range(1_500_000)]})
+    assert len(read_record(path, SpikeSlabError)["names"]) == 1_500_000
+    path.write_bytes(b'{"a": [' + b"[]," * 2_000_000 + b"0]}")
+    with pytest.raises(
+        SpikeSlabError, match=r"record\.json cannot be read: it has too many parts for a record of 6,000,010"
+    ):
+        read_record(path, SpikeSlabError)
+    path.write_bytes(b"{}\n" * 2_000_000)
+    with pytest.raises(
+        SpikeSlabError, match=r"record\.json cannot be read: it has too many parts for a log of 6,000,000 b"
+    ):
+        read_lines(path, SpikeSlabError)
+
+
+def test_a_log_of_a_long_run_is_read(tmp_path: Path) -> None:
+    path = tmp_path / "lines.jsonl"
+    path.write_bytes(b'{"step": 1, "loss": 0.5}\n' * 300_000)
+    assert len(read_lines(path, SpikeSlabError)) == 300_000

@@ -25,6 +25,12 @@ SEALED_LINE = re.compile(rb'(.*), "checksum": "([0-9a-f]{16})"\}')
 TEMPORARY = re.compile(r"(.+)\.(\d+)\.tmp")
 JOURNAL = re.compile(r"\.pending-(\d+)\.json")
 """Name of the journal of a process that renames several files: those in it are complete, and all are to be renamed."""
+JSON_COSTS = {b"{": 110, b"[": 88, b":": 130, b",": 75}
+"""Bytes that JSON takes at most for each of these signs, parsed and while its checksum is computed (CPython 3.11)."""
+LINE_COST, TENSOR_COST = 150, 1500
+MEMORY_FLOOR = 200 << 20
+"""Bytes that reading a record may take whatever its length; beyond them it may take a multiple of its length."""
+RECORD_FACTOR, LINES_FACTOR = 2, 16
 SAFE = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
 
 
@@ -34,6 +40,10 @@ class FolderExistsError(SpikeSlabError, FileExistsError):
 
 class ForeignFileError(SpikeSlabError, OSError):
     """Something in a folder is a link, a pipe or a device, which could lead out of the folder."""
+
+
+class OversizedError(ValueError):
+    """A file has more parts than its length accounts for, so that reading it might take all memory."""
 
 
 def check_free(folder: Path, argument: str) -> None:
@@ -244,6 +254,50 @@ def write_record(path: Path, record: Mapping[str, Any]) -> None:
     write_atomically(path, encode_record(record))
 
 
+def parse_json(content: bytes) -> Any:
+    """Return what JSON text holds, unless it takes much more memory than its length accounts for.
+
+    A list of empty lists takes 30 times the length of its text.
+
+    Raises:
+        OversizedError: If it might take more than two times its length and 200 MB.
+        ValueError: If it is not JSON.
+        RecursionError: If it is nested too deeply.
+    """
+    if _estimate_cost(content) > RECORD_FACTOR * len(content) + MEMORY_FLOOR:
+        raise OversizedError(f"it has too many parts for a record of {len(content):,} bytes")
+    return json.loads(content)
+
+
+def _estimate_cost(content: bytes) -> int:
+    """Return the bytes that JSON text takes at most, with all copies that are made of it.
+
+    Outside of ASCII a sign may take four bytes of memory and, in the text that is hashed, twelve.
+    """
+    copies = 4 if content.isascii() and b"\\u" not in content else 12
+    return copies * len(content) + sum(cost * content.count(sign) for sign, cost in JSON_COSTS.items())
+
+
+def check_tensors(source: bytes | Path) -> None:
+    """Raise if a safetensors file names more tensors than its length accounts for; an empty one takes 1.5 kB.
+
+    Args:
+        source: Content of the file, or its path; of that, the header alone is read.
+
+    Raises:
+        OversizedError: If they might take more than two times the length of the file and 200 MB.
+    """
+    if isinstance(source, Path):
+        with os.fdopen(open_regular(source), "rb") as file:
+            size = os.fstat(file.fileno()).st_size
+            header = file.read(min(int.from_bytes(file.read(8), "little"), size))
+    else:
+        size, header = len(source), source[8 : 8 + int.from_bytes(source[:8], "little")]
+    count = header.count(b"{")
+    if TENSOR_COST * count > RECORD_FACTOR * size + MEMORY_FLOOR:
+        raise OversizedError(f"it names {count:,} tensors in {size:,} bytes")
+
+
 def read_record(
     path: Path,
     error: type[SpikeSlabError],
@@ -265,11 +319,13 @@ def read_record(
         SpikeSlabError: If the file cannot be read, is damaged, or of another version; the message names it.
     """
     try:
-        record = json.loads(read_regular(path))
+        record = parse_json(read_regular(path))
     except OSError as cause:
         raise error(f"{path} cannot be read: {cause.strerror or first_line(cause)}.") from cause
     except RecursionError as cause:
         raise error(f"{path} is damaged: it is nested too deeply.") from cause
+    except OversizedError as cause:
+        raise error(f"{path} cannot be read: {cause}.") from cause
     except ValueError as cause:
         raise error(f"{path} is damaged: it is not JSON ({first_line(cause)}).") from cause
     if not isinstance(record, dict):
@@ -317,11 +373,16 @@ def read_lines(path: Path, error: type[SpikeSlabError]) -> list[Line]:
         SpikeSlabError: If it cannot be read or a line is damaged, missing or added; the message names the line.
     """
     try:
-        *texts, _ = read_regular(path).split(b"\n")
+        content = read_regular(path)
     except FileNotFoundError:
         return []
     except OSError as cause:
         raise error(f"{path} cannot be read: {cause.strerror or first_line(cause)}.") from cause
+    cost = _estimate_cost(content) + LINE_COST * content.count(b"\n")
+    # Records of a log are small: what takes little memory in one large record takes a lot in many lines.
+    if cost > LINES_FACTOR * len(content) + MEMORY_FLOOR:
+        raise error(f"{path} cannot be read: it has too many parts for a log of {len(content):,} bytes.")
+    *texts, _ = content.split(b"\n")
     lines: list[Line] = []
     sealed = False
     for number, text in enumerate(texts, start=1):

@@ -28,7 +28,7 @@ from safetensors.torch import load, save
 from torch import Tensor
 
 from spikeslab.errors import ArgumentTypeError, Phrase, SpikeSlabError, first_line
-from spikeslab.files import CHECKSUM, read_regular
+from spikeslab.files import CHECKSUM, check_tensors, read_regular
 
 State: TypeAlias = Any
 
@@ -134,6 +134,7 @@ def decode_tensors(content: bytes, file: str, error: type[SpikeSlabError]) -> di
         SpikeSlabError: If it is not a safetensors file, or has changed since it was written.
     """
     try:
+        check_tensors(content)
         tensors = load(content)
         header = json.loads(content[8 : 8 + int.from_bytes(content[:8], "little")])
         checksum = header.get("__metadata__", {}).get(CHECKSUM)

@@ -230,6 +230,40 @@ def _nested(name: str) -> Callable[[Path, Path], None]:
     return lambda root, outside: (root / name).write_text('{"a": ' + "[" * 200_000 + "]" * 200_000 + "}") and None
 
 
+def _many(name: str, item: str = "[]") -> Callable[[Path, Path], None]:
+    """Write 30 MB of JSON with so many parts that they would take a gigabyte."""
+    return lambda root, outside: (root / name).write_text('{"a": [' + f"{item}," * 10_000_000 + "0]}") and None
+
+
+def _many_lines(root: Path, outside: Path) -> None:
+    (root / "run" / "metrics.jsonl").write_bytes(b"{}\n" * 10_000_000)
+
+
+def _many_states(root: Path, outside: Path) -> None:
+    folder = _last_checkpoint(root)
+    _many(str(folder / "state.json"))(root, outside)
+    _sum_up(folder)
+
+
+def _many_tensors(name: str) -> Callable[[Path, Path], None]:
+    """Write a safetensors file of 25 MB with half a million empty tensors, and make the checksums right again."""
+
+    def tamper(root: Path, outside: Path) -> None:
+        (path,) = sorted(root.glob(name))[:1]
+        names = ",".join(f'"{k}":{{"dtype":"F32","shape":[0],"data_offsets":[0,0]}}' for k in range(500_000))
+        path.write_bytes((len(names) + 2).to_bytes(8, "little") + f"{{{names}}}".encode())
+        found = hashlib.sha256(path.read_bytes()).hexdigest()
+        if path.name.startswith("sample-"):
+            key, index = str(int(path.stem[7:])), path.parent / "posterior.json"
+            change_record(index, lambda record: record["sha256"].update({key: [found]}))
+        if (path.parent / "model.json").exists():
+            change_record(path.parent / "model.json", lambda record: record.update(sha256=found))
+        if path.name == "tensors.safetensors":
+            _sum_up(path.parent)
+
+    return tamper
+
+
 def _hard_lock(root: Path, outside: Path) -> None:
     (outside / "notes").write_bytes(SECRET)
     (root / "run" / ".lock").unlink()
@@ -274,6 +308,17 @@ TAMPERED: dict[str, tuple[Callable[[Path, Path], None], Callable[[Path], None]]]
     "nested run.json": (_nested("run/run.json"), _report),
     "nested index": (_nested("run/posterior/posterior.json"), _predict),
     "nested model.json": (_nested("model/model.json"), _load_model),
+    "many lists in run.json": (_many("run/run.json"), _report),
+    "many objects in the index": (_many("run/posterior/posterior.json", "{}"), _predict),
+    "many keys in model.json": (_many("model/model.json", '{"":0}'), _load_model),
+    "many lists in report.json": (_many("compressed/report.json"), _measure),
+    "many lists in evaluation.json": (_many("run/evaluation.json"), _report),
+    "many lists in the state": (_many_states, _resume),
+    "many lines in the log": (_many_lines, _report),
+    "many tensors in a sample": (_many_tensors("run/posterior/sample-*"), _predict),
+    "many tensors in a checkpoint": (_many_tensors("run/checkpoints/step-*56/tensors.safetensors"), _resume),
+    "many tensors in a model": (_many_tensors("model/model.safetensors"), _load_model),
+    "many tensors in a network": (_many_tensors("compressed/model.safetensors"), _measure),
     "negative step": (_set_index(samples=[{"step": -1, "weight": 1.0}]), _predict),
     "step with a path": (_set_index(samples=[{"step": "../../x", "weight": 1.0}]), _predict),
     "NaN in a sample": (_set_sample(lambda tensors: tensors["0.weight"].fill_(torch.nan)), _predict),

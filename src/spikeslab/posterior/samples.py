@@ -15,7 +15,17 @@ from safetensors.torch import load_file, save
 from torch import Tensor, nn
 
 from spikeslab.errors import SpikeSlabError, first_line, mark, quote, warn
-from spikeslab.files import FolderExistsError, check_links, digest, encode_record, read_record, sweep, write_atomically
+from spikeslab.files import (
+    FolderExistsError,
+    OversizedError,
+    check_links,
+    check_tensors,
+    digest,
+    encode_record,
+    read_record,
+    sweep,
+    write_atomically,
+)
 
 Tensors: TypeAlias = dict[str, Tensor]
 
@@ -37,7 +47,7 @@ def snapshot(model: nn.Module) -> Tensors:
 
 def read_tensors(sample: Tensors | Path) -> Tensors:
     """Return the tensors of a sample in a state, which holds them or the path of their file."""
-    return load_file(sample) if isinstance(sample, Path) else sample
+    return _load(sample) if isinstance(sample, Path) else sample
 
 
 def read_shapes(sample: Tensors | Path) -> dict[str, list[int]]:
@@ -50,6 +60,14 @@ def read_shapes(sample: Tensors | Path) -> dict[str, list[int]]:
 
 class SamplesError(SpikeSlabError, ValueError):
     """A stored sample or the index of a posterior is missing, damaged or of another version."""
+
+
+def _load(path: Path) -> Tensors:
+    try:
+        check_tensors(path)
+    except OversizedError as error:
+        raise SamplesError(f"Cannot read the sample {path}: {error}.") from error
+    return load_file(path)
 
 
 class Samples:
@@ -142,7 +160,7 @@ class DiskSamples(Samples):
                 return load_file(path)
             if key in self._digests and digest(path) not in self._digests[key]:
                 raise SamplesError(f"The sample {path} has changed since it was written: {INDEX} has another SHA-256.")
-            tensors = load_file(path)
+            tensors = _load(path)
         except (SafetensorError, OSError) as error:
             raise SamplesError(f"Cannot read the sample {path}: {first_line(error)}.") from error
         self._check(path, tensors)

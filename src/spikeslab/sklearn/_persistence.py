@@ -21,7 +21,7 @@ from scipy import sparse
 from sklearn.utils.validation import check_is_fitted
 
 from spikeslab.errors import ArgumentTypeError, SpikeSlabError, first_line, mark
-from spikeslab.files import encode_record, finish_writing, read_record, read_regular, write_together
+from spikeslab.files import check_tensors, encode_record, finish_writing, read_record, read_regular, write_together
 from spikeslab.sklearn._posterior import LinearPosterior
 from spikeslab.sklearn._sgld import SGLDOptions
 from spikeslab.sklearn.classifier import SpikeSlabClassifier
@@ -114,6 +114,7 @@ def load_model(folder: str | os.PathLike[str]) -> Estimator:
     if hashlib.sha256(content).hexdigest() != record.get("sha256"):
         raise ModelError(f"{folder / ARRAYS} is damaged, or does not belong to the {RECORD} beside it.")
     try:
+        check_tensors(content)
         return _rebuild_estimator(record, (folder / RECORD).stat().st_size, load(content))
     except (SafetensorError, KeyError, TypeError, ValueError, AttributeError, IndexError, OverflowError) as error:
         raise ModelError(f"{folder} does not hold a model of spikeslab: {RECORD} or {ARRAYS} is damaged.") from error

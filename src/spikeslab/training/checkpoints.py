@@ -30,7 +30,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 
 from spikeslab.errors import SpikeSlabError, check_count, first_line
-from spikeslab.files import check_links, check_name, digest, flush, read_regular
+from spikeslab.files import check_links, check_name, check_tensors, digest, flush, parse_json, read_regular
 from spikeslab.states import Parts, State, join, split
 
 FORMAT, VERSION = "spikeslab-checkpoint", 1
@@ -191,9 +191,10 @@ def _read(folder: Path, step: int) -> dict[str, Any]:
     if expected != found:
         raise CheckpointError(f"{folder} has changed since it was written: {_difference(folder, expected)}.")
     try:
-        record = json.loads(read_regular(folder / STATE))
+        record = parse_json(read_regular(folder / STATE))
         made = (record["format"], record["version"], record["step"])
         files = {name: folder / FILES / check_name(file) for name, file in record["files"].items()}
+        check_tensors(folder / TENSORS)
         state: dict[str, Any] = join(Parts(record["state"], load_file(folder / TENSORS), files))
         whole = isinstance(state, dict) and all(path.is_file() for path in files.values())
     except RecursionError as error:
