@@ -52,8 +52,10 @@ def test_one_hot():
     assert list(design.X.columns) == ["colour=blue", "colour=green", "colour=red", "sex=m", "a"]
     assert design.X.to_numpy().tolist() == [[0, 0, 1, 0, 4], [1, 0, 0, 1, 3], [0, 1, 0, 0, 2], [0, 0, 1, 1, 1]]
     assert design.dropped == {"id": "a different text in every row"}
-    again = Encoding.from_state(design.encoding.state())
-    assert again == design.encoding
+    state = design.encoding.state()
+    assert state[-1] == "a"
+    again = Encoding.from_state(state)
+    assert again == design.encoding == Encoding.from_state([*state[:-1], {"name": "a"}])  # the last as it was early
     moved = DataTable("new.csv", pd.DataFrame(columns)[["a", "y", "sex", "colour"]])
     assert again.transform(moved).equals(design.X)
 

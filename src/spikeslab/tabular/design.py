@@ -106,17 +106,18 @@ class Encoding:
             raise TableError(f"{table.name} has infinite numbers, or numbers beyond {LARGEST:g}, in {listed}.")
         return pd.DataFrame(out, columns=pd.Index(names, dtype=object), copy=False)
 
-    def state(self) -> list[dict[str, Any]]:
-        """Return the encoding in JSON's types."""
+    def state(self) -> list[str | dict[str, Any]]:
+        """Return the encoding in JSON's types; a column of numbers is its name alone, for there may be a million."""
         return [
-            {"name": v.name, **({"levels": list(v.levels), "baseline": v.baseline} if v.levels else {})}
+            {"name": v.name, "levels": list(v.levels), "baseline": v.baseline} if v.levels else v.name
             for v in self.variables
         ]
 
     @classmethod
-    def from_state(cls, state: Sequence[Mapping[str, Any]]) -> Self:
-        """Return the encoding that `state` returned."""
-        return cls(tuple(Variable(v["name"], tuple(v.get("levels", ())), v.get("baseline")) for v in state))
+    def from_state(cls, state: Sequence[str | Mapping[str, Any]]) -> Self:
+        """Return the encoding that `state` returned; early ones had an object for every column."""
+        objects = ({"name": v} if isinstance(v, str) else v for v in state)
+        return cls(tuple(Variable(v["name"], tuple(v.get("levels", ())), v.get("baseline")) for v in objects))
 
 
 @dataclass(frozen=True)
