@@ -84,23 +84,27 @@ def check_name(name: object) -> str:
     return name
 
 
-def open_regular(path: Path, flags: int = os.O_RDONLY) -> int:
-    """Open a file and return its handle.
+def open_regular(path: Path, flags: int = os.O_RDONLY, *, follow: bool = False) -> int:
+    """Open a file and return its handle; a file that the user names may be a link, which ``follow`` allows.
 
     Raises:
         ForeignFileError: If it is a link, a pipe, a folder or a device.
     """
-    check_links(path)
-    handle = os.open(path, flags | SAFE, 0o666)
+    if not follow:
+        check_links(path)
+    handle = os.open(path, flags | (SAFE & ~getattr(os, "O_NOFOLLOW", 0) if follow else SAFE), 0o666)
     if not stat.S_ISREG(os.fstat(handle).st_mode):
         os.close(handle)
         raise ForeignFileError(f"{path} is not a regular file.")
     return handle
 
 
-def read_regular(path: Path) -> bytes:
-    """Return the content of a file that is not a link, a pipe, a folder or a device."""
-    with os.fdopen(open_regular(path), "rb") as file:
+def read_regular(path: Path, *, follow: bool = False) -> bytes:
+    """Return the content of a file that is not a pipe, a folder or a device, whose content may never end, nor a link.
+
+    ``follow`` allows a link.
+    """
+    with os.fdopen(open_regular(path, follow=follow), "rb") as file:
         return file.read()
 
 

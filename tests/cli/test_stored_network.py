@@ -19,6 +19,16 @@ def test_a_report_that_cannot_be_read_is_refused(stored: Path, capsys: pytest.Ca
     assert message.startswith(f"Error: {stored / 'report.json'} is damaged: it is not JSON")
 
 
+@pytest.mark.skipif(not Path("/dev/null").is_char_device(), reason="needs a device")
+def test_a_device_whose_content_may_never_end_is_not_read(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "recipe.py").write_text(NETWORK_RECIPE)
+    for command in ("compress", "curve"):
+        assert run([command, str(tmp_path / "recipe.py"), "--dense", "/dev/null", "--out", str(tmp_path / "out")]) == 2
+        assert " ".join(capsys.readouterr().err.split()) == (
+            "Error: --dense must be a safetensors file, but /dev/null cannot be read: /dev/null is not a regular file."
+        )
+
+
 def recipe_with(source: str) -> str:
     """The recipe with a function defined once more."""
     return f"{NETWORK_RECIPE}\n{source}"

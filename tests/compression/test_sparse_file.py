@@ -192,6 +192,21 @@ def test_what_is_not_such_a_file_is_refused(tmp_path: Path) -> None:
         load_sparse(file)
 
 
+@pytest.mark.skipif(not Path("/dev/null").is_char_device(), reason="needs a device")
+def test_a_device_whose_content_may_never_end_is_not_read(model: nn.Module) -> None:
+    with pytest.raises(
+        ValueError, match=r"file must be a readable file, but /dev/null: /dev/null is not a regular file"
+    ):
+        load_sparse("/dev/null")
+    with pytest.raises(FileExistsError, match="/dev/null is something else"):
+        save_sparse(model, "/dev/null")
+
+
+def test_a_link_that_the_user_names_is_followed(model: nn.Module, tmp_path: Path) -> None:
+    (tmp_path / "link").symlink_to(save_sparse(model, tmp_path / "file"))
+    assert load_sparse(tmp_path / "link").keys() == model.state_dict().keys()
+
+
 def test_only_a_file_of_its_own_is_replaced(model: nn.Module, tmp_path: Path) -> None:
     dense = tmp_path / "model.safetensors"
     save_file(model.state_dict(), dense)

@@ -15,8 +15,8 @@ from spikeslab.compression.onnx import INSTALL, missing_packages
 from spikeslab.compression.result import MODEL_FILE, REPORT_FILE, SPARSE_FILE
 from spikeslab.compression.sparse_file import load_tensors_into
 from spikeslab.compression.sparse_format import TensorFileError, decode, read_header
-from spikeslab.errors import mark, quote
-from spikeslab.files import check_links, read_record
+from spikeslab.errors import first_line, mark, quote
+from spikeslab.files import check_links, read_record, read_regular
 from spikeslab.states import decode_tensors
 
 
@@ -68,9 +68,10 @@ def read_stored(model: Path, recipe: Path | None, max_bytes: int | None = None) 
 def read_dense(path: Path) -> dict[str, Tensor]:
     """Read the weights of ``--dense``."""
     try:
-        return decode_tensors(path.read_bytes(), f"--dense {path}", TensorFileError)
+        return decode_tensors(read_regular(path, follow=True), f"--dense {path}", TensorFileError)
     except OSError as error:
-        raise InputError(f"--dense must be a safetensors file, but {path} cannot be read: {error}.") from error
+        reason = first_line(error)
+        raise InputError(f"--dense must be a safetensors file, but {path} cannot be read: {reason}.") from error
 
 
 def check_onnx(option: str) -> None:

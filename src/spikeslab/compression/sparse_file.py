@@ -23,8 +23,8 @@ from spikeslab.compression.sparse_format import (
     read_header,
 )
 from spikeslab.compression.tasks import Evaluation, keep_numbers
-from spikeslab.errors import ArgumentValueError, Phrase, check_count, quote
-from spikeslab.files import write_atomically
+from spikeslab.errors import ArgumentValueError, Phrase, check_count, first_line, quote
+from spikeslab.files import read_regular, write_atomically
 
 DENSE, ZIPPED, COMPACTED, COMPACTED_SPARSE = "dense", "dense, zipped", "compacted", "compacted, sparse fp32"
 """Names of formats beside those of :data:`~spikeslab.compression.sparse_format.VALUES`."""
@@ -60,7 +60,7 @@ def save_sparse(model: nn.Module | Mapping[str, Tensor], file: str | os.PathLike
     """
     path = Path(file)
     content = encode(finalize(model).state_dict() if isinstance(model, nn.Module) else model, values)
-    if path.exists() and (path.is_dir() or read_header(path.read_bytes()) is None):
+    if path.exists() and (not path.is_file() or read_header(path.read_bytes()) is None):
         raise FileExistsError(f"file must be a new file or one of save_sparse, but {path} is something else.")
     path.parent.mkdir(parents=True, exist_ok=True)
     write_atomically(path, content)
@@ -102,9 +102,10 @@ def load_sparse_into(model: nn.Module, file: str | os.PathLike[str]) -> None:
 
 def _read_content(file: str | os.PathLike[str]) -> bytes:
     try:
-        return Path(file).read_bytes()
+        return read_regular(Path(file), follow=True)
     except OSError as error:
-        raise ArgumentValueError("file", "must be a readable file", Phrase(f"{file}: {error.strerror}")) from error
+        reason = error.strerror or first_line(error)
+        raise ArgumentValueError("file", "must be a readable file", Phrase(f"{file}: {reason}")) from error
 
 
 def load_tensors_into(model: nn.Module, tensors: Mapping[str, Tensor], file: str) -> None:
