@@ -37,6 +37,7 @@ def test_tables_numbers_and_files(tmp_path, capsys):
             f"--suite must be one of {', '.join(map(repr, SUITES))}, but got 'speed'.",
         ),
         (["--repeats", "0"], "--repeats must be an integer >= 1, but got 0."),
+        (["--repeats", "100000"], "--repeats must be an integer up to 10,000, but got 100000."),
         (["--threads", "0"], "--threads must be an integer >= 1, but got 0."),
         (["--seed", "-1"], "--seed must be an integer >= 0, but got -1."),
         (["--seed", f"{2**32}"], "--seed must be an integer up to 4294967295, but got 4294967296."),

@@ -33,6 +33,7 @@ LIMITS = {
     "workers": 4 * CORES,
     "seeds": 10_000,
     "sgld_seeds": 10_000,
+    "repeats": 10_000,
     "chains": 10**7,
     "max_bytes": 10**15,
 }
