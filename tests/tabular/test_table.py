@@ -176,8 +176,10 @@ def test_a_long_cell_is_read(tmp_path):
     assert frame_of(tmp_path, f"a,b\n1,{'x' * 200_000}\n")["b"].str.len().tolist() == [200_000]
 
 
-def test_integers_beyond_the_largest_number_are_infinite(tmp_path):
-    assert frame_of(tmp_path, f"a,b\n{'1' * 400},1\n-{'1' * 400},2\n")["a"].tolist() == [float("inf"), -float("inf")]
+@pytest.mark.parametrize("digits", [400, 4301, 200_000])
+def test_integers_beyond_the_largest_number_are_infinite(tmp_path, digits: int):
+    text = f"a,b\n{'1' * digits},1\n-{'1' * digits},2\n3,4\n"
+    assert frame_of(tmp_path, text)["a"].tolist() == [float("inf"), -float("inf"), 3.0]
 
 
 @pytest.mark.parametrize(

@@ -36,6 +36,7 @@ if TYPE_CHECKING:
 KINDS = (".csv", ".tsv", ".csv.gz", ".tsv.gz", ".parquet")
 SEPARATORS = {",": "commas", ";": "semicolons", "\t": "tabs", "|": "vertical bars"}
 DECIMAL_COMMA = re.compile(r"\s*[+-]?\d*,\d+([eE][+-]?\d+)?\s*|\s*[+-]?\d+\s*")
+LONG_INTEGER = re.compile(r"\s*[+-]?\d{400,}\s*")  # beyond the largest float
 QUOTED = re.compile(r'(?:^|(?<=[,;|\t\r\n])) *"(?:[^"]|"")*"')
 HEAD = 10  # lines that decide about the separator
 WIDE = 20_000  # columns from which a table is read row by row
@@ -291,7 +292,13 @@ def _as_numbers(cells: pd.Series) -> pd.Series:
         numbers = pd.to_numeric(cells.astype(str).where(cells.notna()), errors="coerce")
     except (TypeError, ValueError):  # lists and the like
         return cells
-    return cells if (numbers.isna() & cells.notna()).any() else numbers.astype(float)
+    texts = cells[numbers.isna() & cells.notna()]
+    # Of more than 4,300 digits Python makes no integer.
+    if not all(isinstance(text, str) and LONG_INTEGER.fullmatch(text) for text in texts):
+        return cells
+    numbers = numbers.astype(float)
+    numbers.loc[texts.index] = texts.map(float).astype(float)
+    return numbers
 
 
 def _reason(error: Exception) -> str:
