@@ -40,40 +40,32 @@ model = nn.Sequential(
 # %%
 # ## Prior, sampler, pruner, posterior
 #
-# The rule of the [guide to the prior](../priors.md): the slab is the weight decay that a dense network would have, the
-# spike is a fifth of the size below which weights will go, all weights start in the slab, and the adaptation takes one
-# unit of omega over the run. The sparsity rises for six tenths of the run.
-sparsity, weight_decay, epochs = 0.9, 5e-4, 20
-num_data, steps = len(train), epochs * len(loader)
-mask_final = int(0.6 * steps)
+# The prior needs no numbers: its scales follow from N, lr and weight decay of the sampler and from the share of zeros
+# of the pruner, by the rule of the [guide to the prior](../priors.md). The sparsity rises for six tenths of the run;
+# then the zeros are final: all samples share them, and what is left has the slab alone as its prior.
+epochs = 20
+steps = epochs * len(loader)
+final = int(0.6 * steps)
 
 weights = ss.select_weights(model, "*.weight")
-size = torch.cat([weight.detach().abs().flatten() for weight in weights.values()]).quantile(sparsity).item()
-prior = ss.SpikeSlab(
-    weights,
-    v0=size / 5,
-    v1=1 / (num_data * weight_decay),
-    delta=1 - sparsity,
-    rho=1.0,
-    adapt=ss.SA(lambda step: 1 / steps),
-)
+prior = ss.SpikeSlab(weights, steps=steps)
 sampler = ss.SGHMC(
     model.parameters(),
     lr=ss.cosine(0.05, steps),
-    num_data=num_data,
+    num_data=len(train),
     temperature=1e-3,
     prior=prior,
-    weight_decay=weight_decay,
+    weight_decay=5e-4,
     seed=0,
 )
-pruner = ss.Pruner(weights, ss.cubic_sparsity(sparsity, total=mask_final))
+pruner = ss.Pruner(weights, ss.cubic_sparsity(0.9, total=final), scope="global", freeze_at=final, prior=prior)
 posterior = ss.Posterior(model, burn_in=int(0.75 * steps), thin=steps // 40)
 
 # %%
 # ## The loop
 #
-# The loss is the mean over the batch, as for SGD. When the sparsity is reached the zeros become final: all samples then
-# share them, and what is left has the slab alone as its prior.
+# The loss is the mean over the batch, as for SGD.
+print(prior)
 losses, shares = [], []
 for _ in range(epochs):
     for xb, yb in loader:
@@ -85,9 +77,6 @@ for _ in range(epochs):
         posterior.collect()
         losses.append(loss.item())
         shares.append(pruner.sparsity().sparse)
-        if len(losses) == mask_final:
-            pruner.freeze()
-            prior.condition_on_zeros()
 
 # %%
 # ## What came out

@@ -114,6 +114,18 @@ def polynomial(scale: float, power: float = 1.0, offset: float = 0.0) -> Schedul
     return _make("polynomial", lambda k: scale * (k + offset) ** -power, scale=scale, power=power, offset=offset)
 
 
+def rising(total: float, steps: int) -> Schedule:
+    r"""Return :math:`2 S k/(K(K + 1))`, a straight line from 0 that has the sum S over K steps, and stays at its end.
+
+    >>> omega = rising(5.0, steps=4)
+    >>> [omega(step) for step in (1, 2, 3, 4, 5)]
+    [0.5, 1.0, 1.5, 2.0, 2.0]
+    """
+    total, steps = check_number("total", total, ">= 0"), check_count("steps", steps)
+    slope = 2.0 * total / (steps * (steps + 1))
+    return _make("rising", lambda k: slope * min(k, steps), total=total, steps=steps)
+
+
 def geometric(initial: float, factor: float, every: int = 1) -> Schedule:
     r"""Return :math:`T_0 f^{\lfloor (k-1)/e \rfloor}`: per step with ``every=1``, per epoch with its number of steps.
 
@@ -280,6 +292,7 @@ MAKERS: dict[str, Callable[..., Schedule]] = {
     for maker in (
         constant,
         polynomial,
+        rising,
         geometric,
         multistep,
         cosine,

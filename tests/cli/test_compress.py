@@ -203,7 +203,7 @@ def test_weights_of_the_dense_network_from_a_file(folder, capsys):
     exec(RECIPE, namespace)
     state = namespace["model"]().state_dict()
     save_file({name: 2.0 * tensor for name, tensor in state.items()}, folder / "dense.safetensors")
-    options = ["--epochs", "1", "--sparsity", "0.5", "--method", "one-shot", "--lr", "1e-12"]
+    options = ["--epochs", "1", "--sparsity", "0.5", "--method", "one-shot", "--lr", "1e-12", "--weights", "2.weight"]
     assert run(["compress", "recipe.py", "--out", "run", "--dense", "dense.safetensors", *options, "--no-report"]) == 0
     weight = load_file(folder / "run" / "model.safetensors")["0.weight"]
     torch.testing.assert_close(weight, 2.0 * state["0.weight"])
@@ -223,9 +223,9 @@ def test_weights_of_the_dense_network_from_a_file(folder, capsys):
     ("arguments", "message"),
     [
         (["--sparsity", "1.5"], "--sparsity must be a number in (0, 1), but got 1.5."),
-        (["--sparsity", "0.9"], "--sparsity must be at most 0.660622, since 1 layer must keep 1 weight in all, but got "
-         "0.9, which is 347 zeros of 386: choose more weights, or --count layers."),
-        (["--floor", "200"], "--sparsity must be at most 0.145078, since 1 layer must keep 200 weights in all, but "
+        (["--sparsity", "0.95"], "--sparsity must be at most 0.904145, since 3 layers must keep 3 weights in all, but "
+         "got 0.95, which is 367 zeros of 386: with --count layers it is a share of the weights to prune."),
+        (["--floor", "0.9"], "--sparsity must be at most 0.0880829, since 3 layers must keep 318 weights in all, but "
          "got 0.5, which is 193 zeros of 386."),
         (["--set", "lr=0.1"], "--set must not be used for lr, which has an option of its own: --lr."),
         (["--floor", "1.5"], "--floor must be an integer >= 1 or a number in (0, 1), but got 1.5."),

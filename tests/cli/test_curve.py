@@ -43,7 +43,7 @@ def test_a_curve_is_printed_written_and_continued(folder, capsys):
             ["--levels", "0.5,x"],
             "--levels must be shares of zeros with commas between, such as 0.8,0.9, but got 0.5,x.",
         ),
-        (["--levels", "0.5,0.99"], "--levels must be at most 0.660622, what the weights to prune allow, but got 0.99."),
+        (["--levels", "0.5,0.99"], "--levels must be at most 0.904145, what the weights to prune allow, but got 0.99."),
         (
             ["--levels", "0.9,0.5"],
             "--levels must be sparsities in (0, 1), each larger than the one before, but got (0.9, 0.5).",

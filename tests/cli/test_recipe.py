@@ -71,8 +71,8 @@ BAD_RECIPES = {
     RECIPE + "class Rows(list):\n    def __iter__(self): yield 1 / 0\n"
     "def train_data(): return Rows()": "RECIPE must be a Python file that runs, but "
     f"line {LAST + 1} of recipe.py raised ZeroDivisionError: division by zero.",
-    RECIPE + "def model(): return nn.Linear(4, 2)": "model() must have a trained Conv or Linear layer between the "
-    "first and the last, which stay dense by default, but got 'weight': --weights can name others.",
+    RECIPE + "def model(): return nn.Flatten()": "model() must have a trained Conv or Linear layer, but got none at "
+    "all: --weights can name others.",
 }
 
 

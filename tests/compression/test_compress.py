@@ -29,8 +29,9 @@ from spikeslab.paper.demo import load_digits
 from spikeslab.training import Callback, CheckpointError, Every, TensorBatches, Training
 
 
-def zeros(model: nn.Module, name: str = "3.weight") -> Tensor:
-    return dict(model.named_parameters())[name] == 0
+def zeros(model: nn.Module) -> Tensor:
+    """Return the zeros of all layers that are pruned by default, in a row."""
+    return torch.cat([model.get_submodule(name).weight.flatten() for name in ("0", "3", "5")]) == 0
 
 
 def test_a_network_is_trained_in_the_precision_of_the_settings_and_judged_in_float32() -> None:
@@ -58,16 +59,17 @@ def test_the_input_stays_as_it_is_to_the_bit() -> None:
     assert not equal(tensors(result.model), before)
 
 
-@pytest.mark.parametrize(("count", "total"), [("network", 418), ("layers", 256)])
+@pytest.mark.parametrize(("count", "total"), [("network", 418), ("layers", 352)])
 @pytest.mark.parametrize("sparsity", [0.1, 0.37, 0.6])
 def test_the_zeros_are_exactly_as_many_as_were_asked_for(count: str, total: int, sparsity: float) -> None:
     result = compress_small(sparsity=sparsity, count=count)
     assert int(zeros(result.model).sum()) == round(sparsity * total)
     report = result.report
-    assert report["sparse_layers"]["nonzeros"] == 256 - round(sparsity * total)
+    assert report["sparse_layers"]["nonzeros"] == 352 - round(sparsity * total)
     assert report["network"]["weights"] == 418
     assert report["network"]["nonzeros"] == sum(int(p.count_nonzero()) for p in result.model.parameters())
-    assert report["layers"] == [{"name": "3.weight", **report["sparse_layers"]}]
+    assert [layer["name"] for layer in report["layers"]] == ["0.weight", "3.weight", "5.weight"]
+    assert sum(layer["nonzeros"] for layer in report["layers"]) == report["sparse_layers"]["nonzeros"]
 
 
 def test_samples_share_their_zeros_and_have_their_own_statistics() -> None:
@@ -117,7 +119,7 @@ def test_tied_weights_and_dictionaries(tmp_path: Path) -> None:
 
     result = compress_small(Tied(), dictionaries, loss=loss, num_data=ROWS, val_loader=dictionaries, epochs=10)
     assert result.model.again.weight is result.model.code.weight
-    assert [layer["name"] for layer in result.report["layers"]] == ["code.weight"]
+    assert [layer["name"] for layer in result.report["layers"]] == ["first.weight", "code.weight", "last.weight"]
     assert result.report["network"]["weights"] == sum(p.numel() for p in Tied().parameters())
     metrics = result.report["metrics"]
     assert set(metrics) == {"dense", "sparse", "average"}
@@ -364,17 +366,17 @@ def broken(name: str) -> nn.Module:
          "holds NaN or infinity."),
         ({"model": broken("1.running_var")}, ValueError, "model must start from finite weights, but "
          "'1.running_var' holds NaN or infinity."),
-        ({"sparsity": 0.6, "settings": Settings(floor=0.9)}, ValueError, "sparsity must be at most 0.0598086, since 1 "
-         "layer must keep 231 weights in all, but got 0.6, which is 251 zeros of 418."),
+        ({"sparsity": 0.6, "settings": Settings(floor=0.9)}, ValueError, "sparsity must be at most 0.0813397, since 3 "
+         "layers must keep 318 weights in all, but got 0.6, which is 251 zeros of 418."),
         ({"model": 3}, TypeError, "model must be a torch.nn.Module, but got int."),
         ({"sparsity": 1.0}, ValueError, "sparsity must be a number in (0, 1), but got 1.0."),
-        ({"sparsity": 0.9}, ValueError, "sparsity must be at most 0.610048, since 1 layer must keep 1 weight in "
-         "all, but got 0.9, which is 376 zeros of 418: choose more weights, or count='layers'."),
-        ({"sparsity": 0.6, "settings": Settings(floor=0.1)}, ValueError, "sparsity must be at most 0.550239, since 1 "
-         "layer must keep 26 weights in all, but got 0.6, which is 251 zeros of 418: choose more weights, or "
-         "count='layers'."),
-        ({"sparsity": 0.9999, "count": "layers"}, ValueError, "sparsity must be at most 0.996094, since 1 layer "
-         "must keep 1 weight in all, but got 0.9999, which is 256 zeros of 256."),
+        ({"sparsity": 0.9}, ValueError, "sparsity must be at most 0.834928, since 3 layers must keep 3 weights in "
+         "all, but got 0.9, which is 376 zeros of 418: with count='layers' it is a share of the weights to prune."),
+        ({"sparsity": 0.6, "weights": "3.weight", "settings": Settings(floor=0.1)}, ValueError, "sparsity must be at "
+         "most 0.550239, since 1 layer must keep 26 weights in all, but got 0.6, which is 251 zeros of 418: choose "
+         "more weights, or count='layers'."),
+        ({"sparsity": 0.9999, "count": "layers"}, ValueError, "sparsity must be at most 0.991477, since 3 layers "
+         "must keep 3 weights in all, but got 0.9999, which is 352 zeros of 352."),
         ({"epochs": 0}, ValueError, "epochs must be an integer >= 1, but got 0."),
         ({"method": "magic"}, ValueError, "method must be one of 'a-sghmc-sa', 'sghmc-sa', 'a-sghmc-em', 'a-sghmc', "
          "'marginal', 'prior-annealing', 'gmp', 'l1', 'l2', 'dpf', 'one-shot', but got 'magic'."),
@@ -413,11 +415,10 @@ def broken(name: str) -> nn.Module:
          "be True with adapt=Marginal(), but got False."),
         ({"weights": ["3.*", "conv*"]}, ValueError, "weights must each match a parameter, but 'conv*' "
          "matched none of '0.weight', '0.bias', '1.weight', '1.bias', '3.weight', '3.bias', '5.weight', '5.bias'."),
-        ({"model": nn.Sequential(nn.Linear(4, 3), nn.Linear(3, 2))}, ValueError, "model must have a trained Conv or "
-         "Linear layer between the first and the last, which stay dense by default, but got '0.weight', "
-         "'1.weight': weights can name others."),
-        ({"model": nn.Flatten()}, ValueError, "model must have a trained Conv or Linear layer between the first and "
-         "the last, which stay dense by default, but got none at all: weights can name others."),
+        ({"model": nn.Linear(4, 2).requires_grad_(False)}, ValueError, "model must have a trained Conv or Linear "
+         "layer, but got 'weight', which is not trained: weights can name others."),
+        ({"model": nn.Flatten()}, ValueError, "model must have a trained Conv or Linear layer, but got none at all: "
+         "weights can name others."),
         ({"train": {"a": 1}.items(), "loss": lambda m, b: 0}, ValueError, "num_data must be the number of "
          "training examples, since train_loader has no dataset with a length, but got None."),
     ],

@@ -132,9 +132,9 @@ def test_regressions_and_losses_of_ones_own_have_curves() -> None:
 
 
 def test_levels_that_the_network_cannot_reach_are_left_out_or_refused() -> None:
-    assert [level.level for level in make_curve(levels=None).levels] == [0.5]
+    assert [level.level for level in make_curve(levels=None).levels] == [0.5, 0.7, 0.8]
     for levels, message in (
-        ((0.5, 0.7), r"^levels must be at most 0\.610048, what the weights to prune allow, but got 0\.7\.$"),
+        ((0.5, 0.9), r"^levels must be at most 0\.834928, what the weights to prune allow, but got 0\.9\.$"),
         (
             (0.5, 0.4),
             r"^levels must be sparsities in \(0, 1\), each larger than the one before, but got \(0\.5, 0\.4\)\.$",

@@ -13,13 +13,12 @@ from spikeslab.errors import SpikeSlabWarning
 from spikeslab.paper.cifar10 import resnet20
 
 
-def test_all_convolutions_and_linear_layers_but_the_first_and_the_last() -> None:
+def test_all_convolutions_and_linear_layers() -> None:
     names = weight_names(resnet20())
-    assert len(names) == 20, "18 of 3 x 3, and both shortcuts"
-    assert "conv1.weight" not in names
-    assert "fc.weight" not in names
+    assert len(names) == 22, "19 of 3 x 3, both shortcuts and the last layer"
+    assert {"conv1.weight", "fc.weight"} < set(names)
     assert all(".bn" not in name for name in names)
-    assert weight_names(network()) == ["3.weight"]
+    assert weight_names(network()) == ["0.weight", "3.weight", "5.weight"]
 
 
 def test_globs_names_and_parameters() -> None:
@@ -29,17 +28,18 @@ def test_globs_names_and_parameters() -> None:
     assert weight_names(model, [model[5].weight, model[3].weight]) == ["3.weight", "5.weight"]
 
 
-def test_a_layer_tied_to_the_first_or_the_last_stays_dense() -> None:
-    model = nn.Sequential(*(nn.Linear(4, 4) for _ in range(5)))
-    model[1].weight = model[0].weight
-    model[3].weight = model[4].weight
-    assert weight_names(model) == ["2.weight"]
+def test_a_shared_weight_is_one_and_that_of_an_embedding_stays_dense() -> None:
+    model = nn.Sequential(nn.Embedding(40, 4), *(nn.Linear(4, 4) for _ in range(3)), nn.Linear(4, 40, bias=False))
+    model[2].weight = model[1].weight
+    model[4].weight = model[0].weight
+    with pytest.warns(SpikeSlabWarning, match=r"^'0\.weight' stays dense, 78% of the parameters"):
+        assert weight_names(model) == ["1.weight", "3.weight"]
 
 
 def test_frozen_layers_are_passed_over_or_refused() -> None:
-    model = nn.Sequential(*(nn.Linear(4, 4) for _ in range(4)))
+    model = nn.Sequential(*(nn.Linear(4, 4) for _ in range(3)))
     model[1].weight.requires_grad_(False)
-    assert weight_names(model) == ["2.weight"]
+    assert weight_names(model) == ["0.weight", "2.weight"]
     with pytest.raises(ValueError, match=r"^weights must be trained, but '1\.weight' has requires_grad=False\.$"):
         weight_names(model, "1.weight")
 
@@ -59,7 +59,7 @@ class Attending(nn.Module):
 
 def test_matrices_that_the_default_leaves_dense_are_named() -> None:
     with pytest.warns(SpikeSlabWarning) as caught:
-        assert weight_names(Attending()) == ["attention.out_proj.weight"]
+        assert weight_names(Attending()) == ["first.weight", "attention.out_proj.weight", "last.weight"]
     assert [str(warning.message) for warning in caught] == [
         "'attention.in_proj_weight' stays dense, 57% of the parameters: by default only weights of Conv and Linear "
         "layers are pruned. weights can name others."
@@ -70,8 +70,10 @@ def test_matrices_that_the_default_leaves_dense_are_named() -> None:
 def test_what_is_frozen_or_normalises_or_has_no_shape_yet_is_no_forgotten_matrix() -> None:
     layers = [nn.Linear(8, 8) for _ in range(3)]
     frozen = nn.Embedding(100, 8).requires_grad_(False)
-    assert weight_names(nn.Sequential(frozen, nn.LayerNorm([30, 8]), *layers)) == ["3.weight"]
-    assert weight_names(nn.Sequential(*(nn.LazyLinear(8, bias=False) for _ in range(3)))) == ["1.weight"]
+    assert weight_names(nn.Sequential(frozen, nn.LayerNorm([30, 8]), *layers)) == [
+        f"{index}.weight" for index in (2, 3, 4)
+    ]
+    assert weight_names(nn.Sequential(*(nn.LazyLinear(8, bias=False) for _ in range(2)))) == ["0.weight", "1.weight"]
 
 
 def test_layers_can_be_chosen_or_given_with_their_normalisation() -> None:
@@ -97,7 +99,8 @@ def test_features_that_a_pooling_joins_are_no_channels() -> None:
     assert "compacted" in result.report
 
 
-def test_a_masked_layer_is_the_first_like_any_other() -> None:
+def test_a_weight_that_is_computed_is_passed_over() -> None:
     model = nn.Sequential(nn.Linear(4, 16), nn.ReLU(), nn.Linear(16, 16), nn.ReLU(), nn.Linear(16, 2))
     prune.l1_unstructured(model[0], "weight", amount=0.5)
-    assert weight_names(model) == ["2.weight"]
+    with pytest.warns(SpikeSlabWarning, match=r"^'0\.weight_orig' stays dense, 17% of the parameters"):
+        assert weight_names(model) == ["2.weight", "4.weight"]

@@ -58,7 +58,7 @@ def training(folder: Path | None, *, batches=None, sampler_type=ss.SGHMC, fused:
         exist_ok=True,
         max_samples=6,
     )
-    pruner = ss.Pruner(weights, ss.cubic_sparsity(0.8, total=STEPS // 2))
+    pruner = ss.Pruner(weights, ss.cubic_sparsity(0.8, total=STEPS // 2), freeze_at=STEPS // 2)
 
     def transform(x: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
         return x + 0.1 * torch.randn(x.shape, generator=generator)
@@ -66,7 +66,7 @@ def training(folder: Path | None, *, batches=None, sampler_type=ss.SGHMC, fused:
     if batches is None:
         batches = TensorBatches(x, y, batch_size=BATCH, seed=3, transform=transform)
     callbacks = [
-        Prune(pruner, freeze_at=STEPS // 2),
+        Prune(pruner),
         Collect(posterior),
         Evaluate(lambda: {"norm": float(sum(p.detach().norm() for p in model.parameters()))}, Every(epochs=4)),
     ]

@@ -78,7 +78,7 @@ def make(folder: Path | None = None, **changes: Any) -> Training:
     sampler = ss.SGHMC(model.parameters(), prior=ss.SpikeSlab(weights, **prior), **sampler_settings | changes)
     directory = None if folder is None else folder / "posterior"
     callbacks = [
-        Prune(Pruner(weights, pruner.pop("sparsity"), **pruner), freeze_at),
+        Prune(Pruner(weights, pruner.pop("sparsity"), freeze_at=freeze_at, **pruner)),
         Collect(ss.Posterior(model, sampler=sampler, directory=directory, exist_ok=True, **posterior)),
         *extra(sampler),
     ]

@@ -78,7 +78,7 @@ Weights = Annotated[
     typer.Option(
         metavar="GLOB",
         help="Names of weights to prune, such as 'conv*.weight'. May be repeated.",
-        show_default="all but the first and the last layer",
+        show_default="all convolutions and linear layers",
     ),
 ]
 Count = Annotated[

@@ -26,7 +26,7 @@ def model() -> nn.Module:
     """
     torch.manual_seed(0)
     network = nn.Sequential(
-        nn.Conv2d(1, 32, kernel_size=3, padding=1),  # the first and the last layer stay dense: see --weights
+        nn.Conv2d(1, 32, kernel_size=3, padding=1),
         nn.ReLU(),
         nn.MaxPool2d(2),
         nn.Conv2d(32, 64, kernel_size=3, padding=1),

@@ -120,9 +120,9 @@ def compress(
             mean squared error where y are floating-point numbers.
         method: One of ``METHODS``.
         weights: Weights to prune: globs over parameter names, or parameters. By default those of all convolutions and
-            linear layers but the first and the last, in the order in which the model registers them. With
-            ``structure="channels"`` by default those of all layers with free channels; a mapping to the normalisation
-            behind each layer, as :func:`~spikeslab.pruning.free_channel_layers` returns it, is taken as it is.
+            linear layers. With ``structure="channels"`` by default those of all layers with free channels; a mapping to
+            the normalisation behind each layer, as :func:`~spikeslab.pruning.free_channel_layers` returns it, is taken
+            as it is.
         count: ``"network"`` if ``sparsity`` is a share of all parameters, ``"layers"`` if of the weights to prune.
         structure: ``"weights"`` to zero single weights, ``"channels"`` to zero whole channels, which :func:`compact`
             can remove; ``sparsity`` is then the share of the channels, whatever ``count`` says.
@@ -284,7 +284,9 @@ class Compression:
             hint = None
             with suppress(ArgumentError):  # unless the layers alone cannot reach it either
                 replace(problem, network=None).pruner(problem.sparsity)
-                hint = f"choose more weights, or {mark('count', 'layers')}"
+                layers = mark("count", "layers")
+                share = f"with {layers} it is a share of the weights to prune"
+                hint = share if self.weights is None else f"choose more weights, or {layers}"
             raise error.change(hint=hint) from error
         return problem
 
@@ -390,7 +392,7 @@ class CompressionRun:
         """Return the callback that moves the sparsity, after the pruner was given its schedule."""
         pruner, end = parts.prune.pruner, self.problem.timeline.collect
         assert isinstance(pruner, ScheduledPruner)
-        parts.prune.freeze_at = end
+        pruner.freeze_at = end
         plan = SearchPlan(float(self.arguments.tolerance), pruner.highest, end)
         search = SparsitySearch(plan)
         pruner.schedule = search.schedule()

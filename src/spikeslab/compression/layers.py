@@ -25,18 +25,17 @@ def weight_names(model: nn.Module, weights: Chosen = None) -> list[str]:
 
     >>> model = nn.Sequential(nn.Linear(4, 8), nn.Linear(8, 8), nn.Linear(8, 2))
     >>> weight_names(model), weight_names(model, "[01].weight")
-    (['1.weight'], ['0.weight', '1.weight'])
+    (['0.weight', '1.weight', '2.weight'], ['0.weight', '1.weight'])
 
     Args:
         model: Any module.
         weights: Globs over parameter names, one or several, as in :func:`~spikeslab.select_weights`, or parameters of
-            ``model``. ``None`` takes the weights of all convolutions and linear layers but those of the first and the
-            last such layer, in the order in which the model registers its modules, and warns if that leaves out other
-            trained matrices of more than a tenth of the model.
+            ``model``. ``None`` takes the weights of all trained convolutions and linear layers but those that an
+            embedding shares, and warns if that leaves out other trained matrices of more than a tenth of the model.
     """
     parameters = dict(model.named_parameters())
     if weights is None:
-        names = _inner_weights(model)
+        names = _layer_weights(model)
     elif isinstance(weights, str):
         names = _match(model, [weights])
     else:
@@ -91,31 +90,32 @@ def _frozen_error(argument: str, expectation: str, frozen: list[str]) -> Argumen
     return ArgumentValueError(argument, expectation, phrase)
 
 
-def _inner_weights(model: nn.Module) -> list[str]:
+def _layer_weights(model: nn.Module) -> list[str]:
     parameters = {id(parameter): name for name, parameter in model.named_parameters()}
-    # A layer whose weight is computed, by a mask or a norm of torch's, may be the first or the last like any other.
+    embedded = {id(module.weight) for module in model.modules() if isinstance(module, nn.Embedding)}
+    # A layer whose weight is computed, by a mask or a norm of torch's, has no parameter of that name.
     layers = [module.weight for module in model.modules() if isinstance(module, LAYERS)]
-    own = [weight for weight in layers if id(weight) in parameters]
-    # Tied layers have one weight: a layer tied to the first or to the last is left dense with it.
-    ends = {id(weight) for weight in (layers[:1] + layers[-1:])}
-    inner = {id(weight): weight for weight in own if id(weight) not in ends and weight.requires_grad}
-    if not inner:
-        names = [parameters[id(weight)] for weight in own]
+    own = {id(weight): weight for weight in layers if id(weight) in parameters and id(weight) not in embedded}
+    trained = [parameters[key] for key, weight in own.items() if weight.requires_grad]
+    if not trained:
         raise ArgumentValueError(
             "model",
-            "must have a trained Conv or Linear layer between the first and the last, which stay dense by default",
-            Phrase(f"got {quote(names) or 'none at all'}"),
+            "must have a trained Conv or Linear layer",
+            Phrase(f"got {_describe_untrained([parameters[key] for key in own])}"),
             f"{mark('weights')} can name others",
         )
-    _warn_of_others(model)
-    return [parameters[key] for key in inner]
+    _warn_of_others(model, trained)
+    return trained
 
 
-def _warn_of_others(model: nn.Module) -> None:
-    """Warn of matrices that are no layer of their own, such as projections of attention and recurrent weights."""
-    known = {id(p) for module in model.modules() if isinstance(module, LAYERS) for p in module.parameters()}
+def _describe_untrained(names: list[str]) -> str:
+    return f"{quote(names)}, which {'is' if len(names) == 1 else 'are'} not trained" if names else "none at all"
+
+
+def _warn_of_others(model: nn.Module, pruned: list[str]) -> None:
+    """Warn of matrices that stay dense: projections of attention, recurrent weights, embeddings."""
     matrices = {name: p for name, p in select_matrices(model).items() if p.requires_grad and not is_lazy(p)}
-    others = {name: p.numel() for name, p in matrices.items() if id(p) not in known}
+    others = {name: p.numel() for name, p in matrices.items() if name not in pruned}
     total = sum(p.numel() for p in model.parameters() if not is_lazy(p))
     if sum(others.values()) > OTHERS * total:
         warn(

@@ -24,6 +24,7 @@ from torch import Tensor
 from spikeslab.compression.problem import Problem
 from spikeslab.compression.settings import PAPER_STEPS
 from spikeslab.priors import EM, L1, L2, SA, Adaptation, Diagnostics, Fixed, Marginal, SpikeSlabGaussian
+from spikeslab.priors.scales import Scales, choose_omega
 from spikeslab.pruning import Pruner
 from spikeslab.samplers import SGHMC
 from spikeslab.schedules import Schedule, ScheduleLike, polynomial
@@ -56,12 +57,12 @@ def a_sghmc_sa(problem: Problem) -> MethodParts:
 
     with rho the probability of the slab, smoothed alike (Deng, Zhang, Liang and Lin, NeurIPS 2019, eqs. 12-15).
     """
-    return _spike_and_slab(problem, SA(_omega(problem)), annealed=True)
+    return _spike_and_slab(problem, _sa(problem), annealed=True)
 
 
 def sghmc_sa(problem: Problem) -> MethodParts:
     """Build SGHMC-SA: A-SGHMC-SA at a constant temperature (Deng et al., 2019)."""
-    return _spike_and_slab(problem, SA(_omega(problem)), annealed=False)
+    return _spike_and_slab(problem, _sa(problem), annealed=False)
 
 
 def a_sghmc_em(problem: Problem) -> MethodParts:
@@ -98,12 +99,13 @@ def prior_annealing(problem: Problem) -> MethodParts:
     """
     end, settings = problem.timeline.prune_end, problem.settings
     # sd 0.0039 and 0.0012 for the paper's ResNet20, and not so narrow that a step of the lr overshoots.
-    wide = max((problem.v0 / 2.7) ** 2, 2.0 * settings.lr / problem.num_data)
+    v0, v1 = problem.scales
+    wide = max((v0 / 2.7) ** 2, 2.0 * settings.lr / problem.num_data)
     narrow = max(wide / 10.0, 2.0 * settings.lr / problem.num_data)
     prior = AnnealedPrior(
         problem.weights,
         v0=lambda k: wide * (narrow / wide) ** _progress(k, 2 * end / 3, 3 * end / 4),
-        v1=max(problem.v1, 2.0 * wide),
+        v1=max(v1, 2.0 * wide),
         delta=INCLUSION,
         eta=lambda k: _progress(k, end / 2, 2 * end / 3),
         weight_decay=settings.weight_decay,
@@ -150,11 +152,12 @@ def dpf(problem: Problem) -> MethodParts:
         problem.weights,
         problem.timeline.sparsity(problem.sparsity),
         every=problem.settings.mask_every,
-        scope=problem.settings.scope,
+        freeze_at=problem.timeline.collect,
+        scope=problem.scope,
         floor=problem.floor,
         network=problem.network,
     )
-    return MethodParts(problem.sampler(0.0), Prune(pruner, freeze_at=problem.timeline.collect))
+    return MethodParts(problem.sampler(0.0), Prune(pruner))
 
 
 def one_shot(problem: Problem) -> MethodParts:
@@ -187,38 +190,40 @@ AT_ONCE = ("prior-annealing", "one-shot")
 """Methods that choose all zeros at one step."""
 
 
+def _sa(problem: Problem) -> SA:
+    settings, steps = problem.settings, problem.timeline.total
+    choose = choose_omega if settings.omega == "rising" else _falling_omega
+    return SA(choose(steps, settings.omega_sum))
+
+
+def _falling_omega(steps: int, total: float) -> Schedule:
+    r"""Return the paper's omega rescaled to K steps, :math:`A\,(k + K/50)^{-3/4}`, with a given sum.
+
+    To run in 1/c of the time is to take :math:`c\,\omega(ck)`, which keeps the sum.
+    """
+    offset = PAPER_OFFSET * steps / PAPER_STEPS
+    unit = sum((step + offset) ** -PAPER_POWER for step in range(1, steps + 1))
+    return polynomial(total / unit, power=PAPER_POWER, offset=offset)
+
+
 def _spike_and_slab(problem: Problem, adapt: Adaptation, *, annealed: bool) -> MethodParts:
     settings = problem.settings
     prior = problem.spike_and_slab(
-        v0=problem.v0,
-        v1=problem.v1,
-        delta=1.0 - problem.sparsity,
+        v0=settings.v0,
+        v1=settings.v1,
         b=1.0,
         rho=settings.rho,
         kappa=settings.kappa,
         sigma_coupling="fixed",
         adapt=adapt,
     )
-    prune = problem.gradual_pruning()
-    if settings.condition:
-        prune = Prune(prune.pruner, prune.freeze_at, on_freeze=prior.condition_on_zeros)
-    return MethodParts(problem.sampler(problem.timeline.temperature(annealed), prior), prune)
+    sampler = problem.sampler(problem.timeline.temperature(annealed), prior)
+    return MethodParts(sampler, problem.gradual_pruning(prior=prior if settings.condition else None))
 
 
 def _fixed_penalty(problem: Problem, prior: L1 | L2) -> MethodParts:
     temperature = problem.timeline.temperature(annealed=True)
     return MethodParts(problem.sampler(temperature, prior), problem.gradual_pruning())
-
-
-def _omega(problem: Problem) -> Schedule:
-    r"""Return the paper's omega rescaled to K steps, :math:`A\,(k + K/50)^{-3/4}`, with the sum ``omega_sum``.
-
-    To run in 1/c of the time is to take :math:`c\,\omega(ck)`, which keeps the sum.
-    """
-    total = problem.timeline.total
-    offset = PAPER_OFFSET * total / PAPER_STEPS
-    unit = sum((step + offset) ** -PAPER_POWER for step in range(1, total + 1))
-    return polynomial(problem.settings.omega_sum / unit, power=PAPER_POWER, offset=offset)
 
 
 def _progress(step: int, begin: float, end: float) -> float:
@@ -282,7 +287,8 @@ class AnnealedPrior(SpikeSlabGaussian):
         self._move_to(step + 1)
 
     def _move_to(self, step: int) -> None:
-        self._step, self.v0, self.eta = step, self._v0_schedule(step), self._eta_schedule(step)
+        self._step, self.eta = step, self._eta_schedule(step)
+        self._chosen = Scales(self._v0_schedule(step), self.v1)
 
     def state_dict(self) -> dict[str, Any]:
         """Return the state, with the step."""
@@ -323,13 +329,11 @@ class FeedbackPruner(Pruner):
         self._hidden: list[Tensor] = []
         self._masks: list[Tensor] = []
 
-    @torch.no_grad()
-    def step(self) -> None:
+    def _move(self, step: int) -> None:
         """Move the dense copy as the network was moved, and prune it; every ``every`` steps by a new mask."""
         if self.mode == "masked":
-            super().step()
+            super()._move(step)
         else:
-            step = max(self._count_step(), 1)
             self._mask(anew=not self._masks or step % self.every == 0)
 
     @torch.no_grad()

@@ -7,18 +7,15 @@ the prior is on, and what prunes.
 from __future__ import annotations
 
 import copy
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
-import torch
 from torch import Tensor, nn
 
 from spikeslab.compression.settings import Settings, Timeline
-from spikeslab.functional import groups
-from spikeslab.functional.mixture import GAUSSIAN, LAPLACE, norm_weight
 from spikeslab.priors import GroupSpikeSlab, Prior, SpikeSlab
+from spikeslab.priors.scales import Scales, Surroundings, choose_scales
 from spikeslab.pruning import ChannelPruner, Pruner, channel_gates
 from spikeslab.samplers import SGHMC
 from spikeslab.schedules import Schedule
@@ -38,7 +35,10 @@ class Problem:
         timeline: The same in steps.
         num_data: N.
         seed: Seed of the noise.
+        prior_type: Class of the spike-and-slab prior.
     """
+
+    prior_type: ClassVar[type[SpikeSlab]] = SpikeSlab
 
     model: nn.Module
     weights: dict[str, nn.Parameter]
@@ -55,6 +55,11 @@ class Problem:
         parameters = dict(model.named_parameters())
         weights = {name: parameters[name] for name in self.weights}
         return replace(self, model=model, weights=weights, network=None if self.network is None else model)
+
+    @property
+    def scope(self) -> str:
+        """How the zeros are shared out: as in the settings, or by one ranking of all weights."""
+        return self.settings.scope or "global"
 
     @property
     def floor(self) -> float:
@@ -74,17 +79,23 @@ class Problem:
             seed=self.seed,
         )
 
-    def gradual_pruning(self, scope: str | None = None, sparsity: float | Schedule | None = None) -> Prune:
-        """Return magnitude pruning along the ramp of the sparsity; zeros may come back until the mask is frozen."""
+    def gradual_pruning(
+        self, scope: str | None = None, sparsity: float | Schedule | None = None, prior: SpikeSlab | None = None
+    ) -> Prune:
+        """Return magnitude pruning along the ramp of the sparsity; zeros may come back until the mask is frozen.
+
+        A prior is conditioned on the zeros when they are final.
+        """
         ramp = self.timeline.sparsity(self.sparsity) if sparsity is None else sparsity
-        return Prune(self.pruner(ramp, scope, every=self.timeline.prune_every), freeze_at=self.timeline.freeze)
+        every, freeze_at = self.timeline.prune_every, self.timeline.freeze
+        return Prune(self.pruner(ramp, scope, every=every, freeze_at=freeze_at, prior=prior))
 
     def pruner(self, sparsity: float | Schedule, scope: str | None = None, **options: Any) -> Pruner | ChannelPruner:
         """Return a pruner with the scope and floor of the settings; it refuses a sparsity that the floor forbids."""
         return Pruner(
             self.weights,
             sparsity,
-            scope=scope or self.settings.scope,
+            scope=scope or self.scope,
             floor=self.floor,
             network=self.network,
             **options,
@@ -96,30 +107,23 @@ class Problem:
         return self.weights
 
     def spike_and_slab(self, **arguments: Any) -> SpikeSlab:
-        """Return the prior; ``settings.prior`` overrides these arguments."""
-        return SpikeSlab(dict(self.penalised), **arguments | dict(self.settings.prior))
+        """Return the prior, which knows the target; ``settings.prior`` overrides these arguments."""
+        prior = self.prior_type(dict(self.penalised), **arguments | dict(self.settings.prior))
+        prior.aim(self.share)
+        return prior
 
     @property
-    def v1(self) -> float:
-        """Variance of the slab: that of the settings, or the one equivalent to the weight decay."""
-        return self.settings.v1 or 1.0 / (self.num_data * self.settings.weight_decay)
+    def share(self) -> float:
+        """Share of zeros among the units that are pruned, at the end."""
+        pruner = self.pruner(self.sparsity)
+        return pruner.zeros(1) / pruner.units
 
     @property
-    def v0(self) -> float:
-        """Scale of the spike: that of the settings, or the one at which spike and slab are equally likely when pruned.
-
-        The latter is never so narrow that a step of the lr jumps out of it, nor so wide that it is no spike.
-        """
-        if self.settings.v0 is not None:
-            return self.settings.v0
-        narrowest = math.sqrt(self.settings.lr / self.num_data)
-        return min(max(self._even_scale(), narrowest), math.sqrt(self.v1) / 4.0)
-
-    def _even_scale(self) -> float:
-        """Return the v0 at which spike and slab are equally likely at the pruning threshold."""
-        sizes = torch.cat([weight.detach().abs().flatten().float() for weight in self.weights.values()])
-        total = sizes.numel() if self.network is None else sum(p.numel() for p in self.network.parameters())
-        return spike_scale(_smallest(sizes, self.sparsity * total), self.v1, 1.0 - self.sparsity)
+    def scales(self) -> Scales:
+        """Scales of the prior by its rule, unless the settings give others."""
+        around = Surroundings(self.num_data, self.settings.lr, self.settings.weight_decay)
+        v0, v1 = choose_scales(list(self.penalised.values()), None, around, self.share)
+        return Scales(self.settings.v0 or v0, self.settings.v1 or v1)
 
 
 @dataclass(frozen=True)
@@ -130,7 +134,14 @@ class ChannelProblem(Problem):
         followers: Normalisation behind each of ``weights``, or ``None``.
     """
 
+    prior_type: ClassVar[type[SpikeSlab]] = GroupSpikeSlab
+
     followers: Mapping[str, str | None]
+
+    @property
+    def scope(self) -> str:
+        """How the dead channels are shared out: as in the settings, or the same share of each layer."""
+        return self.settings.scope or "layer"
 
     def pruner(self, sparsity: float | Schedule, scope: str | None = None, **options: Any) -> ChannelPruner:
         """Return a pruner with the scope and floor of the settings; it refuses a sparsity that the floor forbids."""
@@ -138,7 +149,7 @@ class ChannelProblem(Problem):
             self.model,
             sparsity,
             followers=self.followers,
-            scope=scope or self.settings.scope,
+            scope=scope or self.scope,
             min_channels=self.floor,
             **options,
         )
@@ -147,40 +158,3 @@ class ChannelProblem(Problem):
     def penalised(self) -> Mapping[str, Tensor]:
         """Scales of the normalisations, or the filters where there is none."""
         return channel_gates(self.model, self.followers)
-
-    def spike_and_slab(self, **arguments: Any) -> SpikeSlab:
-        """Return the prior on groups; ``settings.prior`` overrides these arguments."""
-        return GroupSpikeSlab(dict(self.penalised), **arguments | dict(self.settings.prior))
-
-    def _even_scale(self) -> float:
-        """Return the smallest v0 over the layers: a wider one takes nearly all channels of some layer for small."""
-        scales = []
-        for gate in self.penalised.values():
-            size = groups.group_size(gate)
-            sizes = groups.norms([gate.detach().float()])[0] / math.sqrt(size)
-            threshold = _smallest(sizes, self.sparsity * sizes.numel())
-            scales.append(spike_scale(threshold, self.v1, 1.0 - self.sparsity, size))
-        return min(scales)
-
-
-def _smallest(sizes: Tensor, count: float) -> float:
-    return float(sizes.kthvalue(max(1, round(count))).values)
-
-
-def spike_scale(threshold: float, v1: float, delta: float, size: int = 1) -> float:
-    r"""Return the scale v0 at which weights of root mean square ``threshold`` are equally likely in spike and slab.
-
-    For single weights it solves :math:`c\,v_0 = t` with
-    :math:`c = \tfrac12\log(\pi v_1/(2 v_0^2)) + \log((1-\delta)/\delta)`, where rho is one half, up to the slab's own
-    fall over so short a way; for groups of m, the same with the densities of :mod:`spikeslab.functional.groups`.
-
-    >>> round(spike_scale(0.05, v1=0.04, delta=0.1), 4), round(spike_scale(0.05, v1=0.04, delta=0.1, size=64), 4)
-    (0.0091, 0.0118)
-    """
-    steepness = norm_weight(size) * math.sqrt(size)
-    slab = GAUSSIAN.log_normaliser(v1, size) + math.log((1.0 - delta) / delta)
-    scale = threshold / 5.0
-    for _ in range(50):
-        odds = (slab - LAPLACE.log_normaliser(scale, size)) / steepness if scale > 0.0 else 1.0
-        scale = threshold / max(odds, 2.0)
-    return scale

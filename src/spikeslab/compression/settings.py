@@ -30,6 +30,7 @@ from spikeslab.training.loop import FLOAT32, PRECISIONS
 
 CHOICES = {
     "lr_schedule": ("cosine", "waves", "steps", "constant"), "ramp": ("cubic", "exponential"), "scope": SCOPES,
+    "omega": ("rising", "falling"),
     "precision": PRECISIONS,
 }  # fmt: skip
 ALLOWED = {
@@ -39,7 +40,7 @@ ALLOWED = {
     **dict.fromkeys(("momentum", "warmup_until"), "[0, 1)"),
     "prune_until": "(0, 1]",
 }
-OPTIONAL = ("v0", "v1", "strength")
+OPTIONAL = ("scope", "v0", "v1", "strength")
 OLD_NAMES = {"warmup": "warmup_until", "freeze_at": "freeze_from"}
 """Names that settings had in earlier records, and their present names."""
 LEAST_PRUNINGS = 20
@@ -77,7 +78,8 @@ class Settings:
         collect_from: Time from which samples are collected.
         samples: Samples of the posterior, all with the same zeros.
         scope: ``"layer"`` prunes all layers at one rate, ``"global"`` ranks all weights together, ``"erk"`` leaves
-            small layers denser (:mod:`spikeslab.pruning.allocation`). Prior annealing ranks all weights together.
+            small layers denser (:mod:`spikeslab.pruning.allocation`). ``None`` is ``"global"``, and ``"layer"`` for
+            channels. Prior annealing ranks all weights together.
         floor: Number of weights or channels that every sparse layer keeps at least, or a share of them below 1;
             ``None`` is one.
         v0: Scale of the spike; ``None`` picks the one at which spike and slab are equally likely at the
@@ -85,6 +87,8 @@ class Settings:
         v1: Variance of the slab; ``None`` takes that of ``weight_decay``, 1/(N weight_decay).
         rho: Initial probability of the slab of every weight.
         kappa: Initial pair of kappas; ``None`` takes them from ``rho``.
+        omega: Step sizes of stochastic approximation: ``"rising"`` along a straight line from 0, or ``"falling"`` as in
+            the paper.
         omega_sum: Sum of the step sizes of stochastic approximation over the run: 1 goes 63 % of the way to the fixed
             point, the paper's 0.75 half of it, and 5 reaches it, where the prior shrinks also what is kept. Where
             ``condition`` ends it early, the sum is what was reached until then: about 0.8 of 1, or 56 %.
@@ -118,12 +122,13 @@ class Settings:
     freeze_from: float = 0.6
     collect_from: float = 0.75
     samples: int = 15
-    scope: str = "layer"
+    scope: str | None = None
     floor: float | None = None
     v0: float | None = None
     v1: float | None = None
     rho: float = 1.0
     kappa: tuple[float, float] | None = None
+    omega: str = "rising"
     omega_sum: float = 1.0
     condition: bool = True
     strength: float | None = None
@@ -144,7 +149,8 @@ class Settings:
         check_number("collect_from", self.collect_from, f"[{self.freeze_from}, 1]")
         _check_kappa(self.kappa)
         for name, choices in CHOICES.items():
-            check_choice(name, getattr(self, name), choices)
+            if name not in OPTIONAL or getattr(self, name) is not None:
+                check_choice(name, getattr(self, name), choices)
         if self.floor is not None:
             floors([1], self.floor)
         check_count("samples", self.samples)
@@ -167,7 +173,8 @@ class Settings:
     @staticmethod
     def upgrade(record: Mapping[str, Any]) -> dict[str, Any]:
         """Return the settings of an earlier record by their present names; those that it lacks are as they were."""
-        return asdict(Settings(prune_every=1)) | {OLD_NAMES.get(name, name): value for name, value in record.items()}
+        before = asdict(Settings(lr=0.05, prune_every=1, scope="layer", omega="falling"))
+        return before | {OLD_NAMES.get(name, name): value for name, value in record.items()}
 
 
 def paper_settings(sparsity: float, steps: int) -> Settings:
@@ -187,6 +194,7 @@ def paper_settings(sparsity: float, steps: int) -> Settings:
     return Settings(
         lr=PAPER_LR * PAPER_STEPS / steps,
         lr_schedule="steps",
+        scope="layer",
         drops=(0.7, 0.9),
         warmup_until=0.0,
         weight_decay=5e-4,
@@ -197,6 +205,7 @@ def paper_settings(sparsity: float, steps: int) -> Settings:
         prune_every=1,
         freeze_from=0.7,
         collect_from=0.75,
+        omega="falling",
         omega_sum=PAPER_OMEGA_SUM,
         condition=False,
         prior={name: value for name, value in paper_cifar10(sparsity).prior.items() if name != "adapt"},

@@ -54,6 +54,10 @@ class Component(NamedTuple):
         """Return the standard deviation in units of ``sigma``: sqrt(2) v for the Laplace, sqrt(v) for the Gaussian."""
         return math.sqrt(2.0) * v if self.power == 1 else math.sqrt(v)
 
+    def from_standard_deviation(self, deviation: float) -> float:
+        """Return the v of a standard deviation in units of ``sigma``."""
+        return deviation / math.sqrt(2.0) if self.power == 1 else deviation**2
+
     def coefficients(self, v: float, sigma: float, size: int = 1) -> tuple[float, float]:
         r"""Return the energy :math:`\varphi(\beta)/v` as ``(linear, quadratic)`` coefficients of :math:`|\beta|`."""
         return (norm_weight(size) * (1.0 / (sigma * v)), 0.0) if self.power == 1 else (0.0, 0.5 / (sigma * sigma * v))

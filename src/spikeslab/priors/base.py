@@ -11,16 +11,17 @@ from torch import Tensor
 
 from spikeslab.errors import ArgumentValueError, Phrase, quote
 from spikeslab.functional.tensors import FULL_PRECISION
+from spikeslab.schedules import ScheduleLike
 from spikeslab.weights import WeightHolder, Weights, name_weights
 
 
 class Prior(WeightHolder, ABC):
     """Prior over some of a model's weights.
 
-    The sampler calls :meth:`check_ready` before it moves, :meth:`add_gradient_` for the gradient at the old weights,
-    and :meth:`update` with the new ones. A new prior implements the gradient, the penalty and, if it has a state,
-    ``update`` and the state dict. One whose gradient is an elastic net may also take part in the fused update: see
-    :class:`~spikeslab.kernels.protocol.FusedPrior`.
+    A sampler that takes the prior calls :meth:`attach` once. At each step it calls :meth:`check_ready` before it moves,
+    :meth:`add_gradient_` for the gradient at the old weights, and :meth:`update` with the new ones. A new prior
+    implements the gradient, the penalty and, if it has a state, ``update`` and the state dict. One whose gradient is an
+    elastic net may also take part in the fused update: see :class:`~spikeslab.kernels.protocol.FusedPrior`.
 
     Attributes:
         weights: The weights by name, in the order of all per-weight state.
@@ -71,6 +72,9 @@ class Prior(WeightHolder, ABC):
     def latents(self) -> dict[str, Any]:
         """Return the learned numbers for a line of the log, in JSON's types."""
         return {}
+
+    def attach(self, num_data: int, lr: float | ScheduleLike, weight_decay: float) -> None:
+        """Take N, lr and weight decay of the sampler that takes the prior, which may choose its scales by them."""
 
     def check_ready(self) -> None:
         """Raise if :meth:`update` cannot run, before anything has moved."""

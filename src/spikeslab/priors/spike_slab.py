@@ -7,6 +7,8 @@ For the weights of a sparse layer l,
     \quad \gamma_j \sim \mathrm{Bernoulli}(\delta_l), \quad \delta_l \sim \mathrm{Beta}(a, b), \quad
     \sigma^2 \sim \mathrm{IG}(\nu/2, \nu\lambda/2).
 
+Scales that are not given follow from the run by the rule of :mod:`spikeslab.priors.scales`.
+
 The sampler sees the elastic net :math:`\kappa_0|\beta|/\sigma + \kappa_1\beta^2/(2\sigma^2)`. After its step k the
 latents move to :math:`(1-\omega_k)\,\mathrm{old} + \omega_k\,\mathrm{new}` with the new values of eq. 12 (rho, at the
 new weights), eq. 13 (kappa, from the smoothed rho), eq. 14 (sigma) and eq. 15 (delta).
@@ -38,8 +40,12 @@ from spikeslab.kernels.protocol import FusedLatents, FusedPenalty, LatentSums
 from spikeslab.priors._scale import Scale
 from spikeslab.priors.adaptation import MODES, SA, Adaptation, Fixed, Marginal
 from spikeslab.priors.base import Prior
-from spikeslab.schedules import MAKERS, describe_schedule, parse_call, polynomial
+from spikeslab.priors.scales import HORIZON, SPARSITY, Scales, Surroundings, choose_omega, choose_scales, highest
+from spikeslab.schedules import MAKERS, ScheduleLike, describe_schedule, parse_call, polynomial
 from spikeslab.weights import Weights
+
+LEAST = 1e-4
+"""Least share of weights in spike and slab that a target is taken to mean."""
 
 
 @dataclass(frozen=True)
@@ -68,26 +74,40 @@ class Diagnostics:
 class SpikeSlab(Prior):
     """Spike-and-slab prior with a Laplace spike and a Gaussian slab that learns its own sparsity.
 
+    A network needs no numbers but the length of the run. The sampler that takes the prior tells it N, the lr and the
+    weight decay, and a pruner the share of zeros:
+
     >>> import spikeslab as ss
-    >>> model = torch.nn.Linear(4, 1)
-    >>> prior = ss.SpikeSlab(ss.select_weights(model, "weight"), v0=1e-3, v1=1.0, delta=0.1)
-    >>> prior.sigma, prior.delta
-    (1.0, {'weight': 0.1})
+    >>> _ = torch.manual_seed(0)
+    >>> model = torch.nn.Linear(40, 10)
+    >>> weights = ss.select_weights(model, "weight")
+    >>> prior = ss.SpikeSlab(weights, steps=1000)
+    >>> sampler = ss.SGHMC(model.parameters(), lr=0.05, num_data=5000, weight_decay=5e-4, prior=prior)
+    >>> pruner = ss.Pruner(weights, 0.8, prior=prior)
+    >>> prior
+    SpikeSlab(v0=0.02598, v1=0.4, delta=0.2, rho=1, adapt=SA(schedule=rising(total=1.0, steps=1000)))
 
     Args:
         weights: Sparse weights: a dict from :func:`~spikeslab.select_weights` or a list of parameters.
-        v0: Scale of the Laplace spike, in units of sigma.
-        v1: Variance of the Gaussian slab, in units of sigma squared.
+        v0: Scale of the Laplace spike, in units of sigma. ``None`` picks the one at which spike and slab are equally
+            likely at the pruning threshold, and sets what else is not given to suit pruning
+            (:mod:`spikeslab.priors.scales`).
+        v1: Variance of the Gaussian slab, in units of sigma squared; ``None`` takes that of the sampler's weight decay.
         sigma: Initial sigma.
-        delta: Initial inclusion probability; one number, or one for each layer.
+        delta: Initial inclusion probability; one number, or one for each layer. ``None`` is the share of weights that
+            the pruner leaves; before it says so 0.5, or without ``v0`` 0.1.
         a: First parameter of the Beta prior of delta, at least 1.
-        b: Second parameter, at least 1; ``None`` takes the layer's number of weights, which favours sparse layers.
+        b: Second parameter, at least 1. ``None`` takes the layer's number of weights, which favours sparse layers, or
+            without ``v0`` 1.
         nu: Degrees of freedom of the inverse-gamma prior of sigma squared.
         lam: Scale (lambda) of that prior.
-        rho: Initial rho of every weight.
+        rho: Initial rho of every weight; ``None`` is 0.5, or without ``v0`` 1: the prior begins as a weight decay.
         kappa: Initial ``(kappa0, kappa1)``; ``None`` takes ``((1 - rho)/v0, rho/v1)``. If omega is small this decides
             the result: the paper's CIFAR-10 run started at 5e-4.
-        adapt: ``SA(schedule)``, ``EM()``, ``Marginal()`` or ``Fixed()``.
+        steps: Steps of the run, over which the default omega has the sum 1. Without it and ``v0`` they are
+            ``scales.HORIZON``, of which a warning tells.
+        adapt: ``SA(schedule)``, ``EM()``, ``Marginal()`` or ``Fixed()``. ``None`` is SA with an omega that sums to 1
+            over ``steps``; with ``v0`` and without ``steps``, with ``polynomial(1.0, power=0.75, offset=1000)``.
         adapt_every: Steps between two moves of the latents. A move sums the omegas of all steps since the last one, up
             to 1: the fixed point and the sum of omega stay the same, and the steps between cost no more than with L1.
         learn_delta: If True, delta moves (eq. 15).
@@ -109,16 +129,17 @@ class SpikeSlab(Prior):
         self,
         weights: Weights,
         *,
-        v0: float,
-        v1: float,
+        v0: float | None = None,
+        v1: float | None = None,
         sigma: float = 1.0,
-        delta: float | Sequence[float] = 0.5,
+        delta: float | Sequence[float] | None = None,
         a: float = 1.0,
         b: float | None = None,
         nu: float = 1.0,
         lam: float = 1.0,
-        rho: float = 0.5,
+        rho: float | None = None,
         kappa: tuple[float, float] | None = None,
+        steps: int | None = None,
         adapt: Adaptation | None = None,
         adapt_every: int = 1,
         learn_delta: bool = True,
@@ -129,8 +150,13 @@ class SpikeSlab(Prior):
         foreach: bool = True,
     ) -> None:
         super().__init__(weights)
-        self.v0 = check_number("v0", v0, "> 0")
-        self.v1 = check_number("v1", v1, "> 0")
+        self._v0_given = None if v0 is None else check_number("v0", v0, "> 0")
+        self._v1_given = None if v1 is None else check_number("v1", v1, "> 0")
+        self._chosen = None if v0 is None or v1 is None else Scales(v0, v1)
+        self._around: Surroundings | None = None
+        self._sparsity: float | None = None
+        self._begun = False
+        by_rule = v0 is None
         self.scale: Scale[float] = Scale(
             check_number("sigma", sigma, "> 0"),
             nu=nu,
@@ -139,17 +165,17 @@ class SpikeSlab(Prior):
             average=sigma_average,
             maximum=sigma_maximum,
         )
-        self._deltas = _check_deltas(delta, len(self.weights))
+        self._delta_given = None if delta is None else _check_deltas(delta, len(self.weights))
+        self._deltas = self._delta_given or [1.0 - SPARSITY if by_rule else 0.5] * len(self.weights)
         self._sizes = [weight.numel() for weight in self.weights.values()]
         self._counts = [unit.numel() for unit in self._units(self._betas())]
         self._a = check_number("a", a, ">= 1")
         self._b_given = None if b is None else check_number("b", b, ">= 1")
-        self._b = [float(count) if self._b_given is None else self._b_given for count in self._counts]
-        self._initial_rho = check_number("rho", rho, "[0, 1]")
-        default_kappa = ((1.0 - self._initial_rho) / self.v0, self._initial_rho / self.v1)
+        self._b = [self._b_given or (1.0 if by_rule else float(count)) for count in self._counts]
+        self._initial_rho = check_number("rho", (1.0 if by_rule else 0.5) if rho is None else rho, "[0, 1]")
         self._kappa_given = None if kappa is None else _check_kappa(kappa)
-        self._initial_kappa = self._kappa_given or default_kappa
-        self.adapt = SA(polynomial(1.0, power=0.75, offset=1000)) if adapt is None else adapt
+        self._steps = None if steps is None else check_count("steps", steps)
+        self.adapt = self._default_adaptation() if adapt is None else adapt
         if not isinstance(self.adapt, Adaptation):
             raise ArgumentTypeError("adapt", "must be SA(...), EM(), Marginal() or Fixed()", adapt)
         self.adapt = self.adapt.thin(check_count("adapt_every", adapt_every))
@@ -164,13 +190,81 @@ class SpikeSlab(Prior):
         self._conditioned = False
         self._rho: list[Tensor] = []
         self._rho_bar: list[Tensor] = []
-        if self.inverted:
+        if self._chosen is not None and self.inverted:
             warn(
                 f"The spike (standard deviation {self.spike.standard_deviation(self.v0):.3g} sigma) is wider than the "
                 f"slab ({self.slab.standard_deviation(self.v1):.3g} sigma), so that rho is the probability that a "
                 f"weight is small: choose {mark('v0')} smaller or {mark('v1')} larger unless you reproduce the "
                 "paper's networks."
             )
+
+    def __repr__(self) -> str:
+        v0, v1 = self._chosen or (self._v0_given, self._v1_given)
+        numbers = {"v0": v0, "v1": v1, "delta": max(self._deltas), "rho": self._initial_rho}
+        words = [f"{name}={value if value is None else f'{value:.4g}'}" for name, value in numbers.items()]
+        return f"{type(self).__name__}({', '.join(words)}, adapt={describe_schedule(self._adapt_before)})"
+
+    @property
+    def v0(self) -> float:
+        """Scale of the spike."""
+        return self._scales.v0
+
+    @property
+    def v1(self) -> float:
+        """Variance of the slab."""
+        return self._scales.v1
+
+    @property
+    def _scales(self) -> Scales:
+        if self._chosen is None:
+            raise ArgumentValueError(
+                "prior",
+                "must have scales",
+                Phrase("no sampler has taken it yet"),
+                f"give it to a sampler, which chooses them, or give {mark('v0')} and {mark('v1')}",
+            )
+        return self._chosen
+
+    @property
+    def _initial_kappa(self) -> tuple[float, float]:
+        return self._kappa_given or ((1.0 - self._initial_rho) / self.v0, self._initial_rho / self.v1)
+
+    def _default_adaptation(self) -> Adaptation:
+        if self._v0_given is not None and self._steps is None:
+            return SA(polynomial(1.0, power=0.75, offset=1000))
+        if self._steps is None:
+            warn(
+                f"SpikeSlab does not know the length of the run: its latents move over {HORIZON:,} steps. Give "
+                f"{mark('steps')}, or {mark('adapt')}."
+            )
+        return SA(choose_omega(self._steps or HORIZON))
+
+    def attach(self, num_data: int, lr: float | ScheduleLike, weight_decay: float) -> None:
+        """Take N, lr and weight decay of the sampler, and choose the scales that were not given."""
+        rate = highest(lr, self._steps or HORIZON) if callable(lr) else float(lr)
+        self._around = Surroundings(num_data, rate, weight_decay)
+        self._choose_scales()
+
+    def aim(self, sparsity: float) -> None:
+        """Take the share of the units that a pruner will set to zero, and choose scales and delta that were not given.
+
+        After the first step nothing changes.
+        """
+        self._sparsity = min(max(check_number("sparsity", sparsity, "[0, 1)"), LEAST), 1.0 - LEAST)
+        self._choose_scales()
+
+    def _choose_scales(self) -> None:
+        if self._begun:
+            return
+        if self._sparsity is not None and self._delta_given is None:
+            self._deltas = [1.0 - self._sparsity] * len(self.weights)
+        if self._around is None or (self._v0_given is not None and self._v1_given is not None):
+            return
+        sparsity = SPARSITY if self._sparsity is None else self._sparsity
+        v0, v1 = choose_scales(self._units(self._betas()), self._group_sizes(), self._around, sparsity)
+        v0 = self.spike.from_standard_deviation(LAPLACE.standard_deviation(v0))
+        v1 = self.slab.from_standard_deviation(GAUSSIAN.standard_deviation(v1))
+        self._chosen = Scales(self._v0_given or v0, self._v1_given or v1)
 
     @property
     def inverted(self) -> bool:
@@ -249,11 +343,14 @@ class SpikeSlab(Prior):
         return l1, l2
 
     def latents(self) -> dict[str, Any]:
-        """Return sigma, the delta of each layer and the sum of omega so far."""
-        return {"sigma": self.sigma, "delta": self.delta, "omega_sum": self._omega_sum}
+        """Return the scales, sigma, the delta of each layer and the sum of omega so far."""
+        scales = {} if self._chosen is None else self._chosen._asdict()
+        return {**scales, "sigma": self.sigma, "delta": self.delta, "omega_sum": self._omega_sum}
 
     def check_ready(self) -> None:
-        """Raise if sigma needs residuals and there are none."""
+        """Choose the scales for the weights as they are before the first step; raise if residuals are missing."""
+        self._choose_scales()
+        self._begun = True
         if self.adapt.learns:
             self.scale.check_ready()
 
@@ -404,10 +501,10 @@ class SpikeSlab(Prior):
     def settings_dict(self) -> dict[str, Any]:
         """Return the arguments; sigma and delta are the present ones."""
         return super().settings_dict() | {
-            "v0": self.v0,
-            "v1": self.v1,
+            "v0": self._v0_given,
+            "v1": self._v1_given,
             "sigma": self.sigma,
-            "delta": list(self._deltas),
+            "delta": None if self._delta_given is None else list(self._deltas),
             "a": self._a,
             "b": self._b_given,
             "rho": self._initial_rho,
@@ -431,6 +528,7 @@ class SpikeSlab(Prior):
     def state_dict(self) -> dict[str, Any]:
         """Return latents and counters."""
         return super().state_dict() | {
+            "scales": None if self._chosen is None else list(self._chosen),
             "sigma": self.sigma,
             "delta": list(self._deltas),
             "omega_sum": self._omega_sum,
@@ -444,6 +542,8 @@ class SpikeSlab(Prior):
         """Load latents and counters; a state of other weights is refused and changes nothing."""
         self.check_state(state)
         units = self._units(self._betas())
+        if state.get("scales") is not None and None in (self._v0_given, self._v1_given):
+            self._chosen, self._begun = Scales(*map(float, state["scales"])), True
         self.scale.sigma = float(state["sigma"])
         self.scale.clear_residuals()
         self._deltas = [float(value) for value in state["delta"]]

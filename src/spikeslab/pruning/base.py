@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from spikeslab.errors import ArgumentValueError, Phrase, check_choice, check_count, check_number, pluralize
 from spikeslab.functional import groups
 from spikeslab.functional.thresholds import smallest, smallest_overall
+from spikeslab.priors.spike_slab import SpikeSlab
 from spikeslab.pruning import allocation
 from spikeslab.pruning.sparsity import Sparsity, measure_sparsity
 from spikeslab.samplers.base import Sampler
@@ -157,6 +158,9 @@ class ScheduledPruner(BasePruner):
         scope: How the zeros are shared out, one of ``SCOPES``.
         floor: Number or share of the units that every layer keeps at least.
         every: Number of steps from one pruning to the next; until then, the units that are zero stay zero.
+        freeze_at: Step after which zeros stay zero; ``None`` waits for :meth:`freeze`.
+        prior: Spike-and-slab prior of what is pruned: it gets to know the share of zeros, and is conditioned on the
+            zeros when they freeze.
         total: Number that the sparsity is a share of; by default all units of the weights.
         **base: Arguments of :class:`BasePruner`.
 
@@ -174,10 +178,14 @@ class ScheduledPruner(BasePruner):
         scope: str,
         floor: float,
         every: int = 1,
+        freeze_at: int | None = None,
+        prior: SpikeSlab | None = None,
         total: int | None = None,
         **base: Any,
     ) -> None:
         super().__init__(weights, **base)
+        self.freeze_at = None if freeze_at is None else check_count("freeze_at", freeze_at)
+        self._prior = prior
         self.scope = check_choice("scope", scope, SCOPES)
         self.schedule = sparsity if callable(sparsity) else constant(check_number("sparsity", sparsity, "[0, 1)"))
         self._sizes = [math.prod(shape) for shape in self._shapes()]
@@ -185,18 +193,34 @@ class ScheduledPruner(BasePruner):
         self.every = check_count("every", every)
         self._holds |= self.every > 1
         self._total = sum(self._sizes) if total is None else total
-        if isinstance(self.schedule, Schedule):
-            settings = dict(self.schedule.settings)
-            self._count_zeros(settings.get("target", settings.get("value", 0.0)))
+        zeros = self._count_zeros(self._target)
+        if prior is not None and zeros:
+            prior.aim(zeros / self.units)
+
+    @property
+    def units(self) -> int:
+        """Number of units that may become zero."""
+        return sum(self._sizes)
+
+    @property
+    def _target(self) -> float:
+        """Share of zeros at the end, 0 if the schedule does not tell."""
+        settings: dict[str, Any] = dict(self.schedule.settings) if isinstance(self.schedule, Schedule) else {}
+        return float(settings.get("target", settings.get("value", 0.0)))
 
     def settings_dict(self) -> dict[str, Any]:
         """Return the settings; ``floor`` is the number of units that each layer keeps."""
         own = {"scope": self.scope, "floor": list(self._keep), "every": self.every, "total": self._total}
-        return super().settings_dict() | own | {"sparsity": describe_schedule(self.schedule)}
+        times = {"freeze_at": self.freeze_at, "sparsity": describe_schedule(self.schedule)}
+        return super().settings_dict() | own | times
 
     def load_settings(self, settings: Mapping[str, Any]) -> None:
-        """Set some of the settings."""
+        """Set some of the settings; a mask that is frozen stays so."""
         own, settings = self.settings_dict(), dict(settings)
+        freeze_at = settings.get("freeze_at")
+        if freeze_at is not None and freeze_at <= self.steps:
+            expectation = f"must be later than the step of the checkpoint, {self.steps}"
+            raise ArgumentValueError("freeze_at", expectation, freeze_at)
         text = settings.pop("sparsity", own["sparsity"])
         self.schedule = self.schedule if text == own["sparsity"] else parse_call(text, MAKERS)
         self._keep, self._total = settings.pop("floor", self._keep), settings.pop("total", self._total)
@@ -225,18 +249,29 @@ class ScheduledPruner(BasePruner):
 
     @torch.no_grad()
     def step(self) -> None:
-        """Prune to the sparsity of this step, if it is one of every ``every``; else hold the zeros."""
-        if max(self._count_step(), 1) % self.every == 0:
+        """Prune to the sparsity of this step, if it is one of every ``every``, else hold the zeros; freeze in time."""
+        self._move(max(self._count_step(), 1))
+        if self.freeze_at is not None and self.steps >= self.freeze_at and self.mode != "masked":
+            self.freeze()
+
+    def _move(self, step: int) -> None:
+        """Prune or hold the zeros at a step."""
+        if step % self.every == 0:
             self._prune()
         elif self._pruned:
             self._zero(self._pruned)
 
     @torch.no_grad()
     def freeze(self) -> None:
-        """Prune to the sparsity of this step, and switch to masked mode: from now on zeros stay zero."""
+        """Prune to the sparsity of this step, and switch to masked mode: from now on zeros stay zero.
+
+        A prior that was given is conditioned on the zeros.
+        """
         if self.steps % self.every:
             self._prune()
         super().freeze()
+        if self._prior is not None:
+            self._prior.condition_on_zeros()
 
     def _prune(self) -> None:
         zeros, pruned = self.zeros(max(self.steps, 1)), self._count_pruned()

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from spikeslab.errors import ArgumentValueError, Phrase, check_choice, check_count, quote
 from spikeslab.functional import groups
 from spikeslab.graph.free_channels import free_channel_layers, is_normalised_by
+from spikeslab.priors.spike_slab import SpikeSlab
 from spikeslab.pruning.base import ScheduledPruner, zero_units_
 from spikeslab.samplers.base import Sampler
 from spikeslab.schedules import ScheduleLike
@@ -42,6 +43,9 @@ class ChannelPruner(ScheduledPruner):
             norm for uncorrelated inputs of unit variance), so that layers of any width compare.
         mode: ``"projected"`` or ``"masked"``.
         every: Number of steps from one pruning to the next; in between, channels that are dead stay dead.
+        freeze_at: Step after which dead channels stay dead; ``None`` waits for :meth:`freeze`.
+        prior: Prior of the channels' gates: it gets to know the share of dead channels, and is conditioned on them when
+            they freeze.
         sampler: If given, its steps are counted instead of the calls.
     """
 
@@ -58,6 +62,8 @@ class ChannelPruner(ScheduledPruner):
         by: str = "gate",
         mode: str = "projected",
         every: int = 1,
+        freeze_at: int | None = None,
+        prior: SpikeSlab | None = None,
         sampler: Sampler | None = None,
     ) -> None:
         self._layers = channel_layers(model, followers)
@@ -68,6 +74,8 @@ class ChannelPruner(ScheduledPruner):
             scope=scope,
             floor=min_channels if isinstance(min_channels, float) else check_count("min_channels", min_channels),
             every=every,
+            freeze_at=freeze_at,
+            prior=prior,
             mode=mode,
             sampler=sampler,
             network=model,

@@ -7,6 +7,7 @@ from typing import ClassVar
 from torch import nn
 
 from spikeslab.errors import ArgumentValueError, Phrase
+from spikeslab.priors.spike_slab import SpikeSlab
 from spikeslab.pruning.base import ScheduledPruner, load_kernels
 from spikeslab.samplers.base import Sampler
 from spikeslab.schedules import ScheduleLike
@@ -30,7 +31,11 @@ class Pruner(ScheduledPruner):
         floor: Number of weights, or share of them below 1, that every layer keeps at least. No layer is ever emptied.
         mode: ``"projected"`` (weights may return) or ``"masked"``.
         every: Number of steps from one pruning to the next; in between, weights that are zero stay zero. End with
-            :meth:`freeze`, which prunes to the sparsity of its step.
+            ``freeze_at`` or :meth:`freeze`, which prune to the sparsity of their step.
+        freeze_at: Step after which zeros stay zero, so that all later samples share them; ``None`` waits for
+            :meth:`freeze`.
+        prior: Spike-and-slab prior of these weights: it gets to know the share of zeros, by which it chooses scales
+            that were not given, and is conditioned on the zeros when they freeze.
         network: If given, sparsity counts over all of its parameters, so that the sparse layers are pruned harder.
         sampler: If given, its steps are counted instead of the calls, so that a step that a GradScaler skips does not
             count.
@@ -47,6 +52,8 @@ class Pruner(ScheduledPruner):
         floor: float = 1,
         mode: str = "projected",
         every: int = 1,
+        freeze_at: int | None = None,
+        prior: SpikeSlab | None = None,
         network: nn.Module | None = None,
         sampler: Sampler | None = None,
     ) -> None:
@@ -62,6 +69,8 @@ class Pruner(ScheduledPruner):
             scope=scope,
             floor=floor,
             every=every,
+            freeze_at=freeze_at,
+            prior=prior,
             total=total,
             mode=mode,
             sampler=sampler,

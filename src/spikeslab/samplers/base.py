@@ -82,7 +82,7 @@ class Sampler(WeightHolder, Optimizer):
         self._checked: list[list[Any]] = []
         self._compiled: dict[Callable[..., None], Callable[..., None]] = {}
         super().__init__(params, {**SWITCHES, **defaults})
-        self._check_prior()
+        self._attach_prior()
         self.drew_seed = seed is None
         seed = _default_seed() if seed is None else seed
         names = {
@@ -142,7 +142,8 @@ class Sampler(WeightHolder, Optimizer):
             got = Phrase(f"got {sorted(sizes)}")
             raise ArgumentValueError("num_data", "must be the same in all groups if there is a prior", got)
 
-    def _check_prior(self) -> None:
+    def _attach_prior(self) -> None:
+        """Check the weights of the prior, and tell it the settings of the group that holds the first of them."""
         if self.prior is None:
             return
         own = {id(param) for group in self.param_groups for param in group["params"]}
@@ -150,6 +151,10 @@ class Sampler(WeightHolder, Optimizer):
         if missing:
             got = f"{quote(missing)} of the prior {'is' if len(missing) == 1 else 'are'} not"
             raise ArgumentValueError("prior", f"must be over weights among {mark('params')}", Phrase(got))
+        first = next(iter(self.prior.weights.values()))
+        for group, schedules in zip(self.param_groups, self._schedules, strict=True):
+            if any(param is first for param in group["params"]):
+                self.prior.attach(group["num_data"], schedules.get("lr", group["lr"]), group["weight_decay"])
 
     @overload
     def step(self, closure: None = None) -> None: ...

@@ -223,48 +223,16 @@ class Prune(Callback):
 
     Args:
         pruner: The pruner.
-        freeze_at: Step after which zeros stay zero, so that all later samples have the same zeros; ``None`` never
-            freezes.
-        on_freeze: Function called when the zeros freeze, such as a prior's ``condition_on_zeros``.
     """
 
     name = "pruner"
 
-    def __init__(
-        self,
-        pruner: Pruner | RhoPruner | ChannelPruner,
-        freeze_at: int | None = None,
-        on_freeze: Callable[[], object] | None = None,
-    ) -> None:
+    def __init__(self, pruner: Pruner | RhoPruner | ChannelPruner) -> None:
         self.pruner = self.part = pruner
-        self.on_freeze = on_freeze
-        self.freeze_at = None if freeze_at is None else check_count("freeze_at", freeze_at)
-
-    def settings_dict(self) -> dict[str, Any]:
-        """Return the pruner's settings, and when the mask freezes."""
-        return super().settings_dict() | {"freeze_at": self.freeze_at, "on_freeze": describe(self.on_freeze)}
-
-    def load_settings(self, settings: Mapping[str, Any]) -> None:
-        """Set some of the settings; a mask that is frozen stays so."""
-        own, freeze_at = self.settings_dict(), settings.get("freeze_at", self.freeze_at)
-        if "freeze_at" in settings and freeze_at is not None and freeze_at <= self.pruner.steps:
-            expectation = f"must be later than the step of the checkpoint, {self.pruner.steps}"
-            raise ArgumentValueError("freeze_at", expectation, freeze_at)
-        if settings.get("on_freeze", own["on_freeze"]) != own["on_freeze"]:
-            expectation = f"must be {settings['on_freeze']}"
-            raise ArgumentValueError("on_freeze", expectation, Phrase(f"got {own['on_freeze']}"))
-        super().load_settings(
-            {name: value for name, value in settings.items() if name not in ("freeze_at", "on_freeze")}
-        )
-        self.freeze_at = freeze_at
 
     def after_step(self, run: Training) -> None:
-        """Prune, and freeze the mask at ``freeze_at``."""
+        """Prune, or hold the zeros."""
         self.pruner.step()
-        if run.steps == self.freeze_at:
-            self.pruner.freeze()
-            if self.on_freeze is not None:
-                self.on_freeze()
 
     def metrics(self) -> dict[str, Any]:
         """Return the sparsity of the sparse layers and the network, and the share of dead channels."""

@@ -134,11 +134,12 @@ def sample_sparse(
         prior=prior,
         seed=seed,
     )
-    pruner = Pruner(weights, cubic_sparsity(preset.sparsity, total=preset.prune_steps), network=model)
+    ramp = cubic_sparsity(preset.sparsity, total=preset.prune_steps)
+    pruner = Pruner(weights, ramp, network=model, freeze_at=preset.prune_steps)
     thin = max(1, preset.collect_steps // preset.samples)
     posterior = Posterior(model, burn_in=preset.prune_steps, thin=thin)
     batches = TensorBatches(data.x_train, data.y_train, batch_size=preset.batch_size, seed=seed + 1)
-    callbacks = [Prune(pruner, freeze_at=preset.prune_steps), Collect(posterior), ShowSteps(progress)]
+    callbacks = [Prune(pruner), Collect(posterior), ShowSteps(progress)]
     Training(model, sampler, batches, callbacks=callbacks).run(steps=preset.prune_steps + preset.collect_steps)
     return posterior
 

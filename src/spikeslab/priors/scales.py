@@ -1,0 +1,126 @@
+r"""Default scales of the spike-and-slab priors: one rule for own loops and for ``compress``.
+
+Given N, the weight decay wd, the highest lr, the share S of the weights that will be zero and the K steps of the run:
+
+============  =====================================================================================================
+slab          its penalty is the weight decay, :math:`v_1 = 1/(N\,\mathrm{wd})`
+spike         at the pruning threshold, the S-quantile t of the sizes of the weights, spike and slab are equally likely:
+              :math:`v_0 = t/c` with :math:`c = \tfrac12\log(\pi v_1/(2 v_0^2)) + \log((1-\delta)/\delta)`; never so
+              narrow that a step of the lr jumps out of it, :math:`\sqrt{\mathrm{lr}/N}`, nor wider than
+              :math:`\sqrt{v_1}/4`
+start         all weights in the slab, :math:`\rho = 1`, so that the prior begins as the weight decay; :math:`\delta =
+              1 - S`, with a flat Beta prior
+omega         a straight line from 0 with the sum 1 over the run: latents go 63 % of their way, most of it late, so
+              that a network that starts from random weights first learns which of them it needs
+============  =====================================================================================================
+
+So the spike takes hold of small weights slowly, while they are being pruned, and large ones keep their weight decay.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from spikeslab.functional.mixture import GAUSSIAN, LAPLACE, norm_weight
+from spikeslab.schedules import Schedule, ScheduleLike, rising
+
+SPARSITY = 0.9
+"""Share of zeros that the rule expects where no pruner names one."""
+WEIGHT_DECAY = 5e-4
+"""Weight decay that the rule takes for the slab where the sampler has none."""
+HORIZON = 10_000
+"""Steps over which omega has its sum where the length of the run is not given."""
+OMEGA_SUM = 1.0
+"""Sum of omega over the run."""
+MOST_SIZES = 1 << 22
+"""Most weights among which the threshold is looked for; of more, every n-th is taken."""
+
+
+class Surroundings(NamedTuple):
+    """Settings of the sampler that takes a prior: N, the highest lr and the weight decay."""
+
+    num_data: int
+    lr: float
+    weight_decay: float
+
+
+class Scales(NamedTuple):
+    """Scale of the Laplace spike and variance of the Gaussian slab."""
+
+    v0: float
+    v1: float
+
+
+def choose_scales(
+    sizes: Sequence[Tensor], group_sizes: Sequence[int] | None, around: Surroundings, sparsity: float
+) -> Scales:
+    """Return the scales of a prior whose units have these sizes, of which a share ``sparsity`` will be zero.
+
+    Args:
+        sizes: Sizes of the units of each layer: absolute weights or norms of groups.
+        group_sizes: Number of weights in a unit of each layer; ``None`` is 1. Groups of different sizes cannot be
+            ranked together, so that the narrowest spike of all layers is taken: a wider one would take nearly all
+            groups of some layer for small.
+        around: N, lr and weight decay.
+        sparsity: Share of the units that will be zero.
+    """
+    v1 = slab_variance(around.num_data, around.weight_decay)
+    if group_sizes is None:
+        even = spike_scale(find_threshold(sizes, sparsity), v1, 1.0 - sparsity)
+    else:
+        even = min(
+            spike_scale(find_threshold([norms], sparsity) / math.sqrt(size), v1, 1.0 - sparsity, size)
+            for norms, size in zip(sizes, group_sizes, strict=True)
+        )
+    return Scales(min(max(even, math.sqrt(around.lr / around.num_data)), math.sqrt(v1) / 4.0), v1)
+
+
+def slab_variance(num_data: int, weight_decay: float) -> float:
+    """Return the variance of the slab whose penalty is the weight decay, 1/(N wd)."""
+    return 1.0 / (num_data * (weight_decay or WEIGHT_DECAY))
+
+
+def find_threshold(sizes: Sequence[Tensor], sparsity: float) -> float:
+    """Return the size below which a share ``sparsity`` of all units lies."""
+    every = -(-sum(size.numel() for size in sizes) // MOST_SIZES)
+    flat = torch.cat([size.detach().flatten()[::every].abs().float() for size in sizes])
+    return float(flat.kthvalue(min(len(flat), max(1, round(sparsity * len(flat))))).values)
+
+
+def spike_scale(threshold: float, v1: float, delta: float, size: int = 1) -> float:
+    r"""Return the scale v0 at which weights of root mean square ``threshold`` are equally likely in spike and slab.
+
+    For single weights it solves :math:`c\,v_0 = t` with
+    :math:`c = \tfrac12\log(\pi v_1/(2 v_0^2)) + \log((1-\delta)/\delta)`, where rho is one half, up to the slab's own
+    fall over so short a way; for groups of m, the same with the densities of :mod:`spikeslab.functional.groups`.
+
+    >>> round(spike_scale(0.05, v1=0.04, delta=0.1), 4), round(spike_scale(0.05, v1=0.04, delta=0.1, size=64), 4)
+    (0.0091, 0.0118)
+    """
+    steepness = norm_weight(size) * math.sqrt(size)
+    slab = GAUSSIAN.log_normaliser(v1, size) + math.log((1.0 - delta) / delta)
+    scale = threshold / 5.0
+    for _ in range(50):
+        odds = (slab - LAPLACE.log_normaliser(scale, size)) / steepness if scale > 0.0 else 1.0
+        scale = threshold / max(odds, 2.0)
+    return scale
+
+
+def choose_omega(steps: int, total: float = OMEGA_SUM) -> Schedule:
+    """Return the omega of a run of ``steps`` steps, which rises from 0 and has a given sum.
+
+    >>> omega = choose_omega(1000)
+    >>> round(sum(omega(step) for step in range(1, 1001)), 9)
+    1.0
+    """
+    return rising(total, steps)
+
+
+def highest(schedule: ScheduleLike, steps: int) -> float:
+    """Return the highest of some values of a schedule over its first ``steps`` steps."""
+    return max(float(schedule(max(1, round(part * steps / 50)))) for part in range(51))
