@@ -159,7 +159,7 @@ def test_settings_and_loss_of_the_recipe(folder, capsys):
 
 
 def test_a_run_is_continued_and_never_begun_twice(folder, capsys):
-    arguments = ["compress", "recipe.py", "--epochs", "4", "--sparsity", "0.5", "--no-report", "--out"]
+    arguments = ["compress", "recipe.py", "--epochs", "4", "--sparsity", "0.5", "--lr", "0.05", "--no-report", "--out"]
     assert run([*arguments, "whole"]) == 0
     stop = RECIPE + (
         "import os, pathlib, signal\n"

@@ -40,7 +40,7 @@ def test_a_network_is_trained_in_the_precision_of_the_settings_and_judged_in_flo
     model[3].register_forward_hook(
         lambda module, inputs, output: seen[module.training and torch.is_grad_enabled()].add(output.dtype)
     )
-    compress_small(model, val_loader=[data(5)], settings=Settings(precision="bfloat16"))
+    compress_small(model, val_loader=[data(5)], settings=Settings(precision="bfloat16", lr=0.05))
     assert seen == {True: {torch.bfloat16}, False: {torch.float32}}
 
 
@@ -308,7 +308,7 @@ def test_a_loader_without_a_length_is_not_run_through_to_count_it() -> None:
                 yield batch
 
     stream = Stream()
-    compression = Compression(network(), stream, sparsity=0.5, epochs=2, num_data=len(data()[0]), progress=False)
+    compression = Compression(network(), stream, sparsity=0.5, epochs=2, num_data=ROWS, lr=0.05, progress=False)
     assert compression.prepare().problem.timeline.total == 2 * len(batches())
     assert stream.batches_read == 1
     assert len(compression.run().posterior) > 0

@@ -31,7 +31,9 @@ def flatten(state: Mapping[str, Tensor]) -> Tensor:
 @pytest.mark.parametrize("scope", ["layer", "global", "erk"])
 def test_every_method_ends_on_the_zeros_that_were_asked_for(method: str, scope: str) -> None:
     x, y = data(5)
-    settings = Settings(lr=0.1, samples=4, scope=scope, mask_every=4, v0=0.5, v1=20.0)  # weak: there are few data
+    settings = Settings(
+        lr=0.1, final_lr=0.01, samples=4, scope=scope, mask_every=4, v0=0.5, v1=20.0
+    )  # weak: there are few data
     result = compress(
         network(), batches(), [(x, y)], sparsity=0.5, epochs=8, method=method, settings=settings, progress=False
     )
@@ -43,9 +45,9 @@ def test_every_method_ends_on_the_zeros_that_were_asked_for(method: str, scope: 
 
 
 def test_gmp_is_sgd_with_the_largest_weights_kept() -> None:
-    result = compress(network(), batches(), sparsity=0.5, epochs=5, method="gmp", progress=False)
+    result = compress(network(), batches(), sparsity=0.5, epochs=5, method="gmp", lr=0.05, progress=False)
     model = network()
-    timeline = Timeline(Settings(), total=30)
+    timeline = Timeline(Settings(lr=0.05), total=30)
     lr, sparsity = timeline.lr(), timeline.sparsity(0.5)
     optimizer = torch.optim.SGD(model.parameters(), lr=1.0, momentum=0.9, weight_decay=5e-4)
     weights, frozen, step = [model[index].weight for index in (0, 3, 5)], None, 0

@@ -31,7 +31,7 @@ def test_a_run_of_any_length_prunes_freezes_and_then_collects(recipe: Settings, 
     assert sparsity(timeline.prune_end) == 0.9
     values = [sparsity(k) for k in range(1, total + 1)]
     assert values == sorted(values)
-    assert max(lr(k) for k in range(1, total + 1)) <= recipe.lr
+    assert max(lr(k) for k in range(1, total + 1)) <= recipe.highest_lr
     assert min(lr(k) for k in range(1, total + 1)) > 0.0
     assert cooled(total + 1) == pytest.approx(recipe.temperature / recipe.cooling)
 

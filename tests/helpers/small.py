@@ -34,7 +34,9 @@ def batches() -> TensorBatches:
 
 
 def compress_small(model: nn.Module | None = None, train: object = None, **arguments: object) -> Compressed:
-    options = {"sparsity": 0.5, "epochs": 4, "samples": 3, "progress": False, "report": False} | arguments
+    options = {"sparsity": 0.5, "epochs": 4, "samples": 3, "progress": False, "report": False}
+    options |= {} if "settings" in arguments else {"lr": 0.05}  # no search: it takes longer than the run
+    options |= arguments
     return compress(network() if model is None else model, batches() if train is None else train, **options)
 
 

@@ -206,6 +206,13 @@ SUITES = {
         unit="seed",
         counter="compression.grid:count_cells",
     ),
+    "own-loop": Suite(
+        "the loop of the README on other networks, against a pruner alone and the dense network (minutes)",
+        "own_loop:run",
+        5,
+        ("own-loop",),
+        unit="seed",
+    ),
     "compression-methods": Suite(
         "the methods of `compress` (minutes)", "_networks:run_methods", 30, ("digits",), blocks=14, unit="epoch"
     ),

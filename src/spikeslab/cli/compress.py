@@ -103,7 +103,8 @@ Floor = Annotated[
     typer.Option(help="Fewest weights that a layer keeps: a number, or a share.", show_default="the recipe's, or 1"),
 ]
 Lr = Annotated[
-    float | None, typer.Option(help="Highest learning rate, in units of SGD.", show_default="the recipe's, or 0.05")
+    float | None,
+    typer.Option(help="Highest learning rate, in units of SGD.", show_default="the recipe's, or found by short trials"),
 ]
 Temperature = Annotated[
     float | None, typer.Option(help="Temperature; 0 adds no noise.", show_default="the recipe's, or 0.001")

@@ -17,6 +17,7 @@ from torch.nn.parameter import is_lazy
 from spikeslab.compression.auto import AUTO, SearchPlan, SearchSparsity, SparsitySearch
 from spikeslab.compression.differences import RowScores, check_order, compare, score_rows
 from spikeslab.compression.layers import Chosen, channel_followers, weight_names
+from spikeslab.compression.lr_search import find_lr
 from spikeslab.compression.methods import AT_ONCE, METHODS, WEIGHTS_ONLY, MethodParts
 from spikeslab.compression.problem import ChannelProblem, Problem
 from spikeslab.compression.result import Compressed, check_finite, describe_channels, describe_zeros, find_unbounded
@@ -51,11 +52,21 @@ from spikeslab.graph.tracing import check_module, copy_model
 from spikeslab.posterior import Posterior
 from spikeslab.pruning.base import ScheduledPruner
 from spikeslab.states import State
-from spikeslab.training import Callback, Collect, Evaluate, Every, RunFolder, ShowProgress, TensorBatches, Training
+from spikeslab.training import (
+    Callback,
+    CheckpointError,
+    Collect,
+    Evaluate,
+    Every,
+    RunFolder,
+    ShowProgress,
+    TensorBatches,
+    Training,
+)
 from spikeslab.training.changes import ERROR, OnChange
 from spikeslab.training.loop import Loss, autocast
 from spikeslab.training.randomness import preserve_randomness, seed_everything
-from spikeslab.training.run_folder import CHECKPOINTS, LOCK_FILE, POSTERIOR, RECORD_FILE
+from spikeslab.training.run_folder import CHECKPOINTS, LOCK_FILE, POSTERIOR, RECORD_FILE, read_run_record
 from spikeslab.weights import unwrap
 
 TRAIN, VALIDATION = "train_loader", "val_loader"
@@ -126,7 +137,8 @@ def compress(
         count: ``"network"`` if ``sparsity`` is a share of all parameters, ``"layers"`` if of the weights to prune.
         structure: ``"weights"`` to zero single weights, ``"channels"`` to zero whole channels, which :func:`compact`
             can remove; ``sparsity`` is then the share of the channels, whatever ``count`` says.
-        lr: Highest learning rate, in place of that of ``settings``.
+        lr: Highest learning rate, in place of that of ``settings``; by default short trials on the training data find
+            it (:mod:`spikeslab.compression.lr_search`).
         temperature: Temperature, likewise.
         samples: Samples of the posterior, likewise.
         settings: All other hyper-parameters; the defaults suit most networks.
@@ -246,9 +258,18 @@ class Compression:
             check_order(self.val_loader)
         run = CompressionRun(self, task, loss, problem)
         run.try_batches(batch, val_batch)
+        if settings.lr is None:
+            run = run.with_lr(self._recorded_lr() or run.find_lr())
         if (folder := run.run_folder) is not None:
             folder.check()
         return run
+
+    def _recorded_lr(self) -> float | None:
+        """Return the lr of the run that is continued, if there is one."""
+        if not self.resume or self.folder is None or not (record := Path(self.folder) / RECORD_FILE).exists():
+            return None
+        lr = read_run_record(record, CheckpointError)["settings"].get("lr")
+        return lr if isinstance(lr, float) else None
 
     def _check_folder(self) -> None:
         """Raise unless the folder is new or empty, or is that of a run."""
@@ -277,7 +298,10 @@ class Compression:
         }
         problem = Problem(**arguments) if followers is None else ChannelProblem(**arguments, followers=followers)
         if self.sparsity == AUTO:
-            return replace(problem, sparsity=min(problem.sparsity, problem.pruner(0.0).highest))
+            highest = problem.pruner(0.0).highest
+            if highest <= 0.0:
+                raise ArgumentValueError("floor", "must leave weights that may become zero", settings.floor)
+            return replace(problem, sparsity=min(problem.sparsity, highest))
         try:
             problem.pruner(problem.sparsity)
         except ArgumentError as error:
@@ -317,6 +341,27 @@ class CompressionRun:
                 raise BatchError("loss", "must return a tensor that has a gradient", Phrase("got one without"))
             if val_batch is not None:
                 Evaluation(self.task, [val_batch], VALIDATION).of_model(problem.model)
+
+    def find_lr(self) -> float:
+        """Return the lr that short trials on the training data find."""
+        problem, settings = self.problem, self.problem.settings
+        with preserve_randomness():
+            seed_everything(self.arguments.seed)
+            return find_lr(
+                problem.model,
+                self.loss,
+                self.arguments.train_loader,
+                list(problem.weights),
+                momentum=settings.momentum,
+                weight_decay=settings.weight_decay,
+                precision=settings.precision,
+            )
+
+    def with_lr(self, lr: float) -> CompressionRun:
+        """Return the run with another lr."""
+        settings = self.problem.settings.change(lr=lr)
+        timeline = replace(self.problem.timeline, settings=settings)
+        return replace(self, problem=replace(self.problem, settings=settings, timeline=timeline))
 
     @property
     def run_folder(self) -> RunFolder | None:
@@ -396,7 +441,7 @@ class CompressionRun:
         plan = SearchPlan(float(self.arguments.tolerance), pruner.highest, end)
         search = SparsitySearch(plan)
         pruner.schedule = search.schedule()
-        return SearchSparsity(search, self.problem.model, evaluation, dense, self.problem.settings.lr)
+        return SearchSparsity(search, self.problem.model, evaluation, dense, self.problem.settings.highest_lr)
 
     def _describe_search(
         self, search: SearchSparsity, evaluation: Evaluation, dense: RowScores, posterior: Posterior

@@ -208,9 +208,11 @@ class CurveTimeline(Timeline):
 
         def value(step: int) -> float:
             _, done = self.place(step)
-            return settings.lr * _refit(done, settings.final_lr)
+            return settings.highest_lr * _refit(done, settings.final_lr)
 
-        return Schedule("refits", (("lr", settings.lr), ("final", settings.final_lr), ("ends", self.ends)), value)
+        return Schedule(
+            "refits", (("lr", settings.highest_lr), ("final", settings.final_lr), ("ends", self.ends)), value
+        )
 
     def sparsity(self, target: float) -> Schedule:
         """Return the sparsity: in each level a straight line of log(1 - s) up to it, then the level."""

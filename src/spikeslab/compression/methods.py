@@ -100,8 +100,8 @@ def prior_annealing(problem: Problem) -> MethodParts:
     end, settings = problem.timeline.prune_end, problem.settings
     # sd 0.0039 and 0.0012 for the paper's ResNet20, and not so narrow that a step of the lr overshoots.
     v0, v1 = problem.scales
-    wide = max((v0 / 2.7) ** 2, 2.0 * settings.lr / problem.num_data)
-    narrow = max(wide / 10.0, 2.0 * settings.lr / problem.num_data)
+    wide = max((v0 / 2.7) ** 2, 2.0 * settings.highest_lr / problem.num_data)
+    narrow = max(wide / 10.0, 2.0 * settings.highest_lr / problem.num_data)
     prior = AnnealedPrior(
         problem.weights,
         v0=lambda k: wide * (narrow / wide) ** _progress(k, 2 * end / 3, 3 * end / 4),

@@ -121,7 +121,7 @@ class Problem:
     @property
     def scales(self) -> Scales:
         """Scales of the prior by its rule, unless the settings give others."""
-        around = Surroundings(self.num_data, self.settings.lr, self.settings.weight_decay)
+        around = Surroundings(self.num_data, self.settings.highest_lr, self.settings.weight_decay)
         v0, v1 = choose_scales(list(self.penalised.values()), None, around, self.share)
         return Scales(self.settings.v0 or v0, self.settings.v1 or v1)
 

@@ -40,9 +40,11 @@ ALLOWED = {
     **dict.fromkeys(("momentum", "warmup_until"), "[0, 1)"),
     "prune_until": "(0, 1]",
 }
-OPTIONAL = ("scope", "v0", "v1", "strength")
+OPTIONAL = ("lr", "scope", "v0", "v1", "strength")
 OLD_NAMES = {"warmup": "warmup_until", "freeze_at": "freeze_from"}
 """Names that settings had in earlier records, and their present names."""
+UNKNOWN_LR = 0.05
+"""The lr of a network of which nothing is known."""
 LEAST_PRUNINGS = 20
 """Number of times that zeros are chosen in a short ramp."""
 DROP = 0.1
@@ -58,7 +60,8 @@ class Settings:
     """Hyper-parameters of a compression, the same for all methods.
 
     Attributes:
-        lr: Highest learning rate, in units of ``torch.optim.SGD``.
+        lr: Highest learning rate, in units of ``torch.optim.SGD``; ``None`` finds it by short trials on the
+            training data (:mod:`spikeslab.compression.lr_search`).
         lr_schedule: ``"cosine"``, ``"waves"`` (a cosine until samples begin, then one wave for each sample, which is
             taken in its trough), ``"steps"`` (a tenth after each of ``drops``, the paper's) or ``"constant"``.
         final_lr: End of the cosine and troughs of the waves, as a share of ``lr``.
@@ -105,9 +108,9 @@ class Settings:
         prior: Arguments of the spike-and-slab prior that override all of the above; :meth:`change` changes them too.
     """
 
-    lr: float = 0.05
+    lr: float | None = None
     lr_schedule: str = "cosine"
-    final_lr: float = 0.01
+    final_lr: float = 0.1
     crest_lr: float = 0.2
     drops: tuple[float, ...] = (0.7, 0.9)
     warmup_until: float = 0.05
@@ -157,6 +160,11 @@ class Settings:
         check_count("prune_every", self.prune_every)
         check_count("mask_every", self.mask_every)
 
+    @property
+    def highest_lr(self) -> float:
+        """Highest learning rate: ``lr``, or that of a network of which nothing is known."""
+        return UNKNOWN_LR if self.lr is None else self.lr
+
     def change(self, **changes: Any) -> Settings:
         """Return settings with other values, in ``prior`` too where it has that name; ``None`` changes nothing.
 
@@ -173,7 +181,7 @@ class Settings:
     @staticmethod
     def upgrade(record: Mapping[str, Any]) -> dict[str, Any]:
         """Return the settings of an earlier record by their present names; those that it lacks are as they were."""
-        before = asdict(Settings(lr=0.05, prune_every=1, scope="layer", omega="falling"))
+        before = asdict(Settings(lr=0.05, final_lr=0.01, prune_every=1, scope="layer", omega="falling"))
         return before | {OLD_NAMES.get(name, name): value for name, value in record.items()}
 
 
@@ -261,16 +269,16 @@ class Timeline:
 
     def lr(self) -> Schedule:
         """Return the schedule of the learning rate."""
-        settings = self.settings
+        settings, lr = self.settings, self.settings.highest_lr
         warmup = min(round(settings.warmup_until * self.total), self.total - 1)
         if settings.lr_schedule == "cosine":
-            return cosine(settings.lr, self.total, settings.final_lr * settings.lr, warmup)
+            return cosine(lr, self.total, settings.final_lr * lr, warmup)
         if settings.lr_schedule == "waves":
-            low, high = settings.final_lr * settings.lr, settings.crest_lr * settings.lr
-            return _add_warmup(waves(settings.lr, max(1, self.burn_in), low, high, period=self.thin), warmup)
+            low, high = settings.final_lr * lr, settings.crest_lr * lr
+            return _add_warmup(waves(lr, max(1, self.burn_in), low, high, period=self.thin), warmup)
         if settings.lr_schedule == "steps":
-            return _add_warmup(multistep(settings.lr, DROP, [self._step(drop) for drop in settings.drops]), warmup)
-        return _add_warmup(constant(settings.lr), warmup)
+            return _add_warmup(multistep(lr, DROP, [self._step(drop) for drop in settings.drops]), warmup)
+        return _add_warmup(constant(lr), warmup)
 
     def temperature(self, annealed: bool) -> Schedule:
         """Return the schedule of the temperature: constant, or falling by ``cooling`` over the run."""

@@ -1,8 +1,8 @@
 r"""Presets of the CIFAR-10 experiment (section 5.4 of the paper).
 
-- ``default``: the defaults of ``compress`` with half its lr, one epoch of warm-up, one rate for all layers and zeros
-  chosen after every step: small batches, an lr that falls along a cosine, a spike that is narrower than the slab.
-- ``distilled``: the same with distillation from the dense network and one ranking of all weights.
+- ``default``: the defaults of ``compress`` with an lr of 0.05, one epoch of warm-up and zeros chosen after every step:
+  small batches, an lr that falls along a cosine, a spike that is narrower than the slab.
+- ``distilled``: the same with distillation from the dense network.
 - ``paper``: the paper's run of 1000 epochs.
 - ``paper-short``: the paper's run in E = 1000/c epochs. With :math:`c\,\omega(ck)` for :math:`\omega(k)`, :math:`f/c`
   for f, :math:`1.005^c` for the factor of tau and c times the lr, each epoch does what c epochs did: the sum of omega
@@ -32,11 +32,11 @@ ABLATION_TAU, ABLATION_FACTOR, PAPER_EPOCHS = 20.0, 1.01, 1000
 
 
 def _default(sparsity: float, epochs: int, steps: int) -> Settings:
-    return Settings(lr=0.05, warmup_until=min(1.0 / epochs, 0.5), prune_every=1, scope="layer", omega="falling")
+    return Settings(lr=0.05, warmup_until=min(1.0 / epochs, 0.5), prune_every=1)
 
 
 def _distilled(sparsity: float, epochs: int, steps: int) -> Settings:
-    return _default(sparsity, epochs, steps).change(distillation=0.2, scope="global")
+    return _default(sparsity, epochs, steps).change(distillation=0.2)
 
 
 def _paper(sparsity: float, epochs: int, steps: int) -> Settings:
