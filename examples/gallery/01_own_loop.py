@@ -41,24 +41,24 @@ model = nn.Sequential(
 # ## Prior, sampler, pruner, posterior
 #
 # The prior needs no numbers: its scales follow from N, lr and weight decay of the sampler and from the share of zeros
-# of the pruner, by the rule of the [guide to the prior](../priors.md). The sparsity rises for six tenths of the run;
-# then the zeros are final: all samples share them, and what is left has the slab alone as its prior.
+# of the pruner, by the rule of the [guide to the prior](../priors.md). The sparsity rises from a fifth to six tenths
+# of the run; then the zeros are final: all samples share them, and what is left has the slab alone as its prior.
 epochs = 20
 steps = epochs * len(loader)
-final = int(0.6 * steps)
+start, final = int(0.2 * steps), int(0.6 * steps)
 
 weights = ss.select_weights(model, "*.weight")
 prior = ss.SpikeSlab(weights, steps=steps)
 sampler = ss.SGHMC(
     model.parameters(),
-    lr=ss.cosine(0.05, steps),
+    lr=ss.cosine(0.05, steps, 0.005),
     num_data=len(train),
     temperature=1e-3,
     prior=prior,
     weight_decay=5e-4,
     seed=0,
 )
-pruner = ss.Pruner(weights, ss.cubic_sparsity(0.9, total=final), scope="global", freeze_at=final, prior=prior)
+pruner = ss.Pruner(weights, ss.cubic_sparsity(0.9, final, start), scope="global", freeze_at=final, prior=prior)
 posterior = ss.Posterior(model, burn_in=int(0.75 * steps), thin=steps // 40)
 
 # %%

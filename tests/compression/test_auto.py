@@ -218,6 +218,7 @@ def test_regressions_and_losses_of_ones_own_are_searched_in_per_cent() -> None:
             r"^method must be one that prunes gradually with sparsity='auto', but got 'one-shot'\.$",
         ),
         ({"tolerance": -1.0}, r"^tolerance must be a number >= 0, but got -1\.0\.$"),
+        ({"settings": Settings(floor=10**9)}, r"^floor must leave weights that may become zero, but got 1000000000\.$"),
         ({"sparsity": "most"}, r"^sparsity must be a number in \(0, 1\) or 'auto', but got 'most'\.$"),
     ],
 )

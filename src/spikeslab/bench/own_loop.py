@@ -29,7 +29,7 @@ from spikeslab.weights import select_weights
 
 OURS, GMP, DENSE = KINDS = ("prior and pruner", "pruner alone", "dense")
 NETWORKS = (LENET, MLP)
-EPOCHS, LR, FINAL_LR, SPARSITY = {LENET: 10, MLP: 40}, 0.1, 0.01, 0.9
+EPOCHS, LR, FINAL_LR, SPARSITY = {LENET: 10, MLP: 40}, 0.05, 0.005, 0.9
 WEIGHT_DECAY, TEMPERATURE = 5e-4, 1e-3
 
 
@@ -59,7 +59,7 @@ def run_loop(network: StudyNetwork, data: StudyData, kind: str, epochs: int, see
         seed_everything(seed)
         model, loader = network.build(), data.train
         steps = epochs * len(loader)
-        final = 6 * steps // 10
+        start, final = steps // 5, 6 * steps // 10
         weights = select_weights(model, "*.weight")
         prior = SpikeSlab(weights, steps=steps) if kind == OURS else None
         sampler = SGHMC(
@@ -71,7 +71,7 @@ def run_loop(network: StudyNetwork, data: StudyData, kind: str, epochs: int, see
             weight_decay=WEIGHT_DECAY,
             seed=seed,
         )
-        ramp = cubic_sparsity(SPARSITY, total=final)
+        ramp = cubic_sparsity(SPARSITY, final, start)
         pruner = None if kind == DENSE else Pruner(weights, ramp, scope="global", freeze_at=final, prior=prior)
         regression = network.score == "rmse"
         posterior = Posterior(
