@@ -18,8 +18,9 @@ from spikeslab.weights import WeightHolder, Weights, name_weights
 class Prior(WeightHolder, ABC):
     """Prior over some of a model's weights.
 
-    A sampler that takes the prior calls :meth:`attach` once. At each step it calls :meth:`check_ready` before it moves,
-    :meth:`add_gradient_` for the gradient at the old weights, and :meth:`update` with the new ones. A new prior
+    A sampler that takes the prior calls :meth:`attach` once. At each step it calls :meth:`check_ready` and
+    :meth:`observe` before it moves, :meth:`add_gradient_` for the gradient at the old weights, and :meth:`update` with
+    the new ones. A new prior
     implements the gradient, the penalty and, if it has a state, ``update`` and the state dict. One whose gradient is an
     elastic net may also take part in the fused update: see :class:`~spikeslab.kernels.protocol.FusedPrior`.
 
@@ -78,6 +79,9 @@ class Prior(WeightHolder, ABC):
 
     def check_ready(self) -> None:
         """Raise if :meth:`update` cannot run, before anything has moved."""
+
+    def observe(self, step: int, num_data: int) -> None:
+        """Read the gradients of the mean loss, in ``weight.grad``, at the weights before ``step``."""
 
     def update(self, step: int, num_data: int) -> None:
         """Adapt to the weights that the sampler reached at ``step``."""

@@ -20,6 +20,10 @@ With :math:`W_k = 1 - \prod_{i \le k}(1-\omega_i)` and :math:`\bar\rho` the smoo
 
 is exactly eq. 13 with SA, so a sparse weight costs two tensors: rho and its smoothed copy.
 
+With ``evidence="curvature"`` rho is the posterior probability of the slab given the data instead of eq. 12, which looks
+at the size of the weight alone: see :mod:`spikeslab.functional.evidence`. A sparse weight then costs three tensors: its
+average pull and curvature, which SA smooths in place of rho, and the smoothed rho.
+
 Reference: Deng, Zhang, Liang and Lin, "An Adaptive Empirical Bayesian Method for Sparse Deep Learning", NeurIPS 2019.
 """
 
@@ -32,18 +36,30 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
-from spikeslab.errors import ArgumentTypeError, ArgumentValueError, Phrase, check_count, check_number, mark, warn
+from spikeslab.errors import (
+    ArgumentTypeError,
+    ArgumentValueError,
+    Phrase,
+    check_choice,
+    check_count,
+    check_number,
+    mark,
+    warn,
+)
 from spikeslab.functional import mixture
 from spikeslab.functional.mixture import GAUSSIAN, LAPLACE, Affine, Component
 from spikeslab.functional.tensors import align
 from spikeslab.kernels.protocol import FusedLatents, FusedPenalty, LatentSums
+from spikeslab.priors._curvature import Curvature
 from spikeslab.priors._scale import Scale
-from spikeslab.priors.adaptation import MODES, SA, Adaptation, Fixed, Marginal
+from spikeslab.priors.adaptation import EM, MODES, SA, Adaptation, Fixed, Marginal
 from spikeslab.priors.base import Prior
 from spikeslab.priors.scales import HORIZON, SPARSITY, Scales, Surroundings, choose_omega, choose_scales, highest
 from spikeslab.schedules import MAKERS, ScheduleLike, describe_schedule, parse_call, polynomial
 from spikeslab.weights import Weights
 
+EVIDENCE = ("magnitude", "curvature")
+"""Ways to judge whether a weight is in the slab."""
 LEAST = 1e-4
 """Least share of weights in spike and slab that a target is taken to mean."""
 
@@ -119,6 +135,11 @@ class SpikeSlab(Prior):
         sigma_maximum: ``"joint"`` moves a conjugate sigma towards the maximum of the joint density; ``"printed"`` is
             eq. 14 as the paper prints it for regression, where the inverse-gamma prior's 2 is missing in R_a.
         sigma_in_rho: If True, rho depends on sigma (eq. 12); the authors' code for networks leaves it out.
+        evidence: ``"magnitude"`` judges a weight by its size (the paper, eq. 12), ``"curvature"`` by how much the loss
+            would rise without it (:mod:`spikeslab.functional.evidence`). The latter needs ``batch_size``, SA, and a
+            loss that is a mean negative log-likelihood; torch moves the weights, not the fused update.
+        batch_size: Number of examples behind the gradient of a step, over all accumulated batches and processes;
+            smaller than N. Only for ``evidence="curvature"``, which reads the curvature from the noise of batches.
         foreach: If True, use the list versions of torch's operations.
     """
 
@@ -147,6 +168,8 @@ class SpikeSlab(Prior):
         sigma_average: str = "sigma",
         sigma_maximum: str = "joint",
         sigma_in_rho: bool = True,
+        evidence: str = "magnitude",
+        batch_size: int | None = None,
         foreach: bool = True,
     ) -> None:
         super().__init__(weights)
@@ -184,6 +207,8 @@ class SpikeSlab(Prior):
             raise ArgumentValueError("sigma_in_rho", f"must be True with {mark('adapt', Phrase('Marginal()'))}", False)
         self.learn_delta = learn_delta
         self.sigma_in_rho = sigma_in_rho
+        self.evidence = check_choice("evidence", evidence, EVIDENCE)
+        self._curvature = self._make_curvature(batch_size)
         self.foreach = foreach
         self._omega_sum = 0.0
         self._progress = 0.0
@@ -202,7 +227,10 @@ class SpikeSlab(Prior):
         v0, v1 = self._chosen or (self._v0_given, self._v1_given)
         numbers = {"v0": v0, "v1": v1, "delta": max(self._deltas), "rho": self._initial_rho}
         words = [f"{name}={value if value is None else f'{value:.4g}'}" for name, value in numbers.items()]
-        return f"{type(self).__name__}({', '.join(words)}, adapt={describe_schedule(self._adapt_before)})"
+        words.append(f"adapt={describe_schedule(self._adapt_before)}")
+        if self._curvature is not None:
+            words.append(f"evidence={self.evidence!r}, batch_size={self._curvature.batch_size}")
+        return f"{type(self).__name__}({', '.join(words)})"
 
     @property
     def v0(self) -> float:
@@ -239,8 +267,34 @@ class SpikeSlab(Prior):
             )
         return SA(choose_omega(self._steps or HORIZON))
 
+    def _make_curvature(self, batch_size: int | None) -> Curvature | None:
+        """Return the averages of ``evidence="curvature"``, after a check that this prior can use them."""
+        if self.evidence == "magnitude":
+            if batch_size is not None:
+                raise ArgumentValueError(
+                    "batch_size", f"must be None without {mark('evidence', 'curvature')}", batch_size
+                )
+            return None
+        if self._group_sizes() is not None:
+            raise ArgumentValueError("evidence", "must be 'magnitude' for groups of weights", self.evidence)
+        if self.slab is not GAUSSIAN:
+            raise ArgumentValueError("evidence", f"must be 'magnitude' with a {self.slab.name} slab", self.evidence)
+        if not isinstance(self.adapt, SA) or isinstance(self.adapt, EM):
+            expectation = f"must be SA(...) with {mark('evidence', 'curvature')}, which is an average over many steps"
+            raise ArgumentValueError("adapt", expectation, self.adapt)
+        if batch_size is None:
+            raise ArgumentValueError(
+                "batch_size",
+                f"must be the number of examples in a batch with {mark('evidence', 'curvature')}",
+                None,
+            )
+        return Curvature(check_count("batch_size", batch_size))
+
     def attach(self, num_data: int, lr: float | ScheduleLike, weight_decay: float) -> None:
         """Take N, lr and weight decay of the sampler, and choose the scales that were not given."""
+        if self._curvature is not None and self._curvature.batch_size >= num_data:
+            expectation = f"must be smaller than {mark('num_data', num_data)}, since only the noise of batches tells"
+            raise ArgumentValueError("batch_size", f"{expectation} the curvature", self._curvature.batch_size)
         rate = highest(lr, self._steps or HORIZON) if callable(lr) else float(lr)
         self._around = Surroundings(num_data, rate, weight_decay)
         self._choose_scales()
@@ -287,9 +341,29 @@ class SpikeSlab(Prior):
         units = self._units(self._betas())
         if isinstance(self.adapt, Marginal):
             rhos = self._responsibilities(units)
+        elif self._curvature:
+            rhos = self._rho_bar if self._conditioned else self._responsibilities(units)
         else:
             rhos = self._rho or [torch.full_like(unit, self._initial_rho) for unit in units]
         return dict(zip(self.weights, rhos, strict=True))
+
+    @property
+    def log_odds(self) -> dict[str, Tensor] | None:
+        """Log odds of the slab by ``evidence="curvature"``, of which :attr:`rho` is the sigmoid.
+
+        They are ``None`` with other evidence, before the first step, and once the prior is conditioned on the zeros.
+        """
+        if not self._curvature or self._conditioned:
+            return None
+        odds = self._curvature.log_odds(self._slab_variance(), self._deltas)
+        return dict(zip(self.weights, odds, strict=True))
+
+    @property
+    def saliency(self) -> dict[str, Tensor] | None:
+        """Rise of the loss of all examples without each weight, in nats; ``None`` where :attr:`log_odds` are."""
+        if not self._curvature or self._conditioned:
+            return None
+        return dict(zip(self.weights, self._curvature.saliencies(self._slab_variance()), strict=True))
 
     @property
     def kappa(self) -> dict[str, tuple[Tensor, Tensor]]:
@@ -355,6 +429,14 @@ class SpikeSlab(Prior):
             self.scale.check_ready()
 
     @torch.no_grad()
+    def observe(self, step: int, num_data: int) -> None:
+        """Average pull and curvature of the gradients with ``evidence="curvature"``."""
+        omega = self.adapt.omega(step)
+        if self._curvature is not None and omega > 0.0:
+            gradients = [weight.grad for weight in self.weights.values()]
+            self._curvature.observe(self._betas(), gradients, omega, num_data)
+
+    @torch.no_grad()
     def update(self, step: int, num_data: int) -> None:
         """Move rho, kappa, sigma and delta by one step of stochastic approximation (eqs. 12-15)."""
         omega = self.adapt.omega(step)
@@ -363,9 +445,10 @@ class SpikeSlab(Prior):
             rhos = self._responsibilities(units)
             if not isinstance(self.adapt, Marginal):
                 self._allocate()
-                torch._foreach_lerp_(self._rho, rhos, omega)
-                torch._foreach_lerp_(self._rho_bar, self._rho, omega)
-                rhos = self._rho
+                if self._curvature is None:  # the averages of the evidence are smooth already
+                    torch._foreach_lerp_(self._rho, rhos, omega)
+                    rhos = self._rho
+                torch._foreach_lerp_(self._rho_bar, rhos, omega)
             self._advance(omega)
             sums = self._sums(units) if self.scale.coupling == "conjugate" else (0.0, 0.0)
             rho_sums = torch.stack([rho.sum() for rho in rhos]).tolist() if self.learn_delta else []
@@ -380,17 +463,17 @@ class SpikeSlab(Prior):
         without the spike's shrinkage.
         """
         self._allocate()
-        for unit, rho, smoothed in zip(self._units(self._betas()), self._rho, self._rho_bar, strict=True):
-            rho.copy_(unit != 0)
-            smoothed.copy_(rho)
+        for latents in (self._rho, self._rho_bar):
+            for unit, latent in zip(self._units(self._betas()), latents, strict=False):
+                latent.copy_(unit != 0)
         self._progress = 1.0
         self._conditioned = True
         self.adapt = Fixed()
 
     @property
     def fusible(self) -> bool:
-        """False with ``Marginal``, whose gradient is no elastic net."""
-        return not isinstance(self.adapt, Marginal)
+        """False with ``Marginal``, whose gradient is no elastic net, and while the evidence needs the gradients."""
+        return not isinstance(self.adapt, Marginal) and (self._curvature is None or self._conditioned)
 
     @torch.no_grad()
     def fused_latents(self, step: int) -> FusedLatents:
@@ -429,9 +512,10 @@ class SpikeSlab(Prior):
         self.scale.clear_residuals()
 
     def _allocate(self) -> None:
-        if not self._rho:
+        if not self._rho_bar:
             units = self._units(self._betas())
-            self._rho = [torch.full_like(unit, self._initial_rho) for unit in units]
+            if self._curvature is None:
+                self._rho = [torch.full_like(unit, self._initial_rho) for unit in units]
             self._rho_bar = [torch.zeros_like(unit) for unit in units]
 
     def _advance(self, omega: float) -> None:
@@ -455,7 +539,12 @@ class SpikeSlab(Prior):
         """Return the number of weights in a unit of each layer; ``None`` is 1."""
         return None
 
+    def _slab_variance(self) -> float:
+        return self.v1 * (self.scale.of_prior**2 if self.sigma_in_rho else 1.0)
+
     def _responsibilities(self, units: list[Tensor], indices: Sequence[int] | None = None) -> list[Tensor]:
+        if self._curvature is not None:
+            return [odds.sigmoid_() for odds in self._curvature.log_odds(self._slab_variance(), self._deltas)]
         deltas, sizes = self._deltas, self._group_sizes()
         if indices is not None:
             deltas, sizes = [deltas[i] for i in indices], None if sizes is None else [sizes[i] for i in indices]
@@ -512,12 +601,16 @@ class SpikeSlab(Prior):
             "adapt": describe_schedule(self._adapt_before),
             "learn_delta": self.learn_delta,
             "sigma_in_rho": self.sigma_in_rho,
+            "evidence": self.evidence,
+            "batch_size": None if self._curvature is None else self._curvature.batch_size,
             **self.scale.settings_dict(),
         }
 
     def load_settings(self, settings: Mapping[str, Any]) -> None:
         """Set some of the settings, as if the prior had been made with them; latents stay, unless they are named."""
         unlike = {name: value for name, value in settings.items() if value != self.settings_dict()[name]}
+        if "evidence" in unlike:
+            raise ArgumentValueError("evidence", f"must stay {self.evidence!r}", unlike["evidence"])
         adapt = parse_call(unlike["adapt"], MAKERS | MODES) if "adapt" in unlike else self._adapt_before
         residuals, foreach = self.scale.residuals, self.foreach
         super().load_settings({**unlike, "adapt": adapt})
@@ -536,6 +629,7 @@ class SpikeSlab(Prior):
             "conditioned": self._conditioned,
             "rho": list(self._rho),
             "rho_bar": list(self._rho_bar),
+            "curvature": None if self._curvature is None else self._curvature.state_dict(),
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
@@ -553,13 +647,21 @@ class SpikeSlab(Prior):
         self.adapt = Fixed() if self._conditioned else self._adapt_before
         for target, kind in ((self._rho, "rho"), (self._rho_bar, "rho_bar")):
             target[:] = [torch.empty_like(u).copy_(t) for u, t in zip(units, state[kind], strict=False)]
+        if self._curvature is not None:
+            self._curvature.load_state_dict(state["curvature"], units)
 
     def check_state(self, state: Mapping[str, Any]) -> None:
         """Raise if the state is not for these weights."""
         super().check_state(state)
         shapes = [tuple(unit.shape) for unit in self._units(self._betas())]
-        for kind in ("rho", "rho_bar"):
-            got = [tuple(tensor.shape) for tensor in state[kind]]
+        curvature = state.get("curvature")
+        if (curvature is None) != (self._curvature is None):
+            other = Phrase(f"it has {'magnitude' if curvature is None else 'curvature'!r}")
+            raise ArgumentValueError("state_dict", f"must be of a prior with evidence={self.evidence!r}", other)
+        tensors = {kind: state[kind] for kind in ("rho", "rho_bar")}
+        tensors |= {} if curvature is None else {kind: curvature[kind] for kind in ("pull", "fisher")}
+        for kind, found in tensors.items():
+            got = [tuple(tensor.shape) for tensor in found]
             if got and got != shapes:
                 raise ArgumentValueError("state_dict", f"must hold {kind} of the shapes {shapes}", got)
 

@@ -49,6 +49,8 @@ class StackedSpikeSlab(Prior):
             expectation = "must have the same number of chains along their first dimension"
             raise ArgumentValueError("weights", expectation, sorted(counts))
         self.chains = counts.pop()
+        if settings.get("evidence", "magnitude") != "magnitude":
+            raise ArgumentValueError("evidence", "must be 'magnitude' for stacked chains", settings["evidence"])
         # The prior of one chain keeps what all chains share: the settings and the progress of kappa.
         self._each = SpikeSlab({name: weight.detach()[0] for name, weight in self.weights.items()}, **settings)
         device = next(iter(self.weights.values())).device

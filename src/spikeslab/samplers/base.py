@@ -185,6 +185,7 @@ class Sampler(WeightHolder, Optimizer):
         self._check_finite(rest, step)
         if self.prior is not None:
             self.prior.check_ready()
+            self.prior.observe(step, int(self.param_groups[0]["num_data"]))
         self._apply_schedules(step)
         self.noise.start(step)
         adapted = False
