@@ -189,3 +189,102 @@ def test_it_prunes_every_so_many_steps_and_once_more_to_freeze(
         weight += 0.1 * torch.randn(100)
         pruner.step()
         assert torch.equal(weight == 0, mask)
+
+
+class TestSaliency:
+    """Ranking by the rise of the loss without a weight, which a prior with ``evidence="curvature"`` averages."""
+
+    def make(self, *shapes: tuple[int, ...], **pruner) -> tuple[list[nn.Parameter], ss.SpikeSlab, ss.SGHMC, Pruner]:
+        generator = torch.Generator().manual_seed(0)
+        weights = [nn.Parameter(torch.randn(shape, generator=generator)) for shape in shapes]
+        prior = ss.SpikeSlab(weights, v0=0.02, v1=1.0, evidence="curvature", batch_size=4)
+        sampler = ss.SGHMC(weights, lr=0.01, num_data=400, temperature=0.1, prior=prior, seed=0)
+        return weights, prior, sampler, Pruner(weights, prior=prior, rank="saliency", **pruner)
+
+    def step(self, weights: list[nn.Parameter], sampler: ss.SGHMC, pruner: Pruner, seed: int) -> None:
+        generator = torch.Generator().manual_seed(seed)
+        for weight in weights:
+            scale = 10.0 ** torch.randint(-3, 3, weight.shape, generator=generator)
+            weight.grad = scale * torch.randn(weight.shape, generator=generator)
+        sampler.step()
+        pruner.step()
+
+    def test_the_least_salient_weights_go_whatever_their_size(self) -> None:
+        weights, prior, sampler, pruner = self.make((20, 30), (50,), sparsity=0.8, scope="global")
+        self.step(weights, sampler, pruner, seed=1)
+        scores = torch.cat([score.flatten() for score in prior.saliency.values()])
+        gone = torch.cat([(weight == 0).flatten() for weight in weights])
+        assert int(gone.sum()) == round(0.8 * 650)
+        assert scores[gone].max() < scores[~gone].min()
+
+    @pytest.mark.parametrize("mode", ["projected", "masked"])
+    @pytest.mark.parametrize("scope", ["global", "layer", "erk"])
+    def test_counts_are_exact_at_every_step_and_no_layer_is_emptied(self, scope: str, mode: str) -> None:
+        ramp = ss.cubic_sparsity(0.9, 10)
+        weights, _, sampler, pruner = self.make((12, 7), (40,), (3, 3), sparsity=ramp, scope=scope, mode=mode)
+        last = [torch.zeros_like(weight, dtype=torch.bool) for weight in weights]
+        returned = 0
+        for step in range(1, 13):
+            self.step(weights, sampler, pruner, seed=step)
+            assert sum(zeros(weight) for weight in weights) == pruner.zeros(step)
+            assert all(zeros(weight) < weight.numel() for weight in weights)
+            now = [weight == 0 for weight in weights]
+            returned += sum(int((old & ~new).sum()) for new, old in zip(now, last, strict=True))
+            last = now
+        assert returned == 0 if mode == "masked" else returned > 0 or scope == "erk"
+
+    def test_weights_that_no_gradient_reaches_go_first_and_are_not_counted_as_kept(self) -> None:
+        weights, _, sampler, pruner = self.make((10,), (10,), sparsity=0.25, scope="global")
+        for step in range(1, 4):
+            weights[0].grad = torch.randn(10, generator=torch.Generator().manual_seed(step))
+            sampler.step()
+            with torch.no_grad():
+                weights[1][7:] = 0.0
+            pruner.step()
+            assert (zeros(weights[0]), zeros(weights[1])) == (0, 5)
+
+    def test_a_resumed_pruner_chooses_the_same_zeros(self) -> None:
+        chains = [self.make((9, 9), (20,), sparsity=ss.cubic_sparsity(0.7, 8), freeze_at=9) for _ in range(2)]
+        (weights, _, sampler, pruner), (again, _, sampler2, pruner2) = chains
+        for seed in range(4):
+            self.step(weights, sampler, pruner, seed)
+        sampler2.load_state_dict(sampler.state_dict())
+        pruner2.load_state_dict(pruner.state_dict())
+        with torch.no_grad():
+            for weight, other in zip(again, weights, strict=True):
+                weight.copy_(other)
+        for seed in range(4, 12):
+            self.step(weights, sampler, pruner, seed)
+            self.step(again, sampler2, pruner2, seed)
+        assert all(torch.equal(one, other) for one, other in zip(weights, again, strict=True))
+        assert pruner.mode == "masked"
+
+    def test_after_the_freeze_magnitude_decides(self) -> None:
+        weights, prior, sampler, pruner = self.make((200,), sparsity=ss.cubic_sparsity(0.8, 10), freeze_at=4)
+        for seed in range(4):
+            self.step(weights, sampler, pruner, seed)
+        assert prior.saliency is None
+        self.step(weights, sampler, pruner, seed=4)
+        assert zeros(weights[0]) == pruner.zeros(5)
+
+    def test_before_the_first_step_magnitude_decides(self) -> None:
+        weights, _, _, pruner = self.make((10,), sparsity=0.6)
+        kept = weights[0].detach().abs().topk(4).indices.sort().values
+        pruner.step()
+        assert torch.equal(weights[0].nonzero().flatten(), kept)
+
+    def test_it_is_a_setting_and_needs_a_prior_that_knows_the_curvature_of_all_weights(self) -> None:
+        weights, prior, _, pruner = self.make((10,), sparsity=0.5)
+        assert pruner.settings_dict()["rank"] == "saliency"
+        plain = ss.SpikeSlab(weights, v0=0.02, v1=1.0)
+        for odd in (None, plain):
+            with pytest.raises(
+                ArgumentValueError, match="prior must be a SpikeSlab with evidence='curvature' for rank"
+            ):
+                Pruner(weights, 0.5, prior=odd, rank="saliency")
+        with pytest.raises(ArgumentValueError, match="prior must be over all weights that rank='saliency' ranks"):
+            Pruner([*weights, nn.Parameter(torch.ones(3))], 0.5, prior=prior, rank="saliency")
+        with pytest.raises(ArgumentValueError, match="rank must be"):
+            Pruner(weights, 0.5, rank="size")
+        with pytest.raises(ArgumentValueError, match="prior must be a SpikeSlab with evidence="):
+            Pruner(weights, 0.5, prior=plain).load_settings({"rank": "saliency"})

@@ -127,7 +127,7 @@ class BasePruner(WeightHolder):
         """Return scores of which the smallest are pruned first; in masked mode, units pruned before come first."""
         if self.mode == "projected" or not self._pruned:
             return list(scores)
-        return [score.masked_fill(pruned, -1.0) for score, pruned in zip(scores, self._pruned, strict=True)]
+        return [score.masked_fill(pruned, -torch.inf) for score, pruned in zip(scores, self._pruned, strict=True)]
 
     def _zero(self, masks: Sequence[Tensor]) -> None:
         """Zero the units that the masks mark, and keep the masks that hold."""

@@ -1,21 +1,25 @@
-"""Magnitude pruning of single weights."""
+"""Pruning of single weights, by magnitude or by saliency."""
 
 from __future__ import annotations
 
-from typing import ClassVar
+from collections.abc import Mapping
+from typing import Any, ClassVar
 
-from torch import nn
+import torch
+from torch import Tensor, nn
 
-from spikeslab.errors import ArgumentValueError, Phrase
+from spikeslab.errors import ArgumentValueError, Phrase, check_choice, mark, quote
 from spikeslab.priors.spike_slab import SpikeSlab
 from spikeslab.pruning.base import ScheduledPruner, load_kernels
 from spikeslab.samplers.base import Sampler
 from spikeslab.schedules import ScheduleLike
 from spikeslab.weights import Weights, name_weights
 
+RANKS = ("magnitude", "saliency")
+
 
 class Pruner(ScheduledPruner):
-    """Pruner that zeroes the smallest weights by magnitude, following a schedule of the sparsity.
+    """Pruner that zeroes the smallest or least salient weights, following a schedule of the sparsity.
 
     >>> layer = nn.Linear(10, 10)
     >>> pruner = Pruner([layer.weight], 0.9)
@@ -36,6 +40,9 @@ class Pruner(ScheduledPruner):
             :meth:`freeze`.
         prior: Spike-and-slab prior of these weights: it gets to know the share of zeros, by which it chooses scales
             that were not given, and is conditioned on the zeros when they freeze.
+        rank: ``"magnitude"`` zeroes the smallest weights, ``"saliency"`` those without which the loss would rise least,
+            by a ``prior`` with ``evidence="curvature"``. Before the sampler's first step, and once the zeros are frozen
+            and the prior learns no more, magnitude decides in either case.
         network: If given, sparsity counts over all of its parameters, so that the sparse layers are pruned harder.
         sampler: If given, its steps are counted instead of the calls, so that a step that a GradScaler skips does not
             count.
@@ -54,6 +61,7 @@ class Pruner(ScheduledPruner):
         every: int = 1,
         freeze_at: int | None = None,
         prior: SpikeSlab | None = None,
+        rank: str = "magnitude",
         network: nn.Module | None = None,
         sampler: Sampler | None = None,
     ) -> None:
@@ -63,6 +71,9 @@ class Pruner(ScheduledPruner):
             if any(id(weight) not in inside for weight in named.values()):
                 raise ArgumentValueError("weights", "must be parameters of the network", Phrase("some are not"))
             total = sum(parameter.numel() for parameter in network.parameters())
+        self.rank = check_choice("rank", rank, RANKS)
+        if rank == "saliency":
+            _check_evidence(named, prior)
         super().__init__(
             named,
             sparsity,
@@ -77,8 +88,27 @@ class Pruner(ScheduledPruner):
             network=network,
         )
 
+    def settings_dict(self) -> dict[str, Any]:
+        """Return the settings, with what ranks the weights."""
+        return super().settings_dict() | {"rank": self.rank}
+
+    def load_settings(self, settings: Mapping[str, Any]) -> None:
+        """Set some of the settings; a mask that is frozen stays so."""
+        if settings.get("rank", self.rank) == "saliency":
+            _check_evidence(self.weights, self._prior)
+        super().load_settings(settings)
+
+    def _importances(self) -> list[Tensor]:
+        if self.rank == "magnitude" or self._prior is None or (found := self._prior.saliency) is None:
+            return super()._importances()
+        names = {id(weight): name for name, weight in self._prior.weights.items()}
+        # A weight that is zero after a step of the sampler has no gradient: it is not kept, so that counts are exact.
+        return [
+            found[names[id(weight)]].masked_fill(weight.detach() == 0, -torch.inf) for weight in self.weights.values()
+        ]
+
     def _prune(self) -> None:
-        if not self._prune_in_memory():
+        if self.rank != "magnitude" or not self._prune_in_memory():
             super()._prune()
 
     def _prune_in_memory(self) -> bool:
@@ -106,3 +136,14 @@ class Pruner(ScheduledPruner):
         if done and self._holds:
             self._pruned, self._counts = [weight.detach() == 0 for weight in weights], None
         return bool(done)
+
+
+def _check_evidence(weights: dict[str, Tensor], prior: SpikeSlab | None) -> None:
+    """Raise if a prior cannot tell the saliencies of these weights."""
+    if prior is None or prior.evidence != "curvature":
+        expectation = f"must be a SpikeSlab with {mark('evidence', 'curvature')} for {mark('rank', 'saliency')}"
+        raise ArgumentValueError("prior", expectation, prior)
+    missing = [name for name, weight in weights.items() if weight not in prior]
+    if missing:
+        got = Phrase(f"it lacks {quote(missing)}")
+        raise ArgumentValueError("prior", f"must be over all weights that {mark('rank', 'saliency')} ranks", got)
