@@ -223,6 +223,13 @@ SUITES = {
         ("auto", "curve"),
         unit="seed",
     ),
+    "evidence": Suite(
+        "pruning by size, smoothed rho, saliency and odds of inclusion, with and without regrowth (half an hour)",
+        "evidence:run",
+        3,
+        ("evidence",),
+        unit="seed",
+    ),
     "replica-exchange": Suite(
         "replica exchange on two modes", "replica_exchange:run", 40_000, ("two-modes",), blocks=5, unit="step"
     ),
