@@ -42,7 +42,13 @@ API = {
     "Metrics": ["metrics"],
     "Attacks": ["attacks"],
     "Reports": ["report.plots", "report.tables"],
-    "Equations": ["functional.mixture", "functional.sgld", "functional.sghmc", "functional.psgld"],
+    "Equations": [
+        "functional.mixture",
+        "functional.evidence",
+        "functional.sgld",
+        "functional.sghmc",
+        "functional.psgld",
+    ],
     "Errors": ["errors"],
 }
 OUTSIDE = re.compile(r"(\]\()((?:\.\./)+[^)#\s]+)")
