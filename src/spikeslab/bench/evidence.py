@@ -1,5 +1,7 @@
 """Scores for pruning: size, smoothed rho, saliency and odds, with and without regrowth, on held-out rows.
 
+Size is also the score under the prior of saliency and odds, to tell the effect of the ranking from that of the prior.
+
 All runs start from the same dense network, with SGHMC at temperature 0 and a ``SpikeSlab`` prior at its defaults. The
 share of zeros among all parameters rises along a cubic until 60 % of the steps, with one ranking over all layers at
 every fourth step, and the zeros are frozen after 70 %. Until then, zeros may come back in projected mode. Test rows are
@@ -41,7 +43,9 @@ from spikeslab.training.randomness import preserve_randomness, seed_everything
 
 NETWORKS = (LENET, MLP)
 SPARSITIES, QUICK_SPARSITIES = (0.95, 0.98), (0.5,)
-SIZE, RHO, SALIENCY, ODDS = SCORES = ("size", "smoothed rho", "saliency", "odds")
+SIZE, RHO, CURVED_SIZE, SALIENCY, ODDS = SCORES = ("size", "smoothed rho", "size, curvature prior", "saliency", "odds")
+CURVED = (CURVED_SIZE, SALIENCY, ODDS)
+"""Scores of the runs whose prior has ``evidence="curvature"``."""
 PROJECTED, MASKED = "projected", "masked"
 LR, WEIGHT_DECAY, MOMENTUM = 0.05, 5e-4, 0.9
 EVERY, RISE, FREEZE = 4, 0.6, 0.7
@@ -111,7 +115,7 @@ def prune(
     matrices = {id(layer.weight) for layer in find_matrices(model, zeros)}
     weights = {key: parameter for key, parameter in model.named_parameters() if id(parameter) in matrices}
     evidence: dict[str, Any] = {"evidence": "curvature", "batch_size": data.train.batch_size}
-    settings = evidence if score in (SALIENCY, ODDS) else {}
+    settings = evidence if score in CURVED else {}
     with preserve_randomness():
         seed_everything(seed)
         prior = SpikeSlab(weights, steps=steps, sigma_coupling="fixed", **settings)
@@ -121,7 +125,7 @@ def prune(
             momentum=MOMENTUM,
             num_data=len(data.train.tensors[0]),
             temperature=0.0,
-            weight_decay=WEIGHT_DECAY / scale,
+            weight_decay=WEIGHT_DECAY,
             prior=prior,
             seed=seed,
         )
@@ -147,10 +151,10 @@ def prune(
 def choose_loss(
     network: StudyNetwork, data: StudyData, dense: nn.Module
 ) -> tuple[Callable[[nn.Module, Batch], Tensor], float]:
-    """Return a mean negative log-likelihood, and the factor by which lr and the inverse weight decay change for it.
+    """Return a mean negative log-likelihood, and the factor of the lr with it.
 
-    A regression has a normal law with the variance of the dense network's residuals on the training rows. With the
-    factor, twice that variance, a step is the same as with the mean squared error.
+    A regression has a normal law with the variance of the dense network's residuals on the training rows. Times twice
+    that variance, an lr makes the same step as with the mean squared error.
     """
     if network.score != "rmse":
         return network.training_loss, 1.0
@@ -217,7 +221,8 @@ def tabulate(found: Sequence[Run], dense: Sequence[Run]) -> Table:
         "paired by seed. All runs have SGHMC at temperature 0 with a cosine lr from 0.05, the prior at its defaults "
         "and the same exact number of zeros among all parameters. *size* is |w|, *smoothed rho* eq. 12 averaged along "
         'the chain; *saliency* is `Pruner(rank="saliency")` with `SpikeSlab(evidence="curvature")`, *odds* are the log '
-        "odds of that prior. Without regrowth a zero stays zero; with it, it may come back until 70 % of the steps.",
+        "odds of that prior, and *size, curvature prior* is |w| under it. Without regrowth a zero stays zero; with it, "
+        "it may come back until 70 % of the steps.",
     ]
     raw = [each._asdict() for each in (*dense, *found)]
     return Table("Pruning by size, smoothed rho, saliency and odds of inclusion", columns, rows, notes, {"runs": raw})
