@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import math
+from pathlib import Path
 
 import pytest
 import torch
@@ -118,12 +119,16 @@ class StopAt(Callback):
             raise StopError
 
 
-def test_a_run_that_is_continued_keeps_its_lr_without_a_search(tmp_path, monkeypatch: pytest.MonkeyPatch) -> None:
-    whole = compress_small(lr=None)
+@pytest.mark.parametrize("options", [{}, {"sparsity": 0.96, "count": "layers"}], ids=["magnitude", "saliency"])
+def test_a_run_that_is_continued_keeps_its_lr_without_a_search(
+    options: dict[str, object], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    options["lr"] = None
+    whole = compress_small(**options)
     with pytest.raises(StopError):
-        compress_small(lr=None, folder=tmp_path, callbacks=[StopAt(8)])
+        compress_small(**options, folder=tmp_path, callbacks=[StopAt(8)])
     monkeypatch.setattr(lr_search, "grid_lr", lambda power: 0.123)  # what a search would find
-    resumed = compress_small(lr=None, folder=tmp_path, resume=True, callbacks=[StopAt(0)])
+    resumed = compress_small(**options, folder=tmp_path, resume=True, callbacks=[StopAt(0)])
     assert resumed.report["settings"]["lr"] == whole.report["settings"]["lr"]
     assert equal(tensors(resumed.model), tensors(whole.model))
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import warnings
 from collections.abc import Mapping
+from dataclasses import replace
 
 import pytest
 import torch
@@ -296,3 +297,31 @@ def test_zeros_are_shared_out_and_floors_held_as_by_any_pruner(scope: str) -> No
     Pruner(plain, 0.7, scope=scope, floor=0.25).step()
     assert all(torch.equal(a, b) for a, b in zip(ours, plain, strict=True))
     assert int(ours[0].count_nonzero()) >= 5
+
+
+def part_settings(method: str = "a-sghmc-sa", sparsity: float = 0.96, **settings: object) -> tuple[str, str]:
+    """Return the evidence of the prior and what ranks the weights."""
+    given = replace(problem(network(), Settings(**settings)), sparsity=sparsity, network=None, batch_size=16)
+    parts = METHODS[method](given)
+    prior = parts.sampler.prior
+    return getattr(prior, "evidence", "none"), parts.prune.pruner.rank
+
+
+def test_saliency_ranks_weights_where_few_are_left() -> None:
+    assert part_settings() == part_settings("sghmc-sa") == ("curvature", "saliency")
+    assert part_settings(sparsity=0.9) == ("magnitude", "magnitude")
+    assert part_settings(sparsity=0.9, rank="saliency") == ("curvature", "saliency")
+    assert part_settings(rank="magnitude") == ("magnitude", "magnitude")
+    assert part_settings(condition=False) == ("magnitude", "magnitude"), "the pruner would condition its prior"
+    for method in ("a-sghmc-em", "a-sghmc", "marginal"):
+        assert part_settings(method)[1] == "magnitude"
+    assert part_settings("gmp") == ("none", "magnitude")
+
+
+@pytest.mark.parametrize("scope", ["layer", "global", "erk"])
+def test_saliency_leaves_exactly_as_many_weights_as_were_asked_for(scope: str) -> None:
+    settings = Settings(lr=0.05, samples=4, scope=scope)
+    result = compress(network(), batches(), sparsity=0.96, count="layers", epochs=8, settings=settings, progress=False)
+    masks = [flatten(result.posterior.tensors(index)) == 0 for index in range(4)]
+    assert all(torch.equal(mask, masks[0]) for mask in masks)
+    assert int(masks[0].sum()) == round(0.96 * 352)

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 from small import ROWS, batches, data, network
-from torch import nn
+from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.utils.data import DataLoader, SubsetRandomSampler, TensorDataset
 
@@ -18,6 +18,7 @@ from spikeslab.compression.tasks import (
     Task,
     classify,
     count_rows,
+    estimate_noise,
     find_task,
     regress,
     softened_divergences,
@@ -163,3 +164,34 @@ def test_the_loss_on_validation_data_is_a_mean_over_rows() -> None:
     uneven = [(x[:90], y[:90]), (x[90:], y[90:])]
     found = Evaluation(task, uneven).of_model(model)["loss"]
     assert found == pytest.approx(F.cross_entropy(model(x), y).item(), rel=1e-5)
+
+
+def line(noise: float = 0.3) -> tuple[nn.Module, TensorBatches, Tensor]:
+    """Return a network that fits a line with noise, its batches and its residuals."""
+    torch.manual_seed(0)
+    x = torch.randn(320, 4)
+    y = x[:, 0] + noise * torch.randn(320)
+    model = nn.Sequential(nn.Linear(4, 16), nn.ReLU(), nn.Linear(16, 1))
+    with torch.no_grad():
+        model[0].weight.zero_(), model[0].bias.zero_(), model[2].weight.zero_(), model[2].bias.zero_()
+        model[0].weight[:2, 0] = torch.tensor([1.0, -1.0])
+        model[2].weight[0, :2] = torch.tensor([1.0, -1.0])
+        residuals = y - model(x).squeeze(1)
+    return model, TensorBatches(x, y, batch_size=32, seed=1), residuals
+
+
+def test_the_loss_of_a_regression_is_the_gaussian_likelihood() -> None:
+    model, rows, residuals = line()
+    options = {"sparsity": 0.5, "epochs": 2, "lr": 1e-6, "progress": False}
+    found = compress(model, rows, method="one-shot", weights="0.*", count="layers", **options)
+    sigma = found.report["settings"]["sigma"]
+    assert sigma == pytest.approx(float(residuals.square().mean().sqrt()), rel=0.05)
+    # Half of the weights were zero before: the network stays what it was.
+    assert found.history[-1]["loss"] == pytest.approx(float(residuals.square().mean()) / (2 * sigma**2), rel=1e-2)
+    given = compress(model, rows, settings=Settings(sigma=2.0), **options)
+    assert given.report["settings"]["sigma"] == 2.0
+
+
+def test_the_noise_of_a_network_that_interpolates_is_a_thousandth_of_the_spread() -> None:
+    model, rows, _ = line(noise=0.0)
+    assert estimate_noise(model, rows.epoch(0)) == pytest.approx(1e-3, rel=0.15)

@@ -24,16 +24,20 @@ from spikeslab.compression.result import Compressed, check_finite, describe_chan
 from spikeslab.compression.settings import Settings, Timeline
 from spikeslab.compression.tasks import (
     OTHER,
+    REGRESSION,
     BatchError,
     Evaluation,
     Task,
+    batch_rows,
     count_batches,
     count_rows,
+    estimate_noise,
     find_task,
     first_batch,
     keep_numbers,
     pair,
     with_distillation,
+    with_noise,
 )
 from spikeslab.diagnostics import write_report
 from spikeslab.errors import (
@@ -127,8 +131,8 @@ def compress(
             accuracy, or per cent of the RMSE of a regression or of a loss of your own.
         epochs: Epochs in all; warm-up, pruning and sampling take fixed shares of them. A loader without a length has
             ``num_data`` divided by the rows of its first batch as the length of an epoch.
-        loss: Function from (model, batch) to the mean loss; by default the cross-entropy of batches (x, y), or their
-            mean squared error where y are floating-point numbers.
+        loss: Function from (model, batch) to the mean loss; by default the cross-entropy of batches (x, y), or the
+            Gaussian likelihood where y are floating-point numbers.
         method: One of ``METHODS``.
         weights: Weights to prune: globs over parameter names, or parameters. By default those of all convolutions and
             linear layers. With ``structure="channels"`` by default those of all layers with free channels; a mapping to
@@ -258,18 +262,20 @@ class Compression:
             check_order(self.val_loader)
         run = CompressionRun(self, task, loss, problem)
         run.try_batches(batch, val_batch)
+        recorded = self._recorded_settings()
+        if task.kind == REGRESSION:
+            run = run.with_sigma(settings.sigma or recorded.get("sigma") or run.estimate_noise())
         if settings.lr is None:
-            run = run.with_lr(self._recorded_lr() or run.find_lr())
+            run = run.change_settings(lr=recorded.get("lr") or run.find_lr())
         if (folder := run.run_folder) is not None:
             folder.check()
         return run
 
-    def _recorded_lr(self) -> float | None:
-        """Return the lr of the run that is continued, if there is one."""
+    def _recorded_settings(self) -> dict[str, Any]:
+        """Return the settings of the run that is continued, if there is one."""
         if not self.resume or self.folder is None or not (record := Path(self.folder) / RECORD_FILE).exists():
-            return None
-        lr = read_run_record(record, CheckpointError)["settings"].get("lr")
-        return lr if isinstance(lr, float) else None
+            return {}
+        return Settings.upgrade(read_run_record(record, CheckpointError)["settings"])
 
     def _check_folder(self) -> None:
         """Raise unless the folder is new or empty, or is that of a run."""
@@ -295,6 +301,7 @@ class Compression:
             "timeline": Timeline(settings, self.epochs * count_batches(self.train_loader, batch, num_data)),
             "num_data": num_data,
             "seed": self.seed,
+            "batch_size": batch_rows(batch),
         }
         problem = Problem(**arguments) if followers is None else ChannelProblem(**arguments, followers=followers)
         if self.sparsity == AUTO:
@@ -357,9 +364,21 @@ class CompressionRun:
                 precision=settings.precision,
             )
 
-    def with_lr(self, lr: float) -> CompressionRun:
-        """Return the run with another lr."""
-        settings = self.problem.settings.change(lr=lr)
+    def estimate_noise(self) -> float:
+        """Return the standard deviation of the residuals of the dense network on training batches."""
+        data = self.arguments.train_loader
+        with preserve_randomness():
+            seed_everything(self.arguments.seed)
+            return estimate_noise(self.problem.model, data.epoch(0) if isinstance(data, TensorBatches) else data)
+
+    def with_sigma(self, sigma: float) -> CompressionRun:
+        """Return the run with the Gaussian likelihood of a regression."""
+        loss = with_noise(replace(self.task, loss=self.loss), sigma).loss
+        return replace(self.change_settings(sigma=sigma), loss=loss)
+
+    def change_settings(self, **changes: Any) -> CompressionRun:
+        """Return the run with other settings."""
+        settings = self.problem.settings.change(**changes)
         timeline = replace(self.problem.timeline, settings=settings)
         return replace(self, problem=replace(self.problem, settings=settings, timeline=timeline))
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, Self
 
 from torch import Tensor, nn
@@ -35,6 +35,7 @@ class Problem:
         timeline: The same in steps.
         num_data: N.
         seed: Seed of the noise.
+        batch_size: Examples in a batch, ``None`` if they cannot be counted.
         prior_type: Class of the spike-and-slab prior.
     """
 
@@ -48,6 +49,7 @@ class Problem:
     timeline: Timeline
     num_data: int
     seed: int
+    batch_size: int | None = None
 
     def copy(self) -> Self:
         """Return the same problem in a copy of the model."""
@@ -58,7 +60,7 @@ class Problem:
 
     @property
     def scope(self) -> str:
-        """How the zeros are shared out: as in the settings, or by one ranking of all weights."""
+        """Distribution of the zeros: as in the settings, or by one ranking of all weights."""
         return self.settings.scope or "global"
 
     @property
@@ -79,16 +81,22 @@ class Problem:
             seed=self.seed,
         )
 
+    @property
+    def can_weigh(self) -> bool:
+        """True if a prior can tell the saliency of what is pruned."""
+        return self.batch_size is not None and self.batch_size < self.num_data
+
     def gradual_pruning(
         self, scope: str | None = None, sparsity: float | Schedule | None = None, prior: SpikeSlab | None = None
     ) -> Prune:
-        """Return magnitude pruning along the ramp of the sparsity; zeros may come back until the mask is frozen.
+        """Return pruning along the ramp of the sparsity; zeros may come back until the mask is frozen.
 
-        A prior is conditioned on the zeros when they are final.
+        A prior is conditioned on the zeros when they are final. One that weighs the evidence ranks the weights.
         """
         ramp = self.timeline.sparsity(self.sparsity) if sparsity is None else sparsity
         every, freeze_at = self.timeline.prune_every, self.timeline.freeze
-        return Prune(self.pruner(ramp, scope, every=every, freeze_at=freeze_at, prior=prior))
+        rank = {"rank": "saliency"} if prior is not None and prior.evidence == "curvature" else {}
+        return Prune(self.pruner(ramp, scope, every=every, freeze_at=freeze_at, prior=prior, **rank))
 
     def pruner(self, sparsity: float | Schedule, scope: str | None = None, **options: Any) -> Pruner | ChannelPruner:
         """Return a pruner with the scope and floor of the settings; it refuses a sparsity that the floor forbids."""
@@ -136,11 +144,16 @@ class ChannelProblem(Problem):
 
     prior_type: ClassVar[type[SpikeSlab]] = GroupSpikeSlab
 
-    followers: Mapping[str, str | None]
+    followers: Mapping[str, str | None] = field(kw_only=True)
+
+    @property
+    def can_weigh(self) -> bool:
+        """False: channels go by the size of their gates."""
+        return False
 
     @property
     def scope(self) -> str:
-        """How the dead channels are shared out: as in the settings, or the same share of each layer."""
+        """Distribution of the dead channels: as in the settings, or the same share of each layer."""
         return self.settings.scope or "layer"
 
     def pruner(self, sparsity: float | Schedule, scope: str | None = None, **options: Any) -> ChannelPruner:

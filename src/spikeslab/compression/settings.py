@@ -16,6 +16,7 @@ from spikeslab.errors import ArgumentTypeError, check_choice, check_count, check
 from spikeslab.presets import paper_cifar10
 from spikeslab.pruning.allocation import floors
 from spikeslab.pruning.base import SCOPES
+from spikeslab.pruning.pruner import RANKS
 from spikeslab.schedules import (
     Schedule,
     constant,
@@ -30,17 +31,17 @@ from spikeslab.training.loop import FLOAT32, PRECISIONS
 
 CHOICES = {
     "lr_schedule": ("cosine", "waves", "steps", "constant"), "ramp": ("cubic", "exponential"), "scope": SCOPES,
-    "omega": ("rising", "falling"),
+    "omega": ("rising", "falling"), "rank": RANKS,
     "precision": PRECISIONS,
 }  # fmt: skip
 ALLOWED = {
-    **dict.fromkeys(("lr", "weight_decay", "cooling", "softening", "v0", "v1", "strength"), "> 0"),
+    **dict.fromkeys(("lr", "weight_decay", "cooling", "softening", "v0", "v1", "strength", "sigma"), "> 0"),
     **dict.fromkeys(("temperature", "omega_sum"), ">= 0"),
     **dict.fromkeys(("final_lr", "crest_lr", "distillation", "rho"), "[0, 1]"),
     **dict.fromkeys(("momentum", "warmup_until"), "[0, 1)"),
     "prune_until": "(0, 1]",
 }
-OPTIONAL = ("lr", "scope", "v0", "v1", "strength")
+OPTIONAL = ("lr", "rank", "scope", "sigma", "v0", "v1", "strength")
 OLD_NAMES = {"warmup": "warmup_until", "freeze_at": "freeze_from"}
 """Names that settings had in earlier records, and their present names."""
 UNKNOWN_LR = 0.05
@@ -70,6 +71,8 @@ class Settings:
         warmup_until: Time until which the lr rises from zero.
         momentum: Momentum of SGHMC, 1 minus the friction.
         weight_decay: L2 penalty, in units of the mean loss, of weights without a prior; the slab's by default.
+        sigma: Standard deviation of the noise of a regression, whose loss is the mean squared error over 2 sigma^2:
+            the Gaussian likelihood. ``None`` estimates it from the residuals of the dense network on training batches.
         temperature: T of the sampler: 1 is the Bayes posterior, 0 is SGD. Baselines without a prior ignore it.
         cooling: Annealed methods end at ``temperature / cooling``; the paper's 1000 epochs of 1.005 are 147.
         ramp: Rise of the sparsity: ``"cubic"`` (Zhu and Gupta) or ``"exponential"`` (the paper).
@@ -83,6 +86,10 @@ class Settings:
         scope: ``"layer"`` prunes all layers at one rate, ``"global"`` ranks all weights together, ``"erk"`` leaves
             small layers denser (:mod:`spikeslab.pruning.allocation`). ``None`` is ``"global"``, and ``"layer"`` for
             channels. Prior annealing ranks all weights together.
+        rank: What decides which weights become zero: ``"magnitude"``, or ``"saliency"``, the rise of the loss without
+            them, which the methods with a prior that moves slowly know (:mod:`spikeslab.functional.evidence`). ``None``
+            is the latter where 95 % of the weights or more go. Other methods, channels, and runs without ``condition``
+            go by magnitude in any case.
         floor: Number of weights or channels that every sparse layer keeps at least, or a share of them below 1;
             ``None`` is one.
         v0: Scale of the spike; ``None`` picks the one at which spike and slab are equally likely at the
@@ -116,6 +123,7 @@ class Settings:
     warmup_until: float = 0.05
     momentum: float = 0.9
     weight_decay: float = 5e-4
+    sigma: float | None = None
     temperature: float = 1e-3
     cooling: float = 150.0
     ramp: str = "cubic"
@@ -126,6 +134,7 @@ class Settings:
     collect_from: float = 0.75
     samples: int = 15
     scope: str | None = None
+    rank: str | None = None
     floor: float | None = None
     v0: float | None = None
     v1: float | None = None
@@ -181,7 +190,8 @@ class Settings:
     @staticmethod
     def upgrade(record: Mapping[str, Any]) -> dict[str, Any]:
         """Return the settings of an earlier record by their present names; those that it lacks are as they were."""
-        before = asdict(Settings(lr=0.05, final_lr=0.01, prune_every=1, scope="layer", omega="falling"))
+        rules = Settings(scope="layer", rank="magnitude", omega="falling", sigma=0.5**0.5)
+        before = asdict(replace(rules, lr=0.05, final_lr=0.01, prune_every=1))
         return before | {OLD_NAMES.get(name, name): value for name, value in record.items()}
 
 
@@ -203,6 +213,7 @@ def paper_settings(sparsity: float, steps: int) -> Settings:
         lr=PAPER_LR * PAPER_STEPS / steps,
         lr_schedule="steps",
         scope="layer",
+        rank="magnitude",
         drops=(0.7, 0.9),
         warmup_until=0.0,
         weight_decay=5e-4,

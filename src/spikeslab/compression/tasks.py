@@ -1,7 +1,8 @@
 r"""Task of a network, found from its batches: the loss to train with and how to evaluate predictions.
 
 Batches (x, y) with integer y are a classification, with the cross-entropy of ``model(x)``; with floating-point y a
-regression, with the mean squared error. Anything else needs ``loss(model, batch)``.
+regression, with the Gaussian likelihood, the mean squared error over :math:`2\sigma^2`. Anything else needs
+``loss(model, batch)``.
 
 The dense network may teach (distillation). With :math:`\alpha` the share of the teacher, s the softening, and
 :math:`q_s, p_s` the probabilities of the dense and of the sparse network from logits divided by s, the loss of a
@@ -11,8 +12,8 @@ classification is
 
     (1 - \alpha)\,\operatorname{CE}(y, p_1) + \alpha\, s^2 \operatorname{KL}(q_s \,\|\, p_s) ,
 
-where :math:`s^2` keeps the gradient's size as s grows. That of a regression is the mean squared error from y and from
-the dense network's output, in the same shares. N times this loss replaces the negative log-likelihood, so the samples
+where :math:`s^2` keeps the gradient's size as s grows. That of a regression has the squared errors from y and from the
+dense network's output, in the same shares. N times this loss replaces the negative log-likelihood, so the samples
 are from the posterior given the labels and the teacher's predictions, not given the labels alone.
 
 References:
@@ -22,10 +23,11 @@ References:
 from __future__ import annotations
 
 import copy
+import itertools
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -44,6 +46,8 @@ from spikeslab.training.loop import Loss
 from spikeslab.weights import to_device_of
 
 CLASSIFICATION, REGRESSION, OTHER = "classification", "regression", "other"
+NOISE_BATCHES, SMALLEST_NOISE = 20, 1e-6
+"""Batches from which the noise of a regression is estimated, and the least estimate."""
 UNLABELLED = -100
 """Label of what has none, the default of ``F.cross_entropy``."""
 
@@ -164,6 +168,27 @@ def with_distillation(task: Task, dense: nn.Module, share: float, softening: flo
         return (1.0 - share) * F.mse_loss(output, _reshape_targets(y, output)) + share * F.mse_loss(output, target)
 
     return Task(task.kind, loss)
+
+
+def with_noise(task: Task, sigma: float) -> Task:
+    """Return the task of a regression with the loss of the Gaussian likelihood, the squared error over 2 sigma^2."""
+    return replace(task, loss=lambda model, batch: task.loss(model, batch) / (2.0 * sigma**2))
+
+
+@torch.no_grad()
+def estimate_noise(model: nn.Module, data: Iterable[Any]) -> float:
+    """Return the root mean squared error of a network on the first training batches, rounded to two digits.
+
+    Residuals far below the spread of the targets, as those of a network that interpolates, count as a thousandth of it.
+    """
+    with eval_mode(model):
+        pairs = [pair(model, batch) for batch in itertools.islice(data, NOISE_BATCHES)]
+        outputs = [model(x).double() for x, _ in pairs]
+    targets = torch.cat([_reshape_targets(y, output).double() for (_, y), output in zip(pairs, outputs, strict=True)])
+    error = float((torch.cat(outputs) - targets).square().mean().sqrt())
+    spread = float((targets - targets.mean()).square().mean().sqrt())
+    sigma = max(error, 1e-3 * spread, SMALLEST_NOISE)
+    return float(f"{sigma:.1e}") if math.isfinite(sigma) else 1.0
 
 
 def softened_divergences(logits: Tensor, target: Tensor, softening: float) -> Tensor:
