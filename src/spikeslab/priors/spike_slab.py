@@ -431,8 +431,7 @@ class SpikeSlab(Prior):
     @torch.no_grad()
     def observe(self, step: int, num_data: int) -> None:
         """Average pull and curvature of the gradients with ``evidence="curvature"``."""
-        omega = self.adapt.omega(step)
-        if self._curvature is not None and omega > 0.0:
+        if self._curvature is not None and (omega := self.adapt.omega(step)) > 0.0:
             gradients = [weight.grad for weight in self.weights.values()]
             self._curvature.observe(self._betas(), gradients, omega, num_data)
 
