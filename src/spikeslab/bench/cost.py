@@ -37,7 +37,7 @@ from spikeslab.training import TensorBatches
 from spikeslab.weights import select_weights
 
 SAMPLES, ROWS, CHUNK = 15, 4000, 500
-EPOCHS, TRAIN_ROWS, BATCH = 6, 3200, 64
+EPOCHS, TRAIN_ROWS, BATCH, LR = 6, 3200, 64, 0.05
 RESNET_BATCH, SPARSE, SPARSITY = 16, "*.conv*.weight", 0.9
 KINDS = SGD, CHAIN = ("sgd", "chain")
 TRACE = """import sys
@@ -103,8 +103,9 @@ def _cost_table(costs: Mapping[str, dict[str, list[Cost]]], plan: BenchPlan) -> 
     note = (
         f"Ratios of median processor times of {plan.repeats} interleaved turns; on the clock: of median times. "
         f"ResNet18 with 11,173,962 parameters at batch {RESNET_BATCH}; {SAMPLES} samples, {ROWS:,} rows; {EPOCHS} "
-        f"epochs of {TRAIN_ROWS:,} rows at batch {BATCH}. The mean of a compress chooses the zeros every {every} steps "
-        "until they freeze and holds them otherwise. Memory: resident, of fresh processes with everything they import."
+        f"epochs of {TRAIN_ROWS:,} rows at batch {BATCH}, both with the same lr. The mean of a compress chooses the "
+        f"zeros every {every} steps until they freeze and holds them otherwise. Memory: resident, of fresh processes "
+        "with everything they import."
     )
     return Table(f"Costs that users feel, {plan.words}", columns, rows, [note], {"seconds and bytes": raw})
 
@@ -196,12 +197,12 @@ def _compressing(plan: BenchPlan) -> dict[str, Callable[[], None]]:
     batches = TensorBatches(*_images(2 * BATCH if plan.quick else TRAIN_ROWS, 1, 28, 28), batch_size=BATCH)
 
     def ours() -> None:
-        compress(model, batches, sparsity=SPARSITY, epochs=EPOCHS, progress=False, report=False)
+        compress(model, batches, sparsity=SPARSITY, epochs=EPOCHS, lr=LR, progress=False, report=False)
 
     def by_hand() -> None:
         network = copy.deepcopy(model)
-        sgd = torch.optim.SGD(network.parameters(), lr=0.05, momentum=0.9, weight_decay=5e-4)
-        weights = [parameter for parameter in network.parameters() if parameter.ndim > 1][1:-1]
+        sgd = torch.optim.SGD(network.parameters(), lr=LR, momentum=0.9, weight_decay=5e-4)
+        weights = [parameter for parameter in network.parameters() if parameter.ndim > 1]
         masks: list[Tensor] = []
         for epoch in range(EPOCHS):
             if epoch <= 0.6 * EPOCHS:
