@@ -174,3 +174,14 @@ def test_a_log_of_a_long_run_is_read(tmp_path: Path) -> None:
     path = tmp_path / "lines.jsonl"
     path.write_bytes(b'{"step": 1, "loss": 0.5}\n' * 300_000)
     assert len(read_lines(path, SpikeSlabError)) == 300_000
+
+
+def test_a_record_whose_marks_are_damaged_is_no_early_one(tmp_path: Path) -> None:
+    path = tmp_path / "record.json"
+    write_record(path, {"epochs": 3})
+    text = path.read_text().replace('"checksum"', '"checksaled"').replace('"sealed"', '"seum"')
+    path.write_text(text)
+    with pytest.raises(SpikeSlabError, match="has changed since it was written"):
+        read_record(path, SpikeSlabError)
+    path.write_text('{"epochs": 3}')
+    assert read_record(path, SpikeSlabError) == {"epochs": 3}
