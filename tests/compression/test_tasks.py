@@ -23,7 +23,9 @@ from spikeslab.compression.tasks import (
     regress,
     softened_divergences,
     with_distillation,
+    with_noise,
 )
+from spikeslab.likelihoods import GaussianLikelihood
 from spikeslab.training import Callback, TensorBatches, Training
 
 SHARE, SOFTENING = 0.3, 2.5
@@ -195,3 +197,11 @@ def test_the_loss_of_a_regression_is_the_gaussian_likelihood() -> None:
 def test_the_noise_of_a_network_that_interpolates_is_a_thousandth_of_the_spread() -> None:
     model, rows, _ = line(noise=0.0)
     assert estimate_noise(model, rows.epoch(0)) == pytest.approx(1e-3, rel=0.15)
+
+
+@pytest.mark.parametrize("outputs", [1, 3])
+def test_several_outputs_add_up_in_the_likelihood(outputs: int) -> None:
+    torch.manual_seed(0)
+    model, x, y = nn.Linear(4, outputs), torch.randn(8, 4), torch.randn(8, outputs)
+    found = with_noise(find_task(model, (x, y), None), 0.5).loss(model, (x, y))
+    torch.testing.assert_close(found, GaussianLikelihood(0.5)(model(x), y))

@@ -1,7 +1,7 @@
 r"""Task of a network, found from its batches: the loss to train with and how to evaluate predictions.
 
 Batches (x, y) with integer y are a classification, with the cross-entropy of ``model(x)``; with floating-point y a
-regression, with the Gaussian likelihood, the mean squared error over :math:`2\sigma^2`. Anything else needs
+regression, with the Gaussian likelihood, the squared error over :math:`2\sigma^2`. Anything else needs
 ``loss(model, batch)``.
 
 The dense network may teach (distillation). With :math:`\alpha` the share of the teacher, s the softening, and
@@ -114,10 +114,15 @@ def classify(model: nn.Module, batch: Any) -> Tensor:
 
 
 def regress(model: nn.Module, batch: Any) -> Tensor:
-    """Return the mean squared error of a batch (x, y); targets of shape (rows,) match outputs of shape (rows, 1)."""
+    """Return the squared error of a batch (x, y); targets of shape (rows,) match outputs of shape (rows, 1)."""
     x, y = pair(model, batch)
     output = model(x)
-    return F.mse_loss(output, _reshape_targets(y, output))
+    return _squared_error(output, _reshape_targets(y, output))
+
+
+def _squared_error(output: Tensor, target: Tensor) -> Tensor:
+    """Return the mean over rows of the squared error, summed over outputs as in a likelihood."""
+    return F.mse_loss(output, target) * (output.numel() / len(output))
 
 
 def _reshape_targets(y: Tensor, output: Tensor) -> Tensor:
@@ -165,7 +170,8 @@ def with_distillation(task: Task, dense: nn.Module, share: float, softening: flo
             labelled = y != UNLABELLED
             divergence = (softened_divergences(output, target, softening) * labelled).sum() / labelled.sum()
             return (1.0 - share) * F.cross_entropy(output, y) + share * divergence
-        return (1.0 - share) * F.mse_loss(output, _reshape_targets(y, output)) + share * F.mse_loss(output, target)
+        own = _squared_error(output, _reshape_targets(y, output))
+        return (1.0 - share) * own + share * _squared_error(output, target)
 
     return Task(task.kind, loss)
 

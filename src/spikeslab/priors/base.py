@@ -20,9 +20,9 @@ class Prior(WeightHolder, ABC):
 
     A sampler that takes the prior calls :meth:`attach` once. At each step it calls :meth:`check_ready` and
     :meth:`observe` before it moves, :meth:`add_gradient_` for the gradient at the old weights, and :meth:`update` with
-    the new ones. A new prior
-    implements the gradient, the penalty and, if it has a state, ``update`` and the state dict. One whose gradient is an
-    elastic net may also take part in the fused update: see :class:`~spikeslab.kernels.protocol.FusedPrior`.
+    the new ones. A new prior implements the gradient, the penalty and, if it has a state, ``update`` and the state
+    dict. One whose gradient is an elastic net may also take part in the fused update: see
+    :class:`~spikeslab.kernels.protocol.FusedPrior`.
 
     Attributes:
         weights: The weights by name, in the order of all per-weight state.
