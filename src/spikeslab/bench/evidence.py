@@ -25,7 +25,6 @@ from spikeslab.bench.compression.networks import (
     Batch,
     StudyData,
     StudyNetwork,
-    endless,
     load_problem,
     predict,
     train_dense,
@@ -39,6 +38,7 @@ from spikeslab.pruning import Pruner
 from spikeslab.report.tables import Cell, Column, Estimate, Table
 from spikeslab.samplers import SGHMC
 from spikeslab.schedules import cosine, cubic_sparsity
+from spikeslab.training.batches import repeat_epochs
 from spikeslab.training.randomness import preserve_randomness, seed_everything
 
 NETWORKS = (LENET, MLP)
@@ -140,7 +140,7 @@ def prune(
             rank="saliency" if score == SALIENCY else "magnitude",
             network=model,
         )
-        for batch in itertools.islice(endless(data.train), steps):
+        for batch in itertools.islice(repeat_epochs(data.train), steps):
             sampler.zero_grad()
             loss(model, batch).backward()
             sampler.step()

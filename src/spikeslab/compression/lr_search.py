@@ -14,7 +14,7 @@ far too high ends after a few steps.
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, TypeAlias
 
 import torch
@@ -22,7 +22,7 @@ from torch import Tensor, nn
 
 from spikeslab.compression.settings import UNKNOWN_LR
 from spikeslab.errors import NonFiniteError
-from spikeslab.training.batches import TensorBatches
+from spikeslab.training.batches import TensorBatches, repeat_epochs
 from spikeslab.training.loop import Loss, autocast
 
 STEPS, BATCHES = 50, 5
@@ -59,7 +59,7 @@ def find_lr(
         weight_decay: Weight decay of SGD.
         precision: Precision of the forward pass.
     """
-    batches = _repeat(data)
+    batches = repeat_epochs(data)
 
     def next_loss(network: nn.Module) -> Tensor:
         with autocast(network, precision):
@@ -116,10 +116,3 @@ def _train(model: nn.Module, optimizer: torch.optim.Optimizer, next_loss: NextLo
         optimizer.step()
         total += value if step >= STEPS // 2 else 0.0
     return total / (STEPS - STEPS // 2)
-
-
-def _repeat(data: TensorBatches | Iterable[Any]) -> Iterator[Any]:
-    epoch = 0
-    while True:
-        yield from data.epoch(epoch) if isinstance(data, TensorBatches) else data
-        epoch += 1

@@ -6,6 +6,7 @@ Order and transforms are pure functions of (seed, epoch, batch), so the position
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import Any, TypeAlias
@@ -91,6 +92,17 @@ class TensorBatches:
     def __iter__(self) -> Iterator[tuple[Tensor, ...]]:
         """Yield the batches of epoch 0, so that evaluations see the same rows each time."""
         return self.epoch(0)
+
+
+def repeat_epochs(data: TensorBatches | Iterable[Any]) -> Iterator[Any]:
+    """Yield the batches of one epoch after the other, without end.
+
+    >>> from itertools import islice
+    >>> list(islice(repeat_epochs(["a", "b"]), 5))
+    ['a', 'b', 'a', 'b', 'a']
+    """
+    for epoch in itertools.count():
+        yield from data.epoch(epoch) if isinstance(data, TensorBatches) else data
 
 
 class DataOrder:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
@@ -26,6 +26,7 @@ from spikeslab.paper.images.data import load_cifar10, load_fashion
 from spikeslab.posterior.eval_mode import eval_mode
 from spikeslab.states import encode_tensors, read_tensors_file
 from spikeslab.training import TensorBatches
+from spikeslab.training.batches import repeat_epochs
 from spikeslab.training.loop import Loss
 from spikeslab.training.randomness import preserve_randomness, seed_everything
 
@@ -306,12 +307,6 @@ def load_problem(name: str, data_dir: Path | None, seed: int, quick: bool) -> tu
     return network, network.load(data_dir, seed)
 
 
-def endless(train: TensorBatches) -> Iterator[Batch]:
-    """Yield the batches of one epoch after the other."""
-    for epoch in itertools.count():
-        yield from train.epoch(epoch)  # type: ignore[misc]
-
-
 def cosine_factor(step: int, steps: int) -> float:
     """Return the lr of a step from 0 on, as a share of the highest, along half a cosine to zero."""
     return 0.5 * (1.0 + math.cos(math.pi * step / steps))
@@ -331,7 +326,7 @@ def train_dense(network: StudyNetwork, data: StudyData, seed: int) -> nn.Module:
         model = network.build().train()
         steps = network.dense_epochs * len(data.train)
         optimizer = make_optimizer(network, model.parameters(), network.dense_lr, 0.01 if network.adam else 5e-4)
-        for step, batch in enumerate(itertools.islice(endless(data.train), steps)):
+        for step, batch in enumerate(itertools.islice(repeat_epochs(data.train), steps)):
             lr = network.dense_lr * min(1.0, (step + 1) / (0.05 * steps)) * cosine_factor(step, steps)
             for group in optimizer.param_groups:
                 group["lr"] = lr

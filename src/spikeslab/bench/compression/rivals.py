@@ -22,12 +22,12 @@ from spikeslab.bench.compression.networks import (
     StudyData,
     StudyNetwork,
     cosine_factor,
-    endless,
     make_optimizer,
 )
 from spikeslab.compression import Settings, compress
 from spikeslab.errors import ArgumentValueError, MissingExtraError
 from spikeslab.posterior import Posterior
+from spikeslab.training.batches import repeat_epochs
 from spikeslab.training.randomness import preserve_randomness, seed_everything
 
 ROUNDS = 4
@@ -137,7 +137,7 @@ def prune_in_rounds(task: Assignment) -> Outcome:
     left = 1.0 - task.zeros / weights
     targets = [round(weights * (1.0 - left ** (number / ROUNDS))) for number in range(1, ROUNDS)] + [task.zeros]
     ends = [task.steps * number // ROUNDS for number in range(ROUNDS + 1)]
-    batches = endless(task.data.train)
+    batches = repeat_epochs(task.data.train)
     for before, zeros, (begin, end) in zip([0, *targets], targets, itertools.pairwise(ends), strict=False):
         prune.global_unstructured(layers, pruning_method=prune.L1Unstructured, amount=zeros - before)
         optimizer = make_optimizer(task.network, model.parameters(), float(setting["lr"]), 0.0)
@@ -178,7 +178,7 @@ def train_proximally(task: Assignment) -> Outcome:
     healing = max(2, round(HEAL_FROM * task.steps))
     warmup = min(PAT_WARMUP, healing - 1)
     optimizer = optimizer_class(base, warmup, healing, float(setting["reg_lambda"]))
-    for step, batch in enumerate(itertools.islice(endless(task.data.train), task.steps), start=1):
+    for step, batch in enumerate(itertools.islice(repeat_epochs(task.data.train), task.steps), start=1):
         _step(task, model, optimizer, batch)
         if step == healing:
             cut_exactly(weights, [optimizer.state[weight]["latent"] for weight in weights], task.zeros)
