@@ -148,7 +148,7 @@ def test_lines_that_are_missing_or_added_are_noticed(tmp_path: Path, change) -> 
     for step in (1, 2):
         lines.append(encode_line({"step": step}, lines[-1]))
     path.write_bytes(b"\n".join(lines) + b"\n" + lines[-1][:9])
-    assert [line.record["step"] for line in read_lines(path, SpikeSlabError)] == [0, 1, 2]
+    assert [record["step"] for record in read_lines(path, SpikeSlabError).records] == [0, 1, 2]
     path.write_bytes(b"\n".join(change(lines)) + b"\n")
     with pytest.raises(SpikeSlabError, match=r"lines\.jsonl has changed since it was written: the checksum of line"):
         read_lines(path, SpikeSlabError)
@@ -173,7 +173,7 @@ def test_a_record_with_too_many_parts_for_its_length_is_not_parsed(tmp_path: Pat
 def test_a_log_of_a_long_run_is_read(tmp_path: Path) -> None:
     path = tmp_path / "lines.jsonl"
     path.write_bytes(b'{"step": 1, "loss": 0.5}\n' * 300_000)
-    assert len(read_lines(path, SpikeSlabError)) == 300_000
+    assert len(read_lines(path, SpikeSlabError).records) == 300_000
 
 
 def test_a_record_whose_marks_are_damaged_is_no_early_one(tmp_path: Path) -> None:

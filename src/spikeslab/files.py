@@ -12,7 +12,8 @@ import json
 import os
 import re
 import stat
-from collections.abc import Iterable, Mapping
+import sys
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -27,10 +28,13 @@ JOURNAL = re.compile(r"\.pending-(\d+)\.json")
 """Name of the journal of a process that renames several files: those in it are complete, and all are to be renamed."""
 JSON_COSTS = {b"{": 110, b"[": 88, b":": 130, b",": 75}
 """Bytes that JSON takes at most for each of these signs, parsed and while its checksum is computed (CPython 3.11)."""
-LINE_COST, TENSOR_COST = 150, 1500
+TENSOR_COST, SLOT_COST = 1500, 100
+"""Bytes of an empty tensor in a safetensors file, and of a place in a set that grows."""
 MEMORY_FLOOR = 200 << 20
 """Bytes that reading a record may take whatever its length; beyond them it may take a multiple of its length."""
-RECORD_FACTOR, LINES_FACTOR = 2, 16
+LINES_FLOOR = MEMORY_FLOOR // 2
+"""The same for all records of a log together, and for the one of them that is being read."""
+RECORD_FACTOR = 2
 SAFE = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
 
 
@@ -370,6 +374,14 @@ class Line(NamedTuple):
     record: dict[str, Any]
 
 
+class Lines(NamedTuple):
+    """Records of a file of JSON lines, its last whole line without the line feed, and the bytes of all whole lines."""
+
+    records: list[dict[str, Any]]
+    last: bytes
+    size: int
+
+
 def encode_line(record: Mapping[str, Any], before: bytes) -> bytes:
     """Return a record as a line of JSON, with a checksum of itself and of the line before, without the line feed.
 
@@ -380,40 +392,84 @@ def encode_line(record: Mapping[str, Any], before: bytes) -> bytes:
     return text[:-1] + f', "{CHECKSUM}": "{_hash_line(text, before)}"}}'.encode()
 
 
-def read_lines(path: Path, error: type[SpikeSlabError]) -> list[Line]:
-    """Read a file of JSON lines; an incomplete last line is skipped, and lines of an early version have no checksum.
+def iterate_lines(path: Path, error: type[SpikeSlabError]) -> Iterator[Line]:
+    """Yield the lines of a file of JSON lines, if there is one, with the memory of one line.
+
+    An incomplete last line is skipped; lines of an early version have no checksum.
 
     Raises:
         SpikeSlabError: If it cannot be read or a line is damaged, missing or added; the message names the line.
     """
-    try:
-        content = read_regular(path)
-    except FileNotFoundError:
-        return []
-    except OSError as cause:
-        raise error(f"{path} cannot be read: {cause.strerror or first_line(cause)}.") from cause
-    cost = _estimate_cost(content) + LINE_COST * content.count(b"\n")
-    # Records of a log are small: what takes little memory in one large record takes a lot in many lines.
-    if cost > LINES_FACTOR * len(content) + MEMORY_FLOOR:
-        raise error(f"{path} cannot be read: it has too many parts for a log of {len(content):,} bytes.")
-    *texts, _ = content.split(b"\n")
-    lines: list[Line] = []
-    sealed = False
-    for number, text in enumerate(texts, start=1):
+    before, sealed = b"", False
+    for number, text in enumerate(_iterate_texts(path, error), start=1):
+        if _estimate_cost(text) > LINES_FLOOR:
+            raise error(f"{path} cannot be read: line {number} has too many parts for a record of a log.")
         try:
-            record = json.loads(text)
+            record = json.loads(text, object_pairs_hook=_share_names)
         except (ValueError, RecursionError) as cause:
             raise error(f"{path} is damaged: line {number} is not JSON ({first_line(cause)}).") from cause
         if not isinstance(record, dict):
             raise error(f"{path} is damaged: line {number} is not a JSON object.")
         match = SEALED_LINE.fullmatch(text)
         sealed = sealed or CHECKSUM in record
-        before = lines[-1].text if lines else b""
         if sealed and (match is None or match[2].decode() != _hash_line(match[1] + b"}", before)):
             raise error(f"{path} has changed since it was written: the checksum of line {number} does not match.")
         record.pop(CHECKSUM, None)
-        lines.append(Line(text, record))
-    return lines
+        yield Line(text, record)
+        before = text
+
+
+def _iterate_texts(path: Path, error: type[SpikeSlabError]) -> Iterator[bytes]:
+    """Yield the whole lines of a file, if there is one, without their line feeds."""
+    try:
+        with os.fdopen(open_regular(path), "rb") as file:
+            for text in file:
+                if text.endswith(b"\n"):
+                    yield text[:-1]
+    except FileNotFoundError:
+        return
+    except OSError as cause:
+        raise error(f"{path} cannot be read: {cause.strerror or first_line(cause)}.") from cause
+
+
+def read_lines(path: Path, error: type[SpikeSlabError]) -> Lines:
+    """Read all records of a file of JSON lines; see :func:`iterate_lines`, which takes less memory.
+
+    Raises:
+        SpikeSlabError: As there, or if the records take more than two times the length of the file and 200 MB.
+    """
+    length = path.stat().st_size if path.is_file() else 0
+    records: list[dict[str, Any]] = []
+    names: set[str] = set()
+    last, size, taken = b"", 0, 0
+    for last, record in iterate_lines(path, error):
+        records.append(record)
+        size += len(last) + 1
+        taken += _count_bytes(record, names)
+        if taken > RECORD_FACTOR * length + LINES_FLOOR:
+            raise error(f"{path} cannot be read: it has too many parts for a log of {length:,} bytes.")
+    return Lines(records, last, size)
+
+
+def _count_bytes(record: dict[str, Any], names: set[str]) -> int:
+    """Return the memory of a record, without the names in ``names``, which all records share; add its own to them."""
+    total, values = 0, [record]
+    while values:
+        value: Any = values.pop()
+        total += sys.getsizeof(value)
+        if isinstance(value, dict):
+            new: set[Any] = value.keys() - names
+            names |= new
+            total += SLOT_COST * len(new)
+            values += [*new, *value.values()]
+        elif isinstance(value, list):
+            values += value
+    return total
+
+
+def _share_names(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """Return an object of JSON; its names are interned, so that the records of a log have one copy of each."""
+    return {sys.intern(name): value for name, value in pairs}
 
 
 def _hash_line(text: bytes, before: bytes) -> str:

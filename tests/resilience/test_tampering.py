@@ -239,6 +239,16 @@ def _many_lines(root: Path, outside: Path) -> None:
     (root / "run" / "metrics.jsonl").write_bytes(b"{}\n" * 10_000_000)
 
 
+def _many_names(root: Path, outside: Path) -> None:
+    (root / "run" / "metrics.jsonl").write_bytes(b"".join(b'{"%d": 0}\n' % k for k in range(3_000_000)))
+
+
+def _long_line(root: Path, outside: Path) -> None:
+    _many("run/metrics.jsonl", "{}")(root, outside)
+    with (root / "run" / "metrics.jsonl").open("a") as file:
+        file.write("\n")
+
+
 def _many_states(root: Path, outside: Path) -> None:
     folder = _last_checkpoint(root)
     _many(str(folder / "state.json"))(root, outside)
@@ -315,6 +325,8 @@ TAMPERED: dict[str, tuple[Callable[[Path, Path], None], Callable[[Path], None]]]
     "many lists in evaluation.json": (_many("run/evaluation.json"), _report),
     "many lists in the state": (_many_states, _resume),
     "many lines in the log": (_many_lines, _report),
+    "many names in the log": (_many_names, _report),
+    "a line of many parts in the log": (_long_line, _report),
     "many tensors in a sample": (_many_tensors("run/posterior/sample-*"), _predict),
     "many tensors in a checkpoint": (_many_tensors("run/checkpoints/step-*56/tensors.safetensors"), _resume),
     "many tensors in a model": (_many_tensors("model/model.safetensors"), _load_model),

@@ -78,11 +78,11 @@ class CellFile:
             found = read_lines(path, CellFileError)
         except CellFileError as error:
             raise CellFileError(*error.args, f"Choose another {mark('out')}.") from error
-        self._last = found[-1].text if found else b""
-        if not found:
+        self._last = found.last
+        if not found.records:
             return 0
         try:
-            head, *lines = (line.record for line in found)
+            head, *lines = found.records
             head = {self.renamed.get(name, name): self.renamed.get(value, value) for name, value in head.items()}
             self.records = {Cell(line.pop("method"), line.pop("seed")): line for line in lines}
         except (KeyError, TypeError, AttributeError) as error:
@@ -95,7 +95,7 @@ class CellFile:
                 f"Cannot continue: {path} was made with {was} instead of {now}. Use those settings or another "
                 f"{mark('out')}."
             )
-        return sum(len(line.text) + 1 for line in found)
+        return found.size
 
     @contextmanager
     def lock(self) -> Iterator[None]:

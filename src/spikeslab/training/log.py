@@ -4,12 +4,21 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from spikeslab.errors import MissingExtraError, SpikeSlabError, pluralize
-from spikeslab.files import Line, encode_line, flush, open_regular, read_lines, write_atomically
+from spikeslab.files import (
+    encode_line,
+    flush,
+    iterate_lines,
+    open_regular,
+    read_lines,
+    read_regular,
+    write_atomically,
+)
 from spikeslab.training.callbacks import Every, PeriodicCallback
 
 if TYPE_CHECKING:
@@ -36,8 +45,7 @@ class MetricsLog:
 
     def write(self, record: Mapping[str, Any]) -> None:
         """Append a record; numbers that are not finite become null."""
-        if not self._known:
-            self._note(read_lines(self.path, RunError))
+        self._look()
         line = encode_line(nan_to_null(record), self._last)
         with os.fdopen(open_regular(self.path, os.O_WRONLY | os.O_APPEND | os.O_CREAT), "ab") as file:
             file.write(line + b"\n")
@@ -49,26 +57,32 @@ class MetricsLog:
         Raises:
             RunError: If another line is not a record, or has changed since it was written.
         """
-        return [line.record for line in read_lines(self.path, RunError)]
+        return read_lines(self.path, RunError).records
 
-    def keep_until(self, step: int) -> list[dict[str, Any]]:
-        """Remove the records after ``step``, which a resumed run writes again, and return the others."""
-        lines = read_lines(self.path, RunError)
-        kept = [line for line in lines if line.record["step"] <= step]
-        content = b"".join(line.text + b"\n" for line in kept)
-        if self.path.exists() and self.path.stat().st_size != len(content):
-            write_atomically(self.path, content)
-        self._note(kept)
-        return [line.record for line in kept]
+    def keep_until(self, step: int) -> int:
+        """Remove the records after ``step``, which a resumed run writes again, and return the last step or -1."""
+        last, size = -1, 0
+        self._count, self._last, self._known = 0, b"", True
+        for text, record in iterate_lines(self.path, RunError):
+            if record["step"] > step:
+                break
+            self._count, self._last = self._count + 1, text
+            last, size = record["step"], size + len(text) + 1
+        if self.path.exists() and self.path.stat().st_size != size:
+            write_atomically(self.path, read_regular(self.path)[:size])
+        return last
 
-    def _note(self, lines: Sequence[Line]) -> None:
-        self._count, self._last = len(lines), lines[-1].text if lines else b""
+    def _look(self) -> None:
+        """Count the records of the file before the first access."""
+        if self._known:
+            return
+        for count, line in enumerate(iterate_lines(self.path, RunError), start=1):
+            self._count, self._last = count, line.text
         self._known = True
 
     def mark(self) -> dict[str, Any]:
         """Return the number of records and a checksum of them, for a checkpoint; the file is on the disk then."""
-        if not self._known:
-            self._note(read_lines(self.path, RunError))
+        self._look()
         if self._count:
             flush(self.path)
         return {"records": self._count, "sha256": hashlib.sha256(self._last).hexdigest()}
@@ -81,9 +95,9 @@ class MetricsLog:
         """
         if not mark or not mark["records"] or not self.path.exists():
             return
-        lines = read_lines(self.path, RunError)
         count = mark["records"]
-        if len(lines) < count or hashlib.sha256(lines[count - 1].text).hexdigest() != mark["sha256"]:
+        last = next(islice(iterate_lines(self.path, RunError), count - 1, None), None)
+        if last is None or hashlib.sha256(last.text).hexdigest() != mark["sha256"]:
             raise RunError(
                 f"{self.path} is damaged: it does not begin with the {pluralize(count, 'record')} that the checkpoint "
                 "knows. Put it back, or delete it to go on without them."
@@ -133,8 +147,7 @@ class Log(PeriodicCallback):
     def begin(self, run: Training) -> None:
         """Remove the records after the step at which the run resumes."""
         super().begin(run)
-        records = self.log.keep_until(run.steps)
-        self._step = records[-1]["step"] if records else -1
+        self._step = self.log.keep_until(run.steps)
         if self._tensorboard is not None:
             self._writer = _summary_writer(self._tensorboard, purge_step=run.steps + 1)
 
