@@ -265,9 +265,27 @@ def test_large_inputs_are_split_where_rows_are_independent(model, split, monkeyp
     monkeypatch.setattr(batched, "BUDGET", 30 * 4 * (50 + 50 + 2 + 2) // torch.get_num_threads())
     posterior = collected(model, link=torch.sigmoid)
     x = torch.randn(280, 1, 3) if split is None else torch.randn(280, 3)
-    assert posterior._forward.choose_split((x,), len(posterior)) == split
+    assert posterior._forward.choose_split((x,), len(posterior)).rows == split
     each = [posterior.sample(index).eval()(x).sigmoid() for index in range(len(posterior))]
     torch.testing.assert_close(posterior.predict(x), torch.stack(each).mean(0).detach())
+
+
+class Rows(nn.Module):
+    """A layer that needs its input with the channels first: ``view`` refuses another order."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x.view(len(x), -1)
+
+
+@pytest.mark.parametrize(("flatten", "channels_last"), [(nn.Flatten(), True), (Rows(), False)], ids=["flatten", "view"])
+def test_channels_come_last_where_the_model_gives_the_same_with_them(flatten, channels_last):
+    layers = nn.Conv2d(1, 3, 3), nn.MaxPool2d(2), nn.Conv2d(3, 4, 3), flatten, nn.Linear(4 * 9, 2)
+    posterior = collected(nn.Sequential(*layers))
+    x = torch.randn(200, 1, 12, 12)
+    assert posterior._forward.choose_split((x,), len(posterior)).channels_last == channels_last
+    each = [posterior.sample(index).eval()(x).softmax(dim=1) for index in range(len(posterior))]
+    torch.testing.assert_close(posterior.predict(x), torch.stack(each).mean(0).detach())
+    assert posterior.sample(0)[2].weight.is_contiguous()
 
 
 class OneAtATime(nn.Module):

@@ -31,6 +31,13 @@ LAYERS = (nn.Linear, nn.ReLU, nn.LeakyReLU, nn.ELU, nn.GELU, nn.SiLU, nn.Tanh, n
 """Linear layers and functions of each element, which may run with stacked tensors as they are."""
 
 
+class Split(NamedTuple):
+    """Rows of a large input to run at once, ``None`` for all, and whether weights of images are ``channels_last``."""
+
+    rows: int | None = None
+    channels_last: bool = False
+
+
 class Slot(NamedTuple):
     """Place of a tensor in the model, ``where[leaf]``, with the tensor itself and the stacked ones of the samples."""
 
@@ -91,7 +98,7 @@ class SampleForward:
         self.link = link
         self.possible = True
         self._counts: dict[tuple[Any, ...], int] = {}
-        self._splits: dict[tuple[Any, ...], int | None] = {}
+        self._splits: dict[tuple[Any, ...], Split] = {}
         self._stacks: dict[tuple[int, ...], Stack] = {}
 
     def forget(self) -> None:
@@ -109,18 +116,19 @@ class SampleForward:
             inputs: Arguments of the model.
             batch_size: Size of the batches into which tensors among them are split; ``None`` chooses it for one tensor.
         """
+        split = Split(batch_size)
         if batch_size is None:
             with torch.no_grad(), uncompiled_eval_mode(self.model):
-                batch_size = self.choose_split(inputs, len(steps))
-        batches = list(_batches(inputs, batch_size))
+                split = self.choose_split(inputs, len(steps))
+        batches = list(_batches(inputs, split.rows))
         start = 0
         while start < len(steps):
             with torch.no_grad(), uncompiled_eval_mode(self.model) as modules:
                 count = self.choose_count(len(steps), batches[0])
                 values = self._run_together(steps[start : start + count], read, batches, modules)
                 if values is None:
-                    sample = read(steps[start])
-                    values = self.link(torch.cat(self._run_one(sample, batches))).unsqueeze(0)
+                    outputs = self._run_one(read(steps[start]), batches, split.channels_last)
+                    values = self.link(torch.cat(outputs)).unsqueeze(0)
                     self.possible &= min(count, len(steps) - start) == 1  # one sample proves nothing
             yield values
             start += len(values)
@@ -166,37 +174,48 @@ class SampleForward:
         passes = -(-samples // self._counts[key])
         return -(-samples // passes)
 
-    def choose_split(self, inputs: tuple[Any, ...], samples: int) -> int | None:
-        """Return how many rows of a large input to run at once, or ``None`` to run all.
+    def choose_split(self, inputs: tuple[Any, ...], samples: int) -> Split:
+        """Return how to run a large input.
 
         A few MB of activations for each thread are faster than many. So that they are those of many samples, fewer rows
         are run at once if the model has no convolution: those of several samples take longer together than in turn. A
-        model is split only if two halves of some rows give what these rows give together.
+        model is split only if two halves of some rows give what these rows give together. On a CPU, convolutions and
+        pooling are faster with the channels last; this is used only if the model gives the same with it.
         """
         if len(inputs) != 1 or not isinstance(inputs[0], Tensor) or not inputs[0].ndim or len(inputs[0]) <= PROBE:
-            return None
+            return Split()
         (x,) = inputs
         key = (BUDGET, torch.get_num_threads(), x.shape, x.dtype, samples)
         if key not in self._splits:
             self._splits = {key: self._find_split(x, samples)}
         return self._splits[key]
 
-    def _find_split(self, x: Tensor, samples: int) -> int | None:
+    def _find_split(self, x: Tensor, samples: int) -> Split:
         try:
             size, whole = self._measure((x[:PROBE],))
             halves = torch.cat([self._measure((half,))[1] for half in x[:PROBE].split(PROBE // 2)])
-            scale = float(whole.detach().abs().max())
-            if halves.shape != whole.shape or not torch.allclose(halves, whole, rtol=1e-3, atol=1e-5 * scale):
-                return None
         except Exception:  # a model may refuse a batch of this size in any way
-            return None
+            return Split()
+        if not _agree(halves, whole):
+            return Split()
+        convolutions = any(isinstance(module, _ConvNd) for module in self.model.modules())
         of_row = max(1, size) / PROBE
         fitting = max(PROBE, int(2 * torch.get_num_threads() * BUDGET / of_row))
-        if self.possible and not any(isinstance(module, _ConvNd) for module in self.model.modules()):
+        if self.possible and not convolutions:
             weights = sum(tensor.nbytes for _, tensor in named_tensors(self.model))
             fitting = min(fitting, max(STACKED_ROWS, int((BUDGET / samples - weights) / of_row)))
         passes = -(-len(x) // fitting)
-        return None if passes == 1 else -(-len(x) // passes)
+        rows = None if passes == 1 else -(-len(x) // passes)
+        return Split(rows, convolutions and x.is_cpu and self._may_put_channels_last(x[:PROBE], whole))
+
+    def _may_put_channels_last(self, x: Tensor, outputs: Tensor) -> bool:
+        """Return True if the model gives these outputs with the channels last too; a ``view`` may need them first."""
+        try:
+            own = {name: tensor.detach() for name, tensor in named_tensors(self.model)}
+            (changed,) = self._run_one(own, [(x,)], channels_last=True)
+        except Exception:  # a model may refuse in any way
+            return False
+        return _agree(changed, outputs)
 
     def _stack(self, keys: Sequence[int], read: Callable[[int], Tensors], modules: list[nn.Module]) -> Stack:
         """Stack samples along a new first dimension, in the device and dtype of the model's tensors."""
@@ -234,10 +253,12 @@ class SampleForward:
                 return quick(*(item.expand(stack.samples, *item.shape) for item in inputs))
         return torch.vmap(lambda tensors: _call(self.model, tensors, inputs), randomness="different")(stack.tensors)
 
-    def _run_one(self, sample: Tensors, batches: list[tuple[Any, ...]]) -> list[Tensor]:
+    def _run_one(self, sample: Tensors, batches: list[tuple[Any, ...]], channels_last: bool) -> list[Tensor]:
         """Return the outputs of one sample for each batch, of shape (batch, ...)."""
         places = _places(self.model).items()
         tensors = {alias: sample[name].to(own.device, own.dtype) for alias, (name, own) in places}
+        if channels_last:
+            tensors = {name: _put_channels_last(tensor) for name, tensor in tensors.items()}
         return [_call(self.model, tensors, batch) for batch in batches]
 
     def _measure(self, inputs: tuple[Any, ...]) -> tuple[int, Tensor]:
@@ -257,6 +278,17 @@ class SampleForward:
             for handle in handles:
                 handle.remove()
         return total, output
+
+
+def _agree(outputs: Tensor, others: Tensor) -> bool:
+    """Return True if outputs are the same up to rounding."""
+    scale = float(others.detach().abs().max())
+    return outputs.shape == others.shape and torch.allclose(outputs, others, rtol=1e-3, atol=1e-5 * scale)
+
+
+def _put_channels_last(tensor: Tensor) -> Tensor:
+    """Return a tensor of four dimensions with the channels last; ``contiguous`` would leave one channel as it is."""
+    return tensor.to(memory_format=torch.channels_last) if tensor.ndim == 4 else tensor
 
 
 def stacked_forward(model: nn.Module, modules: Iterable[nn.Module]) -> Callable[..., Tensor] | None:
