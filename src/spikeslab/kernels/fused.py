@@ -41,6 +41,7 @@ from numba.extending import overload
 
 from spikeslab.kernels._compiler import release_compiler
 from spikeslab.kernels._intrinsics import LARGEST_F32, LARGEST_F64, bits_of, exp2, fma, pointer, prefetch
+from spikeslab.kernels.compiling import compile_cached
 from spikeslab.kernels.philox import BLOCK_BYTES, normal_block
 
 # Columns of the int64 table, a row for each tensor: addresses (0 for none), the number of elements, the stream of its
@@ -243,7 +244,7 @@ def _pad(x: Any, scratch: Any) -> Any:
     return scratch
 
 
-@njit(nogil=True, cache=True)
+@compile_cached()
 def update(like: Any, table: Any, factors: Any, sums: Any, seed: Any, step: Any, first: Any, last: Any) -> Any:
     """Take one step with the blocks from first to below last, and return True if their new weights are finite.
 
@@ -322,7 +323,7 @@ def update(like: Any, table: Any, factors: Any, sums: Any, seed: Any, step: Any,
     return all_finite
 
 
-@njit(nogil=True, cache=True)
+@compile_cached()
 def are_finite(like: Any, table: Any, column: Any, first: Any, last: Any) -> Any:
     """Return True if the blocks from first to below last are finite, of weights (column 0) or gradients (column 1)."""
     size = BLOCK_BYTES // like.itemsize

@@ -12,13 +12,13 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import torch
-from numba import njit
 from torch import Tensor
 from torch.autograd.graph import increment_version
 
 from spikeslab.functional.tensors import FULL_PRECISION, is_dense
 from spikeslab.kernels import _threads
 from spikeslab.kernels._compiler import release_compiler
+from spikeslab.kernels.compiling import compile_cached
 
 BLOCK, PIECE, LINE = 8192, 8, 64
 STRIDE, SMALL_SAMPLE = 64, 4096
@@ -133,7 +133,7 @@ def _select(bits: Sequence[Any], count: int, low: Any, high: Any) -> Threshold:
     return Threshold(threshold, [len(of_tensor) for of_tensor in bits], below, ties)
 
 
-@njit(nogil=True, cache=True)
+@compile_cached()
 def _gather(bits: Any, low: Any, high: Any, first: Any, last: Any) -> Any:
     """Return the number of magnitudes below ``low``, and those from ``low`` to ``high``, in some blocks."""
     unsigned = bits.dtype.type(LARGEST_32 if bits.itemsize == 4 else LARGEST_64)
@@ -157,7 +157,7 @@ def _gather(bits: Any, low: Any, high: Any, first: Any, last: Any) -> Any:
 
 
 # Slices, whose indices begin at 0, become SIMD code; a loop from one offset to another does not.
-@njit(nogil=True, cache=True)
+@compile_cached()
 def _zero_below(bits: Any, threshold: Any, first: Any, last: Any) -> None:
     unsigned = bits.dtype.type(LARGEST_32 if bits.itemsize == 4 else LARGEST_64)
     zero = bits.dtype.type(0)
@@ -166,7 +166,7 @@ def _zero_below(bits: Any, threshold: Any, first: Any, last: Any) -> None:
         part[i] = zero if part[i] & unsigned < threshold else part[i]
 
 
-@njit(nogil=True, cache=True)
+@compile_cached()
 def _zero_marked(bits: Any, marks: Any, first: Any, last: Any) -> None:
     zero = bits.dtype.type(0)
     part, marked = bits[first * BLOCK : last * BLOCK], marks[first * BLOCK : last * BLOCK]

@@ -48,6 +48,7 @@ from torch import Tensor
 from spikeslab.functional.tensors import is_dense
 from spikeslab.kernels._intrinsics import bits_of, float_of, fma
 from spikeslab.kernels._threads import run as run_in_threads
+from spikeslab.kernels.compiling import compile_cached
 from spikeslab.kernels.noise import Noise
 
 ROUNDS = 7
@@ -256,7 +257,7 @@ def _normal_block_overload(out: Any, seed: Any, step: Any, stream: Any, block: A
 _BLOCKS = {np.dtype(np.float32): _normal_block_f32, np.dtype(np.float64): _normal_block_f64}
 
 
-@njit(nogil=True, cache=True)
+@compile_cached()
 def _fill_blocks(out: Any, seed: Any, step: Any, stream: Any, first: Any, last: Any) -> None:
     size = BLOCK_BYTES // out.itemsize
     scratch = np.empty(size, out.dtype)

@@ -10,10 +10,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 import numpy as np
-from numba import njit
 from scipy import sparse
 
 from spikeslab.errors import check_count
+from spikeslab.kernels.compiling import compile_cached
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -38,13 +38,13 @@ class Room(NamedTuple):
     scalars: Floats
 
 
-@njit(cache=True, nogil=True)
+@compile_cached()
 def has_room(beta: Floats, room: Room, row: int) -> bool:
     """Return True if row `row` fits even without a zero; asked before a sweep, so that no draw is lost."""
     return bool(room.indptr[row] + beta.size <= room.indices.shape[0])
 
 
-@njit(cache=True, nogil=True)
+@compile_cached()
 def record(beta: Floats, included: Ints, room: Room, row: int) -> int:
     """Write the coefficients `included` as row `row` of a compressed sparse matrix and return their number."""
     start = room.indptr[row]

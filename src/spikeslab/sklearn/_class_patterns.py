@@ -19,8 +19,8 @@ from math import exp, lgamma, log
 from typing import TYPE_CHECKING
 
 import numpy as np
-from numba import njit
 
+from spikeslab.kernels.compiling import compile_cached
 from spikeslab.sklearn._sweep import draw_index, draw_normal
 
 if TYPE_CHECKING:
@@ -41,7 +41,7 @@ def class_patterns(n_classes: int) -> Ints:
     return np.array(single + [a | b for a in single for b in single if a < b])
 
 
-@njit(cache=True, nogil=True)
+@compile_cached()
 def log_likelihood(labels: Ints, psi: Floats, factor: float, held: Floats) -> float:
     """Compute the log likelihood of the labels at the linear predictors held_c + factor * (psi_c - held_c)."""
     total = 0.0
@@ -57,7 +57,7 @@ def log_likelihood(labels: Ints, psi: Floats, factor: float, held: Floats) -> fl
     return total
 
 
-@njit(cache=True, nogil=True)
+@compile_cached()
 def derivatives(x: Floats, labels: Ints, offsets: Floats, b: Floats, gradient: Floats, hessian: Floats) -> None:
     """Write the gradient and the negative Hessian of the log likelihood at psi = offsets + b x' with respect to b."""
     classes = b.shape[0]
@@ -79,7 +79,7 @@ def derivatives(x: Floats, labels: Ints, offsets: Floats, b: Floats, gradient: F
                 hessian[c, d] -= proba[c] * proba[d] * x[i] * x[i]
 
 
-@njit(cache=True, nogil=True)
+@compile_cached()
 def expand_at_mode(x: Floats, labels: Ints, offsets: Floats, slab: float, slope: Floats, hessian: Floats) -> None:
     """Write h and H of the expansion at the conditional mode."""
     classes = slope.shape[0]
@@ -94,7 +94,7 @@ def expand_at_mode(x: Floats, labels: Ints, offsets: Floats, slab: float, slope:
     slope += hessian @ mode
 
 
-@njit(cache=True, nogil=True)
+@compile_cached()
 def restrict(mask: int, slope: Floats, hessian: Floats, slab: float) -> tuple[Ints, Floats, Floats]:
     """Return the classes of a pattern, and h and H + 1/s2 restricted to them."""
     chosen = np.array([c for c in range(slope.shape[0]) if mask >> c & 1])
@@ -102,7 +102,7 @@ def restrict(mask: int, slope: Floats, hessian: Floats, slab: float) -> tuple[In
     return chosen, precision, slope[chosen]
 
 
-@njit(cache=True, nogil=True)
+@compile_cached()
 def move_pattern(
     x: Floats,
     labels: Ints,

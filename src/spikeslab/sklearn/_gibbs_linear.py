@@ -32,8 +32,8 @@ from math import exp, log, log1p, sqrt
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
-from numba import njit
 
+from spikeslab.kernels.compiling import compile_cached
 from spikeslab.sklearn._chains import GibbsChain, has_room, record
 from spikeslab.sklearn._sweep import (
     JOINT_LIMIT,
@@ -113,7 +113,7 @@ class Scan(NamedTuple):
         return cls(np.flatnonzero(is_often), is_often, rate, rounds)
 
 
-@njit(cache=True, nogil=True, fastmath=REORDER)
+@compile_cached(fastmath=REORDER)
 def _dot(rows: Floats, j: int, other: Floats) -> float:
     acc = 0.0
     for i in range(other.shape[0]):
@@ -121,19 +121,19 @@ def _dot(rows: Floats, j: int, other: Floats) -> float:
     return acc
 
 
-@njit(cache=True, nogil=True, fastmath=REORDER)
+@compile_cached(fastmath=REORDER)
 def _shift(state: Floats, rows: Floats, j: int, change: float) -> None:
     for i in range(state.shape[0]):
         state[i] -= change * rows[j, i]
 
 
-@njit(cache=True, nogil=True)
+@compile_cached()
 def _correlate(rows: Floats, is_gram: bool, state: Floats, j: int) -> float:
     """Return x_j'r; `state` is X'r or r."""
     return float(state[j]) if is_gram else _dot(rows, j, state)
 
 
-@njit(cache=True, nogil=True)
+@compile_cached()
 def draw_visits(beta: Floats, included: Ints, scan: Scan, rng: Generator, visits: Ints) -> int:
     """Write the variables of a sweep to `visits`, those often included first, and return their number.
 
@@ -164,7 +164,7 @@ def draw_visits(beta: Floats, included: Ints, scan: Scan, rng: Generator, visits
     return size
 
 
-@njit(cache=True, nogil=True)
+@compile_cached()
 def _draw_coordinates(
     data: SweepData,
     state: Floats,
@@ -213,7 +213,7 @@ def _draw_coordinates(
     return size
 
 
-@njit(cache=True, nogil=True)
+@compile_cached()
 def _swap(
     data: SweepData,
     state: Floats,
@@ -254,7 +254,7 @@ def _swap(
     _shift(state, rows, entering, beta[entering])
 
 
-@njit(cache=True, nogil=True)
+@compile_cached()
 def _draw_jointly(
     data: SweepData, state: Floats, beta: Floats, included: Ints, variances: Floats, rng: Generator
 ) -> None:
@@ -275,7 +275,7 @@ def _draw_jointly(
         _shift(state, rows, j, beta[j])
 
 
-@njit(cache=True, nogil=True)
+@compile_cached()
 def linear_sweeps(
     data: SweepData,
     state: Floats,

@@ -20,8 +20,8 @@ from math import exp, log, log1p, sqrt
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numba import njit
 
+from spikeslab.kernels.compiling import compile_cached
 from spikeslab.sklearn._chains import GibbsChain, has_room, record
 from spikeslab.sklearn._polya_gamma import draw_polya_gamma
 from spikeslab.sklearn._sweep import coordinate_sweep, draw_slab, joint_draw, swap
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 SCALE_STEPS = 2  # Metropolis steps on the common scale per sweep
 
 
-@njit(cache=True, nogil=True)
+@compile_cached()
 def linear_predictor(columns: Floats, beta: Floats, intercept: float, out: Floats) -> None:
     """Compute out = intercept + X beta from the non-zero coefficients."""
     out[:] = intercept
@@ -47,13 +47,13 @@ def linear_predictor(columns: Floats, beta: Floats, intercept: float, out: Float
                 out[i] += beta[j] * x[i]
 
 
-@njit(cache=True, nogil=True)
+@compile_cached()
 def softplus(x: float) -> float:
     """Compute log(1 + e^x) without overflow."""
     return max(x, 0.0) + log1p(exp(-abs(x)))
 
 
-@njit(cache=True, nogil=True)
+@compile_cached()
 def log_likelihood(y: Floats, psi: Floats, factor: float) -> float:
     """Compute the log likelihood of the classes 0 and 1 at the linear predictor factor * psi."""
     total = 0.0
@@ -62,7 +62,7 @@ def log_likelihood(y: Floats, psi: Floats, factor: float) -> float:
     return total
 
 
-@njit(cache=True, nogil=True)
+@compile_cached()
 def log_scale_prior(factor: float, slab: float, intercepts: int, squares: float, prior: PointMassPrior) -> float:
     """Compute the log ratio of the prior, Jacobian included, when (b0, beta, sqrt(s2)) is multiplied by `factor`.
 
@@ -74,13 +74,13 @@ def log_scale_prior(factor: float, slab: float, intercepts: int, squares: float,
     return scale - 0.5 * squares / prior.intercept_scale**2 * (factor * factor - 1.0)
 
 
-@njit(cache=True, nogil=True)
+@compile_cached()
 def draw_factor(rng: Generator) -> float:
     """Propose a factor from a law that is symmetric on the log scale and has many sizes of steps."""
     return exp(rng.standard_normal() * 10.0 ** (-2.0 * rng.random()))
 
 
-@njit(cache=True, nogil=True)
+@compile_cached()
 def logistic_sweeps(
     columns: Floats,
     y: Floats,

@@ -28,8 +28,8 @@ from math import exp, log, sqrt
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
-from numba import njit
 
+from spikeslab.kernels.compiling import compile_cached
 from spikeslab.sklearn._chains import ChainDraws, GibbsChain, has_room, record, share_with_any_class
 from spikeslab.sklearn._class_patterns import class_patterns, log_likelihood, move_pattern
 from spikeslab.sklearn._gibbs_logistic import SCALE_STEPS, draw_factor, linear_predictor, log_scale_prior
@@ -56,7 +56,7 @@ class MultinomialState(NamedTuple):
     slab: Floats
 
 
-@njit(cache=True, nogil=True)
+@compile_cached()
 def log_sum_others(psi: Floats, i: int, skip: int) -> float:
     """Return log sum_{c != skip} exp(psi[c, i])."""
     top = -np.inf
@@ -70,7 +70,7 @@ def log_sum_others(psi: Floats, i: int, skip: int) -> float:
     return top + log(acc)
 
 
-@njit(cache=True, nogil=True)
+@compile_cached()
 def sweep_class(
     columns: Floats,
     labels: Ints,
@@ -99,7 +99,7 @@ def sweep_class(
     linear_predictor(columns, beta[c], intercepts[c], psi[c])
 
 
-@njit(cache=True, nogil=True)
+@compile_cached()
 def move_patterns(
     columns: Floats, labels: Ints, state: MultinomialState, prior: PointMassPrior, patterns: Ints, rng: Generator
 ) -> None:
@@ -114,7 +114,7 @@ def move_patterns(
         beta[:, j] = b
 
 
-@njit(cache=True, nogil=True)
+@compile_cached()
 def scale_moves(labels: Ints, state: MultinomialState, prior: PointMassPrior, rng: Generator) -> float:
     """Multiply (intercepts, beta, sqrt(s2)) by common factors in Metropolis steps; return the log likelihood.
 
@@ -142,7 +142,7 @@ def scale_moves(labels: Ints, state: MultinomialState, prior: PointMassPrior, rn
     return fit
 
 
-@njit(cache=True, nogil=True)
+@compile_cached()
 def multinomial_sweeps(
     columns: Floats,
     labels: Ints,

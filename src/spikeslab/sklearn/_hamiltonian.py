@@ -20,7 +20,8 @@ from math import exp, log
 from typing import TYPE_CHECKING
 
 import numpy as np
-from numba import njit
+
+from spikeslab.kernels.compiling import compile_cached
 
 if TYPE_CHECKING:
     from numpy.random import Generator
@@ -33,7 +34,7 @@ ACCEPTANCE = 0.6  # what the burn-in aims at
 LEARNING = 0.1  # change of the log step size per unit of acceptance
 
 
-@njit(cache=True, nogil=True)
+@compile_cached()
 def set_predictors(columns: Floats, active: Ints, q: Floats, psi: Floats) -> None:
     """Compute psi from q; `active` holds class * p + feature of the included coefficients."""
     p = columns.shape[0]
@@ -47,7 +48,7 @@ def set_predictors(columns: Floats, active: Ints, q: Floats, psi: Floats) -> Non
             row[i] += q[m] * x[i]
 
 
-@njit(cache=True, nogil=True)
+@compile_cached()
 def log_posterior(
     columns: Floats, labels: Ints, active: Ints, q: Floats, psi: Floats, precisions: Floats, gradient: Floats
 ) -> float:
@@ -80,7 +81,7 @@ def log_posterior(
     return total
 
 
-@njit(cache=True, nogil=True)
+@compile_cached()
 def hamiltonian_move(
     columns: Floats,
     labels: Ints,

@@ -20,7 +20,7 @@ from __future__ import annotations
 from math import erfc, exp, log, pi, sqrt
 from typing import TYPE_CHECKING
 
-from numba import njit
+from spikeslab.kernels.compiling import compile_cached
 
 if TYPE_CHECKING:
     from numpy.random import Generator
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 SPLIT = 0.64  # where the two forms of the series change over
 
 
-@njit(cache=True, nogil=True)
+@compile_cached()
 def _term(n: int, x: float) -> float:
     """Compute the n-th term of the alternating series of the density of J*(1, 0) at x."""
     half = n + 0.5
@@ -37,7 +37,7 @@ def _term(n: int, x: float) -> float:
     return pi * half * exp(-0.5 * half * half * pi * pi * x)
 
 
-@njit(cache=True, nogil=True)
+@compile_cached()
 def _left_mass(z: float) -> float:
     """Compute the mass of the proposal on (0, SPLIT) times e^z: twice its probability under IG(1/z, 1)."""
     root = 1.0 / sqrt(2.0 * SPLIT)
@@ -47,7 +47,7 @@ def _left_mass(z: float) -> float:
     return mass
 
 
-@njit(cache=True, nogil=True)
+@compile_cached()
 def _truncated_inverse_gaussian(z: float, rng: Generator) -> float:
     """Draw from IG(1/z, 1) restricted to (0, SPLIT)."""
     if z * SPLIT < 1.0:  # the mean lies to the right: start from the law of 1 / chi^2 on the interval
@@ -68,7 +68,7 @@ def _truncated_inverse_gaussian(z: float, rng: Generator) -> float:
             return x
 
 
-@njit(cache=True, nogil=True)
+@compile_cached()
 def draw_polya_gamma(z: float, rng: Generator) -> float:
     """Draw from PG(1, z)."""
     z = 0.5 * abs(z)

@@ -33,8 +33,8 @@ from math import exp, log, pi, sqrt
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
-from numba import njit
 
+from spikeslab.kernels.compiling import compile_cached
 from spikeslab.sklearn._sweep import REORDER
 
 if TYPE_CHECKING:
@@ -92,7 +92,7 @@ class State(NamedTuple):
     grad: Array
 
 
-@njit(cache=True, nogil=True)
+@compile_cached()
 def draw_batch(order: Ints, batch: int, rng: Generator) -> None:
     """Put a uniform sample without replacement in front of `order`, a permutation of the rows."""
     n = order.shape[0]
@@ -101,7 +101,7 @@ def draw_batch(order: Ints, batch: int, rng: Generator) -> None:
         order[i], order[j] = order[j], order[i]
 
 
-@njit(cache=True, nogil=True, fastmath=REORDER)
+@compile_cached(fastmath=REORDER)
 def _dot(x: Array, beta: Array) -> Scalar:
     acc: Scalar = x[0] * beta[0]
     for j in range(1, x.shape[0]):
@@ -109,13 +109,13 @@ def _dot(x: Array, beta: Array) -> Scalar:
     return acc
 
 
-@njit(cache=True, nogil=True, fastmath=REORDER)
+@compile_cached(fastmath=REORDER)
 def _add(grad: Array, x: Array, weight: Scalar) -> None:
     for j in range(x.shape[0]):
         grad[j] += weight * x[j]
 
 
-@njit(cache=True, nogil=True)
+@compile_cached()
 def likelihood_gradient(
     rows: Array, y: Array, order: Ints, rule: SGLDConstants, beta: Array, intercept: Array, grad: Array, psi: Array
 ) -> float:
@@ -155,7 +155,7 @@ def responsibilities(beta: Array, sigma: float, delta: float, v0: float, v1: flo
     return np.asarray(1.0 / (1.0 + np.exp(-np.maximum(logit, -700.0))), dtype=np.float64)
 
 
-@njit(cache=True, nogil=True, fastmath=REORDER)
+@compile_cached(fastmath=REORDER)
 def langevin_step(
     beta: Array,
     grad: Array,
@@ -175,7 +175,7 @@ def langevin_step(
         beta[j] = b + epsilon * (scale * grad[j] - prior) + noise * xi[j]
 
 
-@njit(cache=True, nogil=True)
+@compile_cached()
 def adapt_coefficients(
     beta: Array,
     rho: Array,
@@ -205,7 +205,7 @@ def adapt_coefficients(
     return total, linear, quadratic
 
 
-@njit(cache=True, nogil=True)
+@compile_cached()
 def sgld_steps(
     rows: Array, y: Array, state: State, rule: SGLDConstants, first: int, steps: int, rng: Generator
 ) -> None:

@@ -27,7 +27,8 @@ from math import exp, log, log1p, sqrt
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
-from numba import njit
+
+from spikeslab.kernels.compiling import compile_cached
 
 if TYPE_CHECKING:
     from numpy.random import Generator
@@ -69,7 +70,7 @@ class PointMassPrior(NamedTuple):
     intercept_scale: float = 10.0
 
 
-@njit(cache=True, nogil=True, fastmath=REORDER)
+@compile_cached(fastmath=REORDER)
 def weighted_moments(x: Floats, w: Floats, wr: Floats) -> tuple[float, float]:
     """Return q = sum w x^2 and c = sum x (w r) in one pass over a column."""
     q = 0.0
@@ -80,20 +81,20 @@ def weighted_moments(x: Floats, w: Floats, wr: Floats) -> tuple[float, float]:
     return q, c
 
 
-@njit(cache=True, nogil=True, fastmath=REORDER)
+@compile_cached(fastmath=REORDER)
 def remove_effect(x: Floats, w: Floats, wr: Floats, change: float) -> None:
     """Subtract the effect of `change` in the coefficient of column x from the weighted residual."""
     for i in range(x.shape[0]):
         wr[i] -= change * w[i] * x[i]
 
 
-@njit(cache=True, nogil=True)
+@compile_cached()
 def log_prior_odds(others: int, total: int, a: float, b: float) -> float:
     """Log prior odds of an indicator when `others` of the remaining total - 1 indicators are one."""
     return log((a + others) / (b + max(total - 1 - others, 0)))
 
 
-@njit(cache=True, nogil=True)
+@compile_cached()
 def count_nonzero(beta: Floats) -> int:
     """Count the included coefficients."""
     size = 0
@@ -103,7 +104,7 @@ def count_nonzero(beta: Floats) -> int:
     return size
 
 
-@njit(cache=True, nogil=True)
+@compile_cached()
 def coordinate_sweep(
     columns: Floats,
     w: Floats,
@@ -156,7 +157,7 @@ def coordinate_sweep(
             beta[j] = new
 
 
-@njit(cache=True, nogil=True)
+@compile_cached()
 def draw_index(log_weights: Floats, rng: Generator) -> int:
     """Draw an index with probability proportional to exp(log_weights); overwrites its argument."""
     top = log_weights.max()
@@ -168,7 +169,7 @@ def draw_index(log_weights: Floats, rng: Generator) -> int:
     return int(min(at, log_weights.shape[0] - 1))
 
 
-@njit(cache=True, nogil=True)
+@compile_cached()
 def draw_included(beta: Floats, rng: Generator) -> int:
     """Draw one of the included coefficients uniformly; return -1 if there is none."""
     size = count_nonzero(beta)
@@ -183,7 +184,7 @@ def draw_included(beta: Floats, rng: Generator) -> int:
     return -1
 
 
-@njit(cache=True, nogil=True)
+@compile_cached()
 def swap(columns: Floats, w: Floats, wr: Floats, beta: Floats, slab: float, rng: Generator) -> None:
     """Replace a random included variable by a draw among itself and all excluded variables.
 
@@ -212,7 +213,7 @@ def swap(columns: Floats, w: Floats, wr: Floats, beta: Floats, slab: float, rng:
     remove_effect(columns[entering], w, wr, beta[entering])
 
 
-@njit(cache=True, nogil=True)
+@compile_cached()
 def draw_normal(precision: Floats, shift: Floats, rng: Generator) -> Floats:
     """Draw from N(Q^-1 h, Q^-1) for a positive definite precision Q; overwrites both arguments."""
     k = shift.shape[0]
@@ -235,7 +236,7 @@ def draw_normal(precision: Floats, shift: Floats, rng: Generator) -> Floats:
     return shift
 
 
-@njit(cache=True, nogil=True)
+@compile_cached()
 def joint_system(
     columns: Floats,
     w: Floats,
@@ -273,7 +274,7 @@ def joint_system(
     return precision, shift
 
 
-@njit(cache=True, nogil=True)
+@compile_cached()
 def joint_draw(
     columns: Floats,
     w: Floats,
@@ -319,13 +320,13 @@ def joint_draw(
     return float(draw[k])
 
 
-@njit(cache=True, nogil=True)
+@compile_cached()
 def draw_inverse_gamma(shape: float, rate: float, rng: Generator) -> float:
     """Draw from the inverse gamma law with density proportional to x^(-shape-1) exp(-rate/x)."""
     return rate / max(rng.standard_gamma(shape), 1e-300)
 
 
-@njit(cache=True, nogil=True)
+@compile_cached()
 def draw_slab(beta: Floats, df: float, scale2: float, rng: Generator) -> float:
     """Draw the slab's variance, whose prior is IG(df/2, df scale2/2), given the included coefficients."""
     size = 0
