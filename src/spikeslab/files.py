@@ -438,7 +438,7 @@ def read_lines(path: Path, error: type[SpikeSlabError]) -> Lines:
     Raises:
         SpikeSlabError: As there, or if the records take more than two times the length of the file and 200 MB.
     """
-    length = path.stat().st_size if path.is_file() else 0
+    allowed = _allow_bytes(path)
     records: list[dict[str, Any]] = []
     names: set[str] = set()
     last, size, taken = b"", 0, 0
@@ -446,9 +446,35 @@ def read_lines(path: Path, error: type[SpikeSlabError]) -> Lines:
         records.append(record)
         size += len(last) + 1
         taken += _count_bytes(record, names)
-        if taken > RECORD_FACTOR * length + LINES_FLOOR:
-            raise error(f"{path} cannot be read: it has too many parts for a log of {length:,} bytes.")
+        if taken > allowed:
+            raise error(f"{path} cannot be read: it has too many parts for its length.")
     return Lines(records, last, size)
+
+
+def thin_records(records: Iterable[dict[str, Any]], path: Path) -> list[dict[str, Any]]:
+    """Return the records of a file, or so many of them that they fit in two times its length and 200 MB.
+
+    These are the last one and every second, fourth, ... of the others, from the first on.
+    """
+    allowed = _allow_bytes(path)
+    kept: list[tuple[dict[str, Any], int]] = []
+    names: set[str] = set()
+    taken, stride = 0, 1
+    record: dict[str, Any] | None = None
+    for number, record in enumerate(records):
+        if number % stride:
+            continue
+        kept.append((record, _count_bytes(record, names) + SLOT_COST))
+        taken += kept[-1][1]
+        while taken > allowed and len(kept) > 1:
+            kept, stride = kept[::2], 2 * stride
+            taken = sum(size for _, size in kept)
+    found = [each for each, _ in kept]
+    return found if record is None or found[-1] is record else [*found, record]
+
+
+def _allow_bytes(path: Path) -> int:
+    return RECORD_FACTOR * (path.stat().st_size if path.is_file() else 0) + LINES_FLOOR
 
 
 def _count_bytes(record: dict[str, Any], names: set[str]) -> int:

@@ -9,14 +9,11 @@ from runs import ROWS, data, training
 from torch import nn
 
 import spikeslab as ss
+from spikeslab import files
 from spikeslab.diagnostics import write_report
 from spikeslab.parallel import StackedModel
-from spikeslab.training import (
-    Every,
-    RunFolder,
-    TensorBatches,
-    Training,
-)
+from spikeslab.training import Every, RunFolder, TensorBatches, Training
+from spikeslab.training.log import MetricsLog, RunError
 
 
 def test_the_log_holds_what_the_run_did(tmp_path: Path) -> None:
@@ -31,6 +28,38 @@ def test_the_log_holds_what_the_run_did(tmp_path: Path) -> None:
     record = json.loads((tmp_path / "run.json").read_text())
     assert (record["status"], record["seed"], record["command"]) == ("finished", 3, "make it")
     assert (record["steps"], record["total_steps"], record["epochs"]) == (32, 32, 4)
+
+
+@pytest.mark.parametrize("step", ["", '"step": "x", ', '"step": null, '])
+def test_a_log_without_steps_is_refused(tmp_path: Path, step: str) -> None:
+    (tmp_path / "metrics.jsonl").write_text(f'{{{step}"loss": 1}}\n')
+    with pytest.raises(RunError, match=r"metrics\.jsonl must have an integer step in line 1, but got"):
+        training(None).run(epochs=1, folder=RunFolder(tmp_path))
+
+
+def test_a_log_that_is_too_long_for_memory_is_thinned(tmp_path: Path, monkeypatch) -> None:
+    log = MetricsLog(tmp_path / "metrics.jsonl")
+    for step in range(101):
+        log.write({"step": step, "loss": 0.5})
+    assert [record["step"] for record in log.read()] == list(range(101))
+    monkeypatch.setattr(files, "LINES_FLOOR", 2000)
+    steps = [record["step"] for record in log.read()]
+    stride = steps[1] - steps[0]
+    assert stride in (2, 4, 8)
+    assert steps == sorted({*range(0, 101, stride), 100})
+
+
+def test_a_log_whose_records_could_not_be_removed_goes_on(tmp_path: Path, monkeypatch) -> None:
+    log = MetricsLog(tmp_path / "metrics.jsonl")
+    for step in range(4):
+        log.write({"step": step})
+    with monkeypatch.context() as patch:
+        patch.setattr(files.os, "replace", lambda *names: 1 / 0)
+        patch.setattr(Path, "replace", lambda *names: 1 / 0)
+        with pytest.raises(ZeroDivisionError):
+            log.keep_until(1)
+    log.write({"step": 4})
+    assert [record["step"] for record in log.read()] == list(range(5))
 
 
 def test_tensorboard_has_the_numbers_of_the_log(tmp_path: Path) -> None:

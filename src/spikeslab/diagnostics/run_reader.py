@@ -159,9 +159,7 @@ def read_run(folder: Path) -> RunFacts:
 def _read_metrics(path: Path) -> list[dict[str, Any]]:
     """Read the records in the order of their steps; a repeated step replaces the earlier record."""
     records: list[dict[str, Any]] = []
-    for number, record in enumerate(MetricsLog(path).read(), start=1):
-        if not isinstance(record.get("step"), int):
-            raise RunError(f"{path} must have an integer step in line {number}, but got {record.get('step')!r}.")
+    for record in MetricsLog(path).read():
         while records and records[-1]["step"] >= record["step"]:
             records.pop()
         records.append(record)

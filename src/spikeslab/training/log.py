@@ -4,19 +4,20 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from spikeslab.errors import MissingExtraError, SpikeSlabError, pluralize
 from spikeslab.files import (
+    Line,
     encode_line,
     flush,
     iterate_lines,
     open_regular,
-    read_lines,
     read_regular,
+    thin_records,
     write_atomically,
 )
 from spikeslab.training.callbacks import Every, PeriodicCallback
@@ -52,33 +53,51 @@ class MetricsLog:
         self._count, self._last = self._count + 1, line
 
     def read(self) -> list[dict[str, Any]]:
-        """Read all records; an incomplete last line is skipped.
+        """Read the records; an incomplete last line is skipped.
+
+        Of a log that is too long for memory these are the last record and every second, fourth, ... of the others.
 
         Raises:
-            RunError: If another line is not a record, or has changed since it was written.
+            RunError: If a line is not a record with a step, or has changed since it was written.
         """
-        return read_lines(self.path, RunError).records
+        return thin_records((record for _, record in self._lines()), self.path)
 
     def keep_until(self, step: int) -> int:
         """Remove the records after ``step``, which a resumed run writes again, and return the last step or -1."""
-        last, size = -1, 0
-        self._count, self._last, self._known = 0, b"", True
-        for text, record in iterate_lines(self.path, RunError):
+        last, kept, count, size = -1, b"", 0, 0
+        for text, record in self._lines():
             if record["step"] > step:
                 break
-            self._count, self._last = self._count + 1, text
-            last, size = record["step"], size + len(text) + 1
+            last, kept, count, size = record["step"], text, count + 1, size + len(text) + 1
         if self.path.exists() and self.path.stat().st_size != size:
             write_atomically(self.path, read_regular(self.path)[:size])
+        self._count, self._last, self._known = count, kept, True
         return last
+
+    def last_step(self) -> int:
+        """Return the highest step of the records, or -1."""
+        return max((record["step"] for _, record in self._lines()), default=-1)
+
+    def _lines(self) -> Iterator[Line]:
+        """Yield the lines, with the memory of one.
+
+        Raises:
+            RunError: If a line is not a record with a step, or has changed since it was written.
+        """
+        for number, line in enumerate(iterate_lines(self.path, RunError), start=1):
+            step = line.record.get("step")
+            if not isinstance(step, int):
+                raise RunError(f"{self.path} must have an integer step in line {number}, but got {step!r}.")
+            yield line
 
     def _look(self) -> None:
         """Count the records of the file before the first access."""
         if self._known:
             return
-        for count, line in enumerate(iterate_lines(self.path, RunError), start=1):
-            self._count, self._last = count, line.text
-        self._known = True
+        count, last = 0, b""
+        for count, (last, _) in enumerate(iterate_lines(self.path, RunError), start=1):  # noqa: B007
+            pass
+        self._count, self._last, self._known = count, last, True
 
     def mark(self) -> dict[str, Any]:
         """Return the number of records and a checksum of them, for a checkpoint; the file is on the disk then."""

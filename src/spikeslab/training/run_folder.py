@@ -216,8 +216,8 @@ class RunFolder:
 
     def _check_beginning(self, run: Training) -> None:
         """Raise if a run without a checkpoint has taken steps, which would be lost; ranks that share it agree."""
-        record, log = self._read_record(), self.log.read()
-        steps = max([0 if record is None else record["steps"], *(line["step"] for line in log)])
+        record = self._read_record()
+        steps = max(0 if record is None else record["steps"], self.log.last_step(), 0)
         if steps := run.ranks.highest(steps):
             raise CheckpointError(
                 f"Cannot resume: the run in {self.path} was at step {steps}, but {self.checkpoints.directory} holds no "
