@@ -288,6 +288,50 @@ def test_channels_come_last_where_the_model_gives_the_same_with_them(flatten, ch
     assert posterior.sample(0)[2].weight.is_contiguous()
 
 
+class Counting(nn.Module):
+    """A convolution that counts its passes in a buffer."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv = nn.Conv2d(3, 2, 3)
+        self.register_buffer("passes", torch.zeros(()))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        self.passes += 1
+        return self.conv(x)
+
+
+def flat(outputs: torch.Tensor) -> torch.Tensor:
+    return outputs.view(len(outputs), -1).tanh()
+
+
+def test_channels_last_reach_neither_the_link_nor_the_model():
+    posterior = collected(Counting(), link=flat)
+    x = torch.randn(100, 3, 10, 10)
+    assert posterior._forward.choose_split((x,), len(posterior)).channels_last
+    posterior.model.passes.zero_()
+    posterior.predict(torch.randn(101, 3, 10, 10))  # chooses anew
+    assert posterior.model.passes == 0.0
+
+
+def test_a_layer_that_was_replaced_is_tried_again():
+    posterior = collected(nn.Sequential(nn.Conv2d(1, 3, 3), nn.Flatten(), nn.Linear(300, 2)))
+    x = torch.randn(100, 1, 12, 12)
+    before = posterior.predict(x)
+    posterior.model[1] = Rows()
+    torch.testing.assert_close(posterior.predict(x), before)
+
+
+@pytest.mark.parametrize("outputs", [lambda x: x > 0.0, lambda x: x[:, :0]], ids=["booleans", "nothing"])
+def test_outputs_that_cannot_be_compared_are_not_split(outputs):
+    class Odd(nn.Linear):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return outputs(super().forward(x))
+
+    posterior = collected(Odd(3, 2), link=torch.Tensor.float)
+    assert posterior.predict(torch.randn(100, 3)).shape[0] == 100
+
+
 class OneAtATime(nn.Module):
     """A model whose forward pass depends on its numbers, which vmap cannot batch."""
 

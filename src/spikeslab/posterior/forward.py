@@ -185,7 +185,7 @@ class SampleForward:
         if len(inputs) != 1 or not isinstance(inputs[0], Tensor) or not inputs[0].ndim or len(inputs[0]) <= PROBE:
             return Split()
         (x,) = inputs
-        key = (BUDGET, torch.get_num_threads(), x.shape, x.dtype, samples)
+        key = (BUDGET, torch.get_num_threads(), x.shape, x.dtype, samples, *self.model.modules())
         if key not in self._splits:
             self._splits = {key: self._find_split(x, samples)}
         return self._splits[key]
@@ -194,9 +194,9 @@ class SampleForward:
         try:
             size, whole = self._measure((x[:PROBE],))
             halves = torch.cat([self._measure((half,))[1] for half in x[:PROBE].split(PROBE // 2)])
+            if not _agree(halves, whole):
+                return Split()
         except Exception:  # a model may refuse a batch of this size in any way
-            return Split()
-        if not _agree(halves, whole):
             return Split()
         convolutions = any(isinstance(module, _ConvNd) for module in self.model.modules())
         of_row = max(1, size) / PROBE
@@ -211,11 +211,11 @@ class SampleForward:
     def _may_put_channels_last(self, x: Tensor, outputs: Tensor) -> bool:
         """Return True if the model gives these outputs with the channels last too; a ``view`` may need them first."""
         try:
-            own = {name: tensor.detach() for name, tensor in named_tensors(self.model)}
+            own = {name: tensor.detach().clone() for name, tensor in named_tensors(self.model)}  # it may count passes
             (changed,) = self._run_one(own, [(x,)], channels_last=True)
+            return _agree(changed, outputs)
         except Exception:  # a model may refuse in any way
             return False
-        return _agree(changed, outputs)
 
     def _stack(self, keys: Sequence[int], read: Callable[[int], Tensors], modules: list[nn.Module]) -> Stack:
         """Stack samples along a new first dimension, in the device and dtype of the model's tensors."""
@@ -259,7 +259,8 @@ class SampleForward:
         tensors = {alias: sample[name].to(own.device, own.dtype) for alias, (name, own) in places}
         if channels_last:
             tensors = {name: _put_channels_last(tensor) for name, tensor in tensors.items()}
-        return [_call(self.model, tensors, batch) for batch in batches]
+        # A link may need the channels first.
+        return [_call(self.model, tensors, batch).contiguous() for batch in batches]
 
     def _measure(self, inputs: tuple[Any, ...]) -> tuple[int, Tensor]:
         """Return the bytes of all modules' outputs, an upper bound of the memory alive at any time, and the output."""
