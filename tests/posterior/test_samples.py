@@ -12,7 +12,10 @@ from posteriors import filled, move, network
 from torch import nn
 
 import spikeslab as ss
+from spikeslab.errors import SpikeSlabError
+from spikeslab.files import read_record, write_record
 from spikeslab.posterior import samples
+from spikeslab.posterior.samples import DiskSamples
 
 
 def test_on_disk_equals_in_memory(tmp_path) -> None:
@@ -144,6 +147,40 @@ class TestDamagedFiles:
         index.write_text(json.dumps(old | {"version": 1} | change))
         with pytest.raises(ValueError, match=re.escape(f"{index} has impossible values of {field}.")):
             ss.Posterior.load(tmp_path, model)
+
+    @pytest.mark.parametrize(
+        ("change", "field"),
+        [
+            (lambda index: index.update(sha256=[]), "sha256"),
+            (lambda index: index.update(sha256={"x": ["0" * 64]}), "sha256"),
+            (lambda index: index.update(sha256={"1": 5}), "sha256"),
+            (lambda index: index.pop("sha256"), "sha256"),
+            (lambda index: index.update(link=[]), "link"),
+            (lambda index: index["samples"][0].update(extra=1), "fields of a sample"),
+            (lambda index: [sample.update(weight=1e308) for sample in index["samples"]], "weight of a sample"),
+        ],
+    )
+    def test_an_impossible_index_with_a_checksum_is_refused(self, tmp_path, change, field) -> None:
+        model = nn.Linear(3, 4)
+        filled(model, 2).save(tmp_path)
+        path = tmp_path / "posterior.json"
+        index = read_record(path, SpikeSlabError)
+        change(index)
+        write_record(path, index)
+        with pytest.raises(ValueError, match=re.escape(f"{path} has impossible values of {field}.")):
+            ss.Posterior.load(tmp_path, model)
+
+    def test_a_folder_of_version_1_that_grows_has_all_checksums(self, tmp_path) -> None:
+        model = nn.Linear(3, 4)
+        filled(model, 1, directory=tmp_path)
+        path = tmp_path / "posterior.json"
+        index = {k: v for k, v in read_record(path, SpikeSlabError).items() if k != "sha256"}
+        path.write_text(json.dumps(index | {"version": 1}))
+        store = DiskSamples(tmp_path)
+        old = store.read_index()
+        store.write(7, store.read(1))
+        store.write_index(lambda: old | {"samples": [*old["samples"], {"step": 7, "weight": 1.0}]})
+        assert set(read_record(path, SpikeSlabError)["sha256"]) == {"1", "7"}
 
     def test_a_state_of_another_model_is_refused_and_changes_nothing(self, tmp_path) -> None:
         posterior = filled(nn.Linear(3, 4), 2, directory=tmp_path)

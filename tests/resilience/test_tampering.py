@@ -53,6 +53,11 @@ def _report(root: Path) -> None:
     read_run(root / "run")
 
 
+def _resume_and_predict(root: Path) -> None:
+    _resume(root)
+    _predict(root)
+
+
 def _predict(root: Path) -> None:
     ss.Posterior.load(root / "run" / "posterior", network()).predict(torch.ones(2, 6))
 
@@ -358,7 +363,10 @@ TAMPERED: dict[str, tuple[Callable[[Path, Path], None], Callable[[Path], None]]]
     ),
     "many features": (_set_model(lambda record: record.update(n_features=1 << 40)), _load_model),
 }
-HARMLESS = {"links of temporary files": (_stale, _resume)}
+HARMLESS = {
+    "links of temporary files": (_stale, _resume),
+    "link sample, resume": (_link("run/posterior/sample-*35.safetensors"), _resume_and_predict),
+}
 
 
 def _run_in_fork(work: Callable[[], object]) -> tuple[str, int]:

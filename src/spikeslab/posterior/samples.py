@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import hashlib
+import math
 import os
+import re
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
@@ -23,6 +25,7 @@ from spikeslab.files import (
     digest,
     encode_record,
     read_record,
+    read_regular,
     sweep,
     write_atomically,
 )
@@ -32,6 +35,9 @@ Tensors: TypeAlias = dict[str, Tensor]
 INDEX = "posterior.json"
 VERSION = 2
 WEIGHTINGS = ("uniform", "epsilon")
+FIELDS = {"step", "weight", "sigma", "delta"}
+"""Facts about a sample in the index."""
+DIGEST = re.compile(r"[0-9a-f]{64}")
 
 
 def named_tensors(model: nn.Module, all_names: bool = False) -> Iterator[tuple[str, Tensor]]:
@@ -205,9 +211,9 @@ class DiskSamples(Samples):
         allowed, described = self._digests, self._index
         try:
             for key, sample in samples.items():
-                content, path = sample.read_bytes() if isinstance(sample, Path) else save(sample), self._path(key)
+                content, path = read_regular(sample) if isinstance(sample, Path) else save(sample), self._path(key)
                 digests[key] = [hashlib.sha256(content).hexdigest()]
-                if not path.is_file() or digest(path) not in digests[key]:
+                if path.is_symlink() or not path.is_file() or digest(path) not in digests[key]:
                     staged[key] = path.with_name(f"{path.name}.{os.getpid()}.tmp")
                     write_atomically(staged[key], content)
             both = {key: [*allowed[key][-1:], *digests[key]] for key in staged if key in allowed}
@@ -237,7 +243,9 @@ class DiskSamples(Samples):
     def _write_index(self, index: dict[str, Any]) -> None:
         self._index = index
         steps = {record["step"] for record in index["samples"]}
-        digests = {str(key): self._digests[key] for key in sorted(steps & self._digests.keys())}
+        for key in steps - self._digests.keys():  # samples of version 1
+            self._digests[key] = [digest(self._path(key))]
+        digests = {str(key): self._digests[key] for key in sorted(steps)}
         write_atomically(self.directory / INDEX, encode_record({"version": VERSION, **index, "sha256": digests}))
 
     def read_index(self) -> dict[str, Any]:
@@ -263,6 +271,14 @@ def _describe(tensor: Tensor) -> str:
     return f"{'integers' if whole else 'numbers'} of shape {list(tensor.shape)}"
 
 
+def _are_digests(value: object, steps: list[Any]) -> bool:
+    """Return True if a value maps the steps, as text, to lists of digests; a sample that is replaced has two."""
+    if not isinstance(value, dict) or value.keys() != set(map(str, steps)):
+        return False
+    lists = all(isinstance(each, list) and each for each in value.values())
+    return lists and all(isinstance(text, str) and DIGEST.fullmatch(text) for each in value.values() for text in each)
+
+
 def check_index(path: Path | str, index: Mapping[str, Any]) -> None:
     """Raise if the description of the samples lacks a field or has an impossible value."""
 
@@ -276,6 +292,9 @@ def check_index(path: Path | str, index: Mapping[str, Any]) -> None:
         records = index["samples"]
         steps = [record["step"] for record in records]
         problems = {
+            "sha256": index.get("version") == VERSION and not _are_digests(index.get("sha256"), steps),
+            "link": not isinstance(index.get("link", ""), str),
+            "fields of a sample": any(record.keys() - FIELDS for record in records),
             "burn_in": not is_count(index["burn_in"]),
             "thin": not is_count(index["thin"]) or not index["thin"],
             "max_samples": index["max_samples"] is not None and not is_count(index["max_samples"]),
@@ -284,7 +303,8 @@ def check_index(path: Path | str, index: Mapping[str, Any]) -> None:
             "regression": not isinstance(index["regression"], bool),
             "shapes": not all(isinstance(s, list) and all(map(is_count, s)) for s in index["shapes"].values()),
             "samples": not all(map(is_count, steps)) or len(set(steps)) < len(steps),
-            "weight of a sample": not all(is_number(record["weight"]) and record["weight"] for record in records),
+            "weight of a sample": not all(is_number(record["weight"]) and record["weight"] for record in records)
+            or not math.isfinite(sum(record["weight"] for record in records)),
             "sigma of a sample": not all(
                 record.get("sigma") is None or is_number(record["sigma"]) for record in records
             ),
