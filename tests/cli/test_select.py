@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import os
 import re
 from pathlib import Path
 
@@ -175,6 +176,12 @@ def test_out_keeps_foreign_files_and_replaces_its_own(data, tmp_path, capsys):
     assert (out / "report.html").read_text(encoding="utf-8") != before
     assert (out / "notes.txt").read_text() == "mine"
     assert {path.name for path in out.iterdir()} == {*FILES, "notes.txt"}
+
+
+def test_names_that_are_no_text(data, tmp_path):
+    odd = data.rename(Path(os.fsdecode(os.fsencode(tmp_path) + b"/odd\xff.csv")))
+    assert select(odd, "--target", "y", "--one-hot", "--out", tmp_path / "out\udcff", *QUICK) == 0
+    assert "odd\\udcff.csv" in (tmp_path / "out\udcff" / "report.html").read_text()
 
 
 def test_files_of_others_are_not_replaced(data, tmp_path, capsys):

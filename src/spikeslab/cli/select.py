@@ -210,7 +210,12 @@ def _write_files(folder: Path, selection: Selection, table: DataTable, command: 
         "level": selection.level,
         "command": command,
     }
-    contents = (coefficients.encode(), inclusion, traces, page.encode())
+    contents = (
+        coefficients.encode(),
+        inclusion,
+        traces,
+        page.encode(errors="backslashreplace"),
+    )  # names may be no text
     save_model(selection.estimator, folder, metadata, dict(zip(FILES, contents, strict=False)))
 
 
