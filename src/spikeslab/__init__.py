@@ -10,7 +10,15 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from spikeslab import presets
-    from spikeslab.compression import compact, compress, export_onnx, load_sparse, save_sparse, sparsity_curve
+    from spikeslab.compression import (
+        compact,
+        compress,
+        export_onnx,
+        load_sparse,
+        prune_one_shot,
+        save_sparse,
+        sparsity_curve,
+    )
     from spikeslab.errors import NonFiniteError, SpikeSlabWarning
     from spikeslab.likelihoods import GaussianLikelihood
     from spikeslab.posterior import Chains, Posterior
@@ -53,6 +61,7 @@ __all__ = [
     "measure_sparsity",
     "polynomial",
     "presets",
+    "prune_one_shot",
     "save_sparse",
     "select_weights",
     "sparsity_curve",
@@ -61,7 +70,15 @@ __all__ = [
 # A room is imported when one of its names is first used: the command line and the estimators need no torch.
 _ROOMS = {
     "attacks": (),
-    "compression": ("compact", "compress", "export_onnx", "load_sparse", "save_sparse", "sparsity_curve"),
+    "compression": (
+        "compact",
+        "compress",
+        "export_onnx",
+        "load_sparse",
+        "prune_one_shot",
+        "save_sparse",
+        "sparsity_curve",
+    ),
     "diagnostics": (),
     "errors": ("NonFiniteError", "SpikeSlabWarning"),
     "likelihoods": ("GaussianLikelihood",),

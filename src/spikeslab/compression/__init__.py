@@ -9,6 +9,7 @@ from spikeslab.compression.compress import Compression, compress
 from spikeslab.compression.curve import SparsityCurve, sparsity_curve
 from spikeslab.compression.finalize import finalize
 from spikeslab.compression.methods import METHODS
+from spikeslab.compression.one_shot import OneShot, prune_one_shot
 from spikeslab.compression.onnx import ExportError, export_onnx
 from spikeslab.compression.result import Compressed
 from spikeslab.compression.settings import Settings, paper_settings
@@ -26,6 +27,7 @@ __all__ = [
     "Compression",
     "ExportError",
     "LayerSize",
+    "OneShot",
     "Settings",
     "SparsityCurve",
     "SparsityReport",
@@ -37,6 +39,7 @@ __all__ = [
     "load_sparse",
     "load_sparse_into",
     "paper_settings",
+    "prune_one_shot",
     "save_sparse",
     "sparsity_curve",
 ]

@@ -1,0 +1,189 @@
+"""Pruning without training: what is pruned, how well, and what is refused."""
+
+from __future__ import annotations
+
+import copy
+import os
+import re
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+import spikeslab as ss
+from spikeslab.compression.one_shot import prune_one_shot
+from spikeslab.functional.patterns import Pattern, keep_largest
+
+
+def perceptron() -> nn.Sequential:
+    torch.manual_seed(0)
+    return nn.Sequential(nn.Linear(64, 80), nn.ReLU(), nn.Linear(80, 70), nn.ReLU(), nn.Linear(70, 5))
+
+
+def inputs(rows: int = 400, size: int = 64) -> Tensor:
+    torch.manual_seed(1)
+    return torch.randn(rows, size) @ (torch.randn(size, size) / size**0.5)
+
+
+def by_magnitude(dense: Tensor, gram: Tensor, pattern: Pattern) -> Tensor:
+    return dense * keep_largest(dense, pattern)
+
+
+def change_of_outputs(model: nn.Module, pruned: nn.Module, x: Tensor) -> float:
+    with torch.no_grad():
+        return float((pruned(x) - model(x)).square().sum() / model(x).square().sum())
+
+
+def test_every_layer_has_its_zeros_and_the_model_stays():
+    model, x = perceptron(), inputs()
+    before = copy.deepcopy(model.state_dict())
+    result = ss.prune_one_shot(model, [x], sparsity=0.7, progress=False)
+    assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
+    assert [fit.name for fit in result.layers] == ["0.weight", "2.weight", "4.weight"]
+    for fit in result.layers:
+        weight = result.model.get_parameter(fit.name)
+        assert int(weight.eq(0.0).sum()) == fit.zeros == round(0.7 * fit.weights)
+    assert result.sparsity == sum(fit.zeros for fit in result.layers) / sum(p.numel() for p in model.parameters())
+    assert "0.weight" in result.table().markdown()
+
+
+def test_the_network_itself_is_pruned_in_place():
+    model = perceptron()
+    result = prune_one_shot(model, [inputs()], inplace=True, progress=False)
+    assert result.model is model
+    assert int(model[0].weight.eq(0.0).sum()) == model[0].weight.numel() // 2
+
+
+def test_solvers_are_better_in_the_order_of_their_cost():
+    model = perceptron()
+    x, new = inputs(1400).split(700)
+    changes = [
+        change_of_outputs(model, prune_one_shot(model, [x], 0.7, solver=solver, progress=False).model, new)
+        for solver in ("exchange", "refit", "diagonal", by_magnitude)
+    ]
+    assert changes[0] < 1.02 * changes[1] < 0.6 * changes[2]
+    assert changes[2] < 1.1 * changes[3]
+
+
+def test_batches_add_up():
+    model, x = perceptron(), inputs()
+    whole = prune_one_shot(model, [x], progress=False).layers
+    parts = prune_one_shot(model, [(part, None) for part in x.split(100)], progress=False).layers
+    for one, other in zip(whole, parts, strict=True):
+        assert (one.name, one.rows, one.zeros) == (other.name, other.rows, other.zeros)
+        assert one.error == pytest.approx(other.error, rel=0.02)
+
+
+def convolutions() -> nn.Sequential:
+    torch.manual_seed(0)
+    layers = nn.Conv2d(8, 16, 3), nn.BatchNorm2d(16), nn.ReLU(), nn.Conv2d(16, 8, 3), nn.BatchNorm2d(8), nn.Flatten()
+    return nn.Sequential(*layers).eval()
+
+
+def images() -> Tensor:
+    return torch.randn(60, 8, 8, 8, generator=torch.manual_seed(1))
+
+
+def test_two_of_four_lie_along_the_channels():
+    result = prune_one_shot(convolutions(), [images()], pattern="2:4", progress=False)
+    for layer in (result.model[0], result.model[3]):
+        assert layer.weight.movedim(1, -1).reshape(-1, 4).ne(0.0).sum(1).eq(2).all()
+
+
+def test_batch_normalisation_moves_by_the_difference():
+    """With all statistics those of the same inputs, the corrected ones are those of the pruned network."""
+    model, x = convolutions(), images()
+
+    def measure(network: nn.Sequential, norm: int) -> tuple[Tensor, Tensor]:
+        with torch.no_grad():
+            inner = network[:norm](x)
+            return inner.mean((0, 2, 3)), inner.var((0, 2, 3), correction=0)
+
+    for norm in (1, 4):
+        model[norm].running_mean, model[norm].running_var = measure(model, norm)
+    pruned = prune_one_shot(model, x.split(20), sparsity=0.8, progress=False).model
+    for norm in (1, 4):
+        for found, expected in zip(
+            (pruned[norm].running_mean, pruned[norm].running_var), measure(pruned, norm), strict=True
+        ):
+            torch.testing.assert_close(found, expected, atol=1e-4, rtol=1e-4)
+        assert not torch.allclose(pruned[norm].running_var, model[norm].running_var, rtol=0.01)
+
+
+class Letters(nn.Module):
+    """Embedding, LSTM and a head that shares the embedding's matrix."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.embed = nn.Embedding(20, 64)
+        self.lstm = nn.LSTM(64, 64, batch_first=True)
+        self.head = nn.Linear(64, 20, bias=False)
+        self.head.weight = self.embed.weight
+
+    def forward(self, ids: Tensor) -> Tensor:
+        return self.head(self.lstm(self.embed(ids))[0])
+
+
+def test_a_recurrent_network_with_mappings_of_arguments():
+    model = Letters()
+    batches = [{"ids": torch.randint(0, 20, (32, 12), generator=torch.manual_seed(2))}]
+    result = prune_one_shot(model, batches, sparsity=0.5, progress=False)
+    assert [fit.name for fit in result.layers] == ["lstm.weight_ih_l0", "lstm.weight_hh_l0"]
+    assert [fit.rows for fit in result.layers] == [32 * 12] * 2
+    assert result.dense == ["embed.weight"]
+
+
+def test_attention_is_pruned():
+    torch.manual_seed(0)
+    model = nn.TransformerEncoderLayer(64, 4, 128, batch_first=True)
+    x = torch.randn(20, 10, 64)
+    result = prune_one_shot(model, [x], sparsity=0.5, progress=False)
+    assert len(result.layers) == 4
+    magnitude = prune_one_shot(model, [x], sparsity=0.5, solver=by_magnitude, progress=False).model
+    model.eval()
+    assert change_of_outputs(model, result.model.eval(), x) < 0.5 * change_of_outputs(model, magnitude.eval(), x)
+
+
+FEW = "batches must give a layer as many rows as it has inputs, but '0.weight' has 64 inputs, and there are 50 rows"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"sparsity": 1.0}, "sparsity must be a number in (0, 1), but got 1.0."),
+        ({"pattern": "4:2"}, "pattern must be 'N:M' with 0 < N < M, such as '2:4', or None, but got '4:2'."),
+        ({"pattern": "2:4", "sparsity": 0.7}, "sparsity must be 0.5 with pattern='2:4', but got 0.7."),
+        ({"pattern": "1:3", "weights": "0.*"}, "pattern must divide the inputs of every layer, but '0.weight' has 64."),
+        ({"solver": "best"}, "solver must be one of 'exchange', 'refit', 'diagonal', but got 'best'."),
+        ({"batches": [torch.randn(50, 64)]}, FEW),
+        (
+            {"batches": [torch.full((80, 64), torch.nan)]},
+            "batches must hold finite inputs, but those of '0.weight' are",
+        ),
+        ({"batches": []}, "batches must hold at least one batch of inputs, but got none."),
+        ({"batches": iter([])}, "batches must be a list or a loader that can be read again, but got an iterator."),
+    ],
+)
+def test_bad_input(arguments, message):
+    arguments = {"batches": [inputs()], "progress": False} | arguments
+    model = perceptron()
+    with pytest.raises((ValueError, TypeError), match=re.escape(message)):
+        prune_one_shot(model, inplace=True, **arguments)
+    assert all(torch.equal(p, q) for p, q in zip(model.parameters(), perceptron().parameters(), strict=True))
+
+
+def test_a_layer_that_never_ran_is_named():
+    model = perceptron()
+    model.spare = nn.Linear(64, 64)
+    model.forward = lambda x: nn.Sequential.forward(model[:5], x)
+    with pytest.raises(ValueError, match=r"weights must be multiplied with inputs .* but 'spare.weight' never was"):
+        prune_one_shot(model, [inputs()], weights="spare.weight", inplace=True, progress=False)
+
+
+def test_a_gram_matrix_that_does_not_fit_is_refused(monkeypatch):
+    sizes = {"SC_PAGE_SIZE": 4096, "SC_PHYS_PAGES": 20}
+    monkeypatch.setattr(os, "sysconf", sizes.__getitem__)
+    with pytest.raises(ValueError, match=r"Gram matrices that fit in memory, but '0\.weight' has 64 inputs"):
+        prune_one_shot(perceptron(), [inputs()], progress=False)
+    assert prune_one_shot(perceptron(), [inputs()], solver="diagonal", progress=False).layers
