@@ -63,8 +63,7 @@ def test_solvers_are_better_in_the_order_of_their_cost():
     ]
     assert found[0].layers[0].error < found[1].layers[0].error < 0.5 * found[3].layers[0].error
     changes = [change_of_outputs(model, result.model, new) for result in found]
-    assert max(changes[:2]) < 0.6 * changes[2]
-    assert changes[2] < 1.1 * changes[3]
+    assert max(changes[:2]) < 0.6 * min(changes[2:])
 
 
 def test_batches_add_up():
