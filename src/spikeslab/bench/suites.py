@@ -213,6 +213,14 @@ SUITES = {
         ("own-loop",),
         unit="seed",
     ),
+    "one-shot": Suite(
+        "pruning without training against magnitudes, Wanda, SparseGPT and ExactOBS (an hour)",
+        "one_shot:run",
+        3,
+        ("one-shot",),
+        unit="draw",
+        counter="one_shot:count_ticks",
+    ),
     "compression-methods": Suite(
         "the methods of `compress` (minutes)", "_networks:run_methods", 30, ("digits",), blocks=14, unit="epoch"
     ),

@@ -1,0 +1,91 @@
+"""Rivals of pruning without training, and their table."""
+
+from __future__ import annotations
+
+import itertools
+
+import pytest
+import torch
+from torch import Tensor
+
+from spikeslab.bench import one_shot
+from spikeslab.bench.one_shot import SOLVERS, OneShotResult, keep_wanda, solve_exact_obs, solve_sparsegpt
+from spikeslab.bench.suites import BenchPlan, StudyOptions
+from spikeslab.functional.patterns import Pattern, keep_largest
+from spikeslab.functional.reconstruction import damp, reconstruction_error, refit
+
+
+@pytest.fixture
+def gram() -> Tensor:
+    x = torch.randn(80, 8, generator=torch.manual_seed(0)) @ torch.randn(8, 8)
+    return x.T @ x
+
+
+@pytest.fixture
+def dense() -> Tensor:
+    return torch.randn(3, 8, generator=torch.manual_seed(1))
+
+
+@pytest.mark.parametrize("solver", [solver for solver in SOLVERS.values() if callable(solver)])
+@pytest.mark.parametrize("pattern", [Pattern(12), Pattern(2, group=4)])
+def test_every_rival_keeps_the_wanted_number(dense, gram, solver, pattern):
+    weights = solver(dense, gram, pattern)
+    assert int(weights.ne(0.0).sum()) == 12
+    if pattern.group is not None:
+        assert weights.view(-1, 4).ne(0.0).sum(1).eq(2).all()
+
+
+def test_wanda_keeps_the_same_number_in_every_row(dense, gram):
+    assert keep_wanda(dense, gram, Pattern(12)).ne(0.0).sum(1).eq(4).all()
+
+
+def test_obs_of_one_weight_is_the_best_of_all(dense, gram):
+    """The lowest cost of all removals of one weight, by refits of every one."""
+    damped = damp(gram)
+
+    def change(index: int) -> float:
+        support = torch.ones_like(dense, dtype=torch.bool)
+        support.view(-1)[index] = False
+        return reconstruction_error(refit(dense, damped, support), dense, damped)
+
+    best = min(range(dense.numel()), key=change)
+    weights = solve_exact_obs(dense, gram, Pattern(dense.numel() - 1))
+    assert weights.view(-1).eq(0.0).nonzero().item() == best
+
+
+@pytest.mark.parametrize("solver", [solve_sparsegpt, solve_exact_obs])
+def test_inputs_that_do_not_overlap_leave_nothing_to_make_up_for(dense, solver):
+    weights = solver(dense, torch.eye(8), Pattern(12))
+    torch.testing.assert_close(weights, dense * keep_largest(dense, Pattern(12)))
+
+
+def test_sparsegpt_makes_up_for_a_column_by_those_behind_it(dense, gram):
+    """With the zeros that it chose: as each column becomes final, those behind it are refitted by least squares."""
+    damped = damp(gram, one_shot.DAMPING)
+    weights = solve_sparsegpt(dense, gram, Pattern(12))
+    for found, target in zip(weights, dense, strict=True):
+        row = target.clone()
+        for column in range(8):
+            row[column] *= found[column] != 0.0
+            before, behind = slice(0, column + 1), slice(column + 1, 8)
+            pull = damped[behind, before] @ (target - row)[before]
+            row[behind] = target[behind] + torch.linalg.solve(damped[behind, behind], pull)
+        torch.testing.assert_close(found, row, atol=1e-4, rtol=1e-4)
+
+
+def test_the_table_has_a_row_for_each_solver_and_the_dense_network():
+    result = OneShotResult(0.1, 0.2, 0.3, 0.9, 1.0, 2.0)
+    found = {("resnet20", level, solver): [result] * 2 for level, solver in itertools.product(("0.5", "2:4"), SOLVERS)}
+    rows = one_shot.tabulate(found, {"resnet20": result}, BenchPlan(2)).rows
+    assert [row["level"] for row in rows] == ["0 %", *["50%"] * 6, *["2:4"] * 6]
+    assert rows[1]["accuracy"].mean == pytest.approx(90.0)
+    assert rows[1]["perplexity"] is None
+
+
+def test_the_suite_runs(tmp_path, monkeypatch):
+    monkeypatch.setattr(one_shot, "LEVELS", (0.5, "2:4"))
+    monkeypatch.setattr(one_shot, "SOLVERS", {name: SOLVERS[name] for name in ("Wanda", "SparseGPT")})
+    plan = BenchPlan(1, quick=True, study=StudyOptions(folder=tmp_path, networks=("transformer",)))
+    (table,) = one_shot.run(plan).tables.values()
+    assert [row["solver"] for row in table.rows] == ["dense", *["Wanda", "SparseGPT"] * 2]
+    assert one_shot.count_ticks(plan) == 4
