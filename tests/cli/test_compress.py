@@ -203,7 +203,7 @@ def test_weights_of_the_dense_network_from_a_file(folder, capsys):
     exec(RECIPE, namespace)
     state = namespace["model"]().state_dict()
     save_file({name: 2.0 * tensor for name, tensor in state.items()}, folder / "dense.safetensors")
-    options = ["--epochs", "1", "--sparsity", "0.5", "--method", "one-shot", "--lr", "1e-12", "--weights", "2.weight"]
+    options = ["--epochs", "1", "--sparsity", "0.5", "--method", "magnitude", "--lr", "1e-12", "--weights", "2.weight"]
     assert run(["compress", "recipe.py", "--out", "run", "--dense", "dense.safetensors", *options, "--no-report"]) == 0
     weight = load_file(folder / "run" / "model.safetensors")["0.weight"]
     torch.testing.assert_close(weight, 2.0 * state["0.weight"])
@@ -248,7 +248,7 @@ def test_weights_of_the_dense_network_from_a_file(folder, capsys):
         (["--threads", "0"], "--threads must be an integer >= 1, but got 0."),
         (["--num-data", "0"], "--num-data must be an integer >= 1, but got 0."),
         (["--method", "magic"], "--method must be one of 'a-sghmc-sa', 'sghmc-sa', 'a-sghmc-em', 'a-sghmc', "
-         "'marginal', 'prior-annealing', 'gmp', 'l1', 'l2', 'dpf', 'one-shot', but got 'magic'."),
+         "'marginal', 'prior-annealing', 'gmp', 'l1', 'l2', 'dpf', 'magnitude', but got 'magic'."),
         (["--weights", "conv*"], "--weights must each match a parameter, but 'conv*' matched none of "
          "'0.weight', '0.bias', '2.weight', '2.bias', '4.weight', '4.bias'."),
         (["--count", "all"], "--count must be one of 'network', 'layers', but got 'all'."),
@@ -351,8 +351,8 @@ def test_a_sparsity_that_the_run_finds_is_stated_with_its_interval(folder, capsy
         (["--sparsity", "1"], "--sparsity must be a number in (0, 1), but got 1.0."),
         (["--sparsity", "auto", "--tolerance", "-1"], "--tolerance must be a number >= 0, but got -1.0."),
         (
-            ["--sparsity", "auto", "--method", "one-shot"],
-            "--method must be one that prunes gradually with --sparsity auto, but got 'one-shot'.",
+            ["--sparsity", "auto", "--method", "magnitude"],
+            "--method must be one that prunes gradually with --sparsity auto, but got 'magnitude'.",
         ),
     ],
 )

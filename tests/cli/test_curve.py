@@ -48,7 +48,7 @@ def test_a_curve_is_printed_written_and_continued(folder, capsys):
             ["--levels", "0.9,0.5"],
             "--levels must be sparsities in (0, 1), each larger than the one before, but got (0.9, 0.5).",
         ),
-        (["--method", "one-shot"], "--method must be one that prunes gradually, but got 'one-shot'."),
+        (["--method", "magnitude"], "--method must be one that prunes gradually, but got 'magnitude'."),
         (["--set", "lr=0.1"], "--set must not be used for lr, which has an option of its own: --lr."),
         (
             ["--structure", "channels", "--count", "layers"],

@@ -214,8 +214,8 @@ def test_regressions_and_losses_of_ones_own_are_searched_in_per_cent() -> None:
             r"but got None\.$",
         ),
         (
-            {"method": "one-shot"},
-            r"^method must be one that prunes gradually with sparsity='auto', but got 'one-shot'\.$",
+            {"method": "magnitude"},
+            r"^method must be one that prunes gradually with sparsity='auto', but got 'magnitude'\.$",
         ),
         ({"tolerance": -1.0}, r"^tolerance must be a number >= 0, but got -1\.0\.$"),
         ({"settings": Settings(floor=10**9)}, r"^floor must leave weights that may become zero, but got 1000000000\.$"),

@@ -379,7 +379,7 @@ def broken(name: str) -> nn.Module:
          "must keep 3 weights in all, but got 0.9999, which is 352 zeros of 352."),
         ({"epochs": 0}, ValueError, "epochs must be an integer >= 1, but got 0."),
         ({"method": "magic"}, ValueError, "method must be one of 'a-sghmc-sa', 'sghmc-sa', 'a-sghmc-em', 'a-sghmc', "
-         "'marginal', 'prior-annealing', 'gmp', 'l1', 'l2', 'dpf', 'one-shot', but got 'magic'."),
+         "'marginal', 'prior-annealing', 'gmp', 'l1', 'l2', 'dpf', 'magnitude', but got 'magic'."),
         ({"count": "all"}, ValueError, "count must be one of 'network', 'layers', but got 'all'."),
         ({"train": LONE}, TypeError, "train_loader must yield pairs (x, y) of tensors where no loss is given, but got "
          "a single tensor of shape (8, 4)."),

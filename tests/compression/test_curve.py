@@ -152,7 +152,7 @@ def test_levels_that_the_network_cannot_reach_are_left_out_or_refused() -> None:
     ("changes", "error", "message"),
     [
         ({"val_loader": None}, ValueError, r"^val_loader must be given, since every level is evaluated on it, but got"),
-        ({"method": "one-shot"}, ValueError, r"^method must be one that prunes gradually, but got 'one-shot'\.$"),
+        ({"method": "magnitude"}, ValueError, r"^method must be one that prunes gradually, but got 'magnitude'\.$"),
         ({"samples": 3}, TypeError, r"^samples must not be given to sparsity_curve, which takes 'callbacks', "),
         (
             {"train": [data()], "num_data": 96, "epochs": 5},

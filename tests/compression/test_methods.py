@@ -72,9 +72,9 @@ def test_gmp_is_sgd_with_the_largest_weights_kept() -> None:
         torch.testing.assert_close(result.model.state_dict()[name], tensor, rtol=1e-4, atol=1e-6)
 
 
-def test_one_shot_keeps_the_largest_weights_of_the_start() -> None:
+def test_magnitude_keeps_the_largest_weights_of_the_start() -> None:
     model = network()
-    result = compress(model, batches(), sparsity=0.5, epochs=2, method="one-shot", progress=False)
+    result = compress(model, batches(), sparsity=0.5, epochs=2, method="magnitude", progress=False)
     zeros = flatten(model.state_dict()).abs().argsort()[: round(0.5 * 418)]
     found = flatten(result.model.state_dict()) == 0
     assert found.nonzero().flatten().tolist() == zeros.sort().values.tolist()

@@ -107,3 +107,9 @@ def test_zeros_are_chosen_every_few_steps_but_often_enough_in_a_short_ramp() -> 
     assert [Timeline(Settings(), total).prune_every for total in (10, 100, 200, 1000)] == [1, 3, 6, 8]
     assert Timeline(Settings(prune_every=1), 1000).prune_every == 1
     assert Settings.upgrade({"lr": 0.1})["prune_every"] == 1, "earlier runs chose them after every step"
+
+
+def test_the_record_of_a_run_is_read_with_the_present_name_of_its_method() -> None:
+    assert Settings.upgrade({"method": "one-shot"})["method"] == "magnitude"
+    assert Settings.upgrade({"method": "gmp"})["method"] == "gmp"
+    assert "method" not in Settings.upgrade({"lr": 0.1})

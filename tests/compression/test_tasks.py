@@ -185,7 +185,7 @@ def line(noise: float = 0.3) -> tuple[nn.Module, TensorBatches, Tensor]:
 def test_the_loss_of_a_regression_is_the_gaussian_likelihood() -> None:
     model, rows, residuals = line()
     options = {"sparsity": 0.5, "epochs": 2, "lr": 1e-6, "progress": False}
-    found = compress(model, rows, method="one-shot", weights="0.*", count="layers", **options)
+    found = compress(model, rows, method="magnitude", weights="0.*", count="layers", **options)
     sigma = found.report["settings"]["sigma"]
     assert sigma == pytest.approx(float(residuals.square().mean().sqrt()), rel=0.05)
     # Half of the weights were zero before: the network stays what it was.

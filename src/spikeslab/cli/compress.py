@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 METHODS = (
     "a-sghmc-sa", "sghmc-sa", "a-sghmc-em", "a-sghmc", "marginal", "prior-annealing", "gmp", "l1", "l2", "dpf",
-    "one-shot",
+    "magnitude",
 )  # fmt: skip
 """Names of the methods, which are imported when a command runs."""
 

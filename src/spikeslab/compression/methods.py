@@ -162,8 +162,8 @@ def dpf(problem: Problem) -> MethodParts:
     return MethodParts(problem.sampler(0.0), Prune(pruner))
 
 
-def one_shot(problem: Problem) -> MethodParts:
-    """Build one-shot pruning: all zeros are chosen at the start, for good, and the rest is fine-tuned by SGD.
+def magnitude(problem: Problem) -> MethodParts:
+    """Build magnitude pruning at once: all zeros are chosen at the start, for good, and the rest is fine-tuned by SGD.
 
     Han, Pool, Tran and Dally, "Learning both Weights and Connections", NeurIPS 2015, with one iteration.
     """
@@ -183,12 +183,12 @@ METHODS: dict[str, Method] = {
     "l1": l1,
     "l2": l2,
     "dpf": dpf,
-    "one-shot": one_shot,
+    "magnitude": magnitude,
 }
 
 WEIGHTS_ONLY = ("prior-annealing", "dpf")
 """Methods that prune single weights only."""
-AT_ONCE = ("prior-annealing", "one-shot")
+AT_ONCE = ("prior-annealing", "magnitude")
 """Methods that choose all zeros at one step."""
 
 

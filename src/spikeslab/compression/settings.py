@@ -44,6 +44,8 @@ ALLOWED = {
 OPTIONAL = ("lr", "rank", "scope", "sigma", "v0", "v1", "strength")
 OLD_NAMES = {"warmup": "warmup_until", "freeze_at": "freeze_from"}
 """Names that settings had in earlier records, and their present names."""
+OLD_METHODS = {"one-shot": "magnitude"}
+"""Names that methods had in earlier records, and their present names."""
 UNKNOWN_LR = 0.05
 """The lr of a network of which nothing is known."""
 LEAST_PRUNINGS = 20
@@ -192,7 +194,9 @@ class Settings:
         """Return the settings of an earlier record by their present names; those that it lacks are as they were."""
         rules = Settings(scope="layer", rank="magnitude", omega="falling", sigma=0.5**0.5)
         before = asdict(replace(rules, lr=0.05, final_lr=0.01, prune_every=1))
-        return before | {OLD_NAMES.get(name, name): value for name, value in record.items()}
+        present = before | {OLD_NAMES.get(name, name): value for name, value in record.items()}
+        method = present.get("method")  # records of runs have it beside the settings
+        return present | ({"method": OLD_METHODS[method]} if isinstance(method, str) and method in OLD_METHODS else {})
 
 
 def paper_settings(sparsity: float, steps: int) -> Settings:

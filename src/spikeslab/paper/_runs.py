@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from spikeslab.compression.settings import OLD_METHODS
 from spikeslab.files import read_record, write_record
 from spikeslab.training import CheckpointError
 from spikeslab.training.log import nan_to_null
@@ -19,11 +20,13 @@ OLD_PRESETS = {"tuned": "default", "sound": "default", "taught": "distilled", "c
 
 
 def run_folder(out: Path, name: str, *, finished: bool = True) -> Path:
-    """Return the folder of a run below ``out``, which may have the earlier name of its preset.
+    """Return the folder of a run below ``out``, which may have the earlier name of its preset or method.
 
     With ``finished`` only a finished run may.
     """
     earlier = [out / name.replace(f"-{new}-", f"-{old}-", 1) for old, new in OLD_PRESETS.items()]
+    methods = {old: new for old, new in OLD_METHODS.items() if name.startswith(f"{new}-")}
+    earlier += [out / name.replace(new, old, 1) for old, new in methods.items()]
     found = [folder for folder in earlier if (folder / RESULT if finished else folder).exists()]
     return found[0] if found and not (out / name).exists() else out / name
 
@@ -63,6 +66,8 @@ def upgrade(value: Any, key: str = "") -> Any:
     if key in ("name", "preset", "label") and isinstance(value, str):
         head, comma, rest = value.partition(",")
         return OLD_PRESETS.get(head, head) + comma + rest
+    if key in ("method", "row") and isinstance(value, str):
+        return OLD_METHODS.get(value, value)
     if key == "command" and isinstance(value, str):
         return re.sub(r"(?<=--preset )\S+", lambda match: OLD_PRESETS.get(match[0], match[0]), value)
     return value

@@ -25,7 +25,7 @@ COLOURS = {
     "marginal": "#7A5195",
     "prior-annealing": "#6B4C2A",
     "dpf": "#3B6E22",
-    "one-shot": INK,
+    "magnitude": INK,
 }
 SHIFT = 0.06
 """Distance between the points of two rows at the same sparsity."""
