@@ -85,7 +85,8 @@ def test_the_table_has_a_row_for_each_solver_and_the_dense_network():
 def test_the_suite_runs(tmp_path, monkeypatch):
     monkeypatch.setattr(one_shot, "LEVELS", (0.5, "2:4"))
     monkeypatch.setattr(one_shot, "SOLVERS", {name: SOLVERS[name] for name in ("Wanda", "SparseGPT")})
-    plan = BenchPlan(1, quick=True, study=StudyOptions(folder=tmp_path, networks=("transformer",)))
+    monkeypatch.setattr(one_shot, "NETWORKS", ("transformer",))
+    plan = BenchPlan(1, quick=True, study=StudyOptions(folder=tmp_path))
     (table,) = one_shot.run(plan).tables.values()
     assert [row["solver"] for row in table.rows] == ["dense", *["Wanda", "SparseGPT"] * 2]
     assert one_shot.count_ticks(plan) == 4

@@ -158,14 +158,14 @@ class OneShotResult(NamedTuple):
 
 def count_ticks(plan: BenchPlan) -> int:
     """Return the number of networks that are pruned."""
-    return plan.repeats * len(plan.study.networks or NETWORKS) * len(LEVELS) * len(SOLVERS)
+    return plan.repeats * len(NETWORKS) * len(LEVELS) * len(SOLVERS)
 
 
 def run(plan: BenchPlan) -> Findings:
     """Prune the networks at every level by every solver, for several draws of training batches."""
     found: dict[tuple[str, str, str], list[OneShotResult]] = {}
     dense: dict[str, OneShotResult] = {}
-    for name in plan.study.networks or NETWORKS:
+    for name in NETWORKS:
         _, data = load_problem(name, plan.study.data_dir, plan.seed, plan.quick)
         model = dense_network(name, plan.study.data_dir, plan.seed, plan.quick, plan.study.folder)
         test = _cut(data.test, 64 if plan.quick else TEST_ROWS)
