@@ -21,6 +21,7 @@ from spikeslab.cli.demo import demo
 from spikeslab.cli.doctor import doctor, report
 from spikeslab.cli.export import export
 from spikeslab.cli.predict import predict
+from spikeslab.cli.prune import prune
 from spikeslab.cli.reproduce import app as reproduce
 from spikeslab.cli.select import select
 from spikeslab.cli.sparsity import sparsity
@@ -31,7 +32,7 @@ UsageError: type[Exception] = typer.BadParameter.__mro__[1]
 INTERRUPTED = 130
 
 app = typer.Typer(name="spikeslab", cls=Group, no_args_is_help=True, add_completion=False, rich_markup_mode="markdown")
-for command in (demo, select, predict, init, compress, curve, doctor, report, sparsity, export, bench):
+for command in (demo, select, predict, init, compress, curve, prune, doctor, report, sparsity, export, bench):
     app.command(cls=Command)(command)
 app.add_typer(reproduce, name="reproduce")
 

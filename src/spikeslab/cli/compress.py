@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import shlex
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from importlib.resources import files as package_files
 from itertools import product
@@ -307,6 +307,13 @@ def read_changes(texts: Sequence[str]) -> dict[str, Any]:
     return {name: values[0] for name, values in read}
 
 
+def scale_metric(name: str, numbers: Mapping[str, Any]) -> float | None:
+    """Return a number of an evaluation as the table shows it, or ``None`` if it is not there or not finite."""
+    # The NLL of a network that gives the right class no chance is infinite, which JSON lacks.
+    value = float(numbers.get(name, math.nan))
+    return METRICS[name][1] * value if math.isfinite(value) else None
+
+
 def _compare(recipe: Recipe, result: Compressed) -> Table:
     """Return the table of the dense, sparse, rounded and averaged network on all data of the recipe."""
     from spikeslab.cli.recipe import TEST, VAL
@@ -336,9 +343,7 @@ def _compare(recipe: Recipe, result: Compressed) -> Table:
     for key, copies in (("dense", 0), ("sparse", 1), *((key, 1) for key in ROUNDED), ("average", samples)):
         row: dict[str, Cell] = {"model": f"sparse, {key}" if key in ROUNDED else key}
         for part, name in product(found, metrics):
-            # The NLL of a network that gives the right class no chance is infinite, which JSON lacks.
-            value = float(found[part][key].get(name, math.nan))
-            row[f"{part}_{name}"] = METRICS[name][1] * value if math.isfinite(value) else None
+            row[f"{part}_{name}"] = scale_metric(name, found[part][key])
         row["nonzeros"] = copies * network["nonzeros"] or network["weights"]
         row["layers"] = copies * layers["nonzeros"] or layers["weights"]
         if key in ROUNDED:  # small values may have become zero

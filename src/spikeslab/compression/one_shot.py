@@ -54,6 +54,7 @@ LEAST_INPUTS = 64
 COPIES = 8
 """Matrices of the size of a Gram matrix that the regression of a layer takes."""
 STAGE = "Pruning"
+TOO_FEW = "must give a layer as many rows as it has inputs"
 
 
 def solve_by_refit(dense: Tensor, gram: Tensor, pattern: Pattern) -> Tensor:
@@ -195,7 +196,7 @@ def prune_one_shot(
         raise ArgumentTypeError("batches", expectation, Phrase("got an iterator"))
     if solver is not None and not callable(solver):
         check_choice("solver", solver, (*SOLVERS, DIAGONAL))
-    keep = _read_pattern(pattern, check_number("sparsity", sparsity, "(0, 1)"))
+    keep = read_pattern(pattern, check_number("sparsity", sparsity, "(0, 1)"))
     original = unwrap(model)
     chosen = None if weights is None else weight_names(original, weights)
     found = _Pruning(copy_model(original), batches, keep, chosen, solver).run(progress)
@@ -205,8 +206,12 @@ def prune_one_shot(
     return replace(found, model=model)
 
 
-def _read_pattern(pattern: str | None, sparsity: float) -> Callable[[int, int], Pattern]:
-    """Return the function from the outputs and inputs of a matrix to what it keeps."""
+def read_pattern(pattern: str | None, sparsity: float) -> Callable[[int, int], Pattern]:
+    """Return the function from the outputs and inputs of a matrix to what it keeps.
+
+    Raises:
+        ValueError: If the pattern is none, or does not have the sparsity.
+    """
     if pattern is None:
         return lambda outputs, inputs: Pattern(outputs * inputs - round(sparsity * outputs * inputs))
     parts = pattern.split(":") if isinstance(pattern, str) else []
@@ -218,6 +223,18 @@ def _read_pattern(pattern: str | None, sparsity: float) -> Callable[[int, int], 
         expectation = f"must be {1.0 - kept / group:g} with {mark('pattern', pattern)}"
         raise ArgumentValueError("sparsity", expectation, sparsity)
     return lambda outputs, inputs: Pattern(kept, group)
+
+
+def bind_inputs(network: nn.Module, batch: Any) -> Callable[[], Any]:
+    """Return the forward pass of a batch: an input, a tuple that begins with it, or a mapping of arguments."""
+
+    def move(item: Any) -> Any:
+        return to_device_of(network, item) if isinstance(item, Tensor) else item
+
+    item = batch[0] if isinstance(batch, (tuple, list)) else batch
+    if isinstance(item, Mapping):
+        return partial(network, **{name: move(value) for name, value in item.items()})
+    return partial(network, move(item))
 
 
 class _Cut(Exception):  # noqa: N818
@@ -320,16 +337,8 @@ class _Pruning:
 
     def _inputs(self) -> Iterator[Callable[[], Any]]:
         """Yield a forward pass of each batch."""
-
-        def move(item: Any) -> Any:
-            return to_device_of(self.network, item) if isinstance(item, Tensor) else item
-
         for batch in self.batches:
-            item = batch[0] if isinstance(batch, (tuple, list)) else batch
-            if isinstance(item, Mapping):
-                yield partial(self.network, **{name: move(value) for name, value in item.items()})
-            else:
-                yield partial(self.network, move(item))
+            yield bind_inputs(self.network, batch)
 
     def _is_pruned(self, step: tuple[Any, ...]) -> bool:
         if self.chosen is not None:
@@ -401,7 +410,7 @@ class _Pruning:
             raise ArgumentValueError("batches", "must hold finite inputs", Phrase(f"those of {name!r} are not"))
         if solver != DIAGONAL and rows < inputs:
             message = Phrase(f"{name!r} has {inputs:,} inputs, and there are {rows:,} rows of them")
-            raise ArgumentValueError("batches", "must give a layer as many rows as it has inputs", message)
+            raise ArgumentValueError("batches", TOO_FEW, message)
         start, matrices = time.perf_counter(), last[0].matrices()
         found = [
             self._solve(matrix.float(), gram, solver, name) for matrix, gram in zip(matrices, grams[0], strict=True)
