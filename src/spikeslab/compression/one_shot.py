@@ -241,6 +241,14 @@ class _Cut(Exception):  # noqa: N818
     """Ends a forward pass after the product that is looked at."""
 
 
+Step: TypeAlias = tuple[Any, ...]
+"""Place of a product in a run: its key, and the outputs and inputs of its matrices."""
+
+
+def _step(product: Product) -> Step:
+    return *product.key, *product.matrices().shape[-2:]
+
+
 @dataclass
 class _Moments:
     """Sums over the inputs of a batch normalisation, for each channel."""
@@ -261,6 +269,42 @@ class _Moments:
 
 
 @dataclass
+class _Inputs:
+    """Sums over the rows of inputs of a product, of each group: of the inputs, and of their products or squares."""
+
+    product: Product
+    sums: Tensor
+    gram: Tensor
+    outputs: _Moments = field(default_factory=_Moments)
+    rows: int = 0
+
+    @classmethod
+    def start(cls, product: Product, diagonal: bool) -> _Inputs:
+        """Return empty sums."""
+        groups, _, inputs = product.matrices().shape
+        sums = product.weight.new_zeros(groups, inputs, dtype=torch.float32)
+        gram = sums.clone() if diagonal else sums.new_zeros(groups, inputs, inputs)
+        return cls(product._replace(inputs=product.inputs[:0], outputs=product.outputs[:0]), sums, gram)
+
+    def add(self, product: Product) -> None:
+        """Add the rows of a product of the same weights."""
+        for part in product.rows():
+            x = part.float()
+            self.sums += x.sum(1)
+            self.gram += x.square().sum(1) if self.gram.ndim == 2 else x.mT @ x
+            self.rows += x.shape[1]
+        self.outputs.add(product.outputs)
+
+    def predict_outputs(self, before: Tensor, after: Tensor) -> tuple[Tensor, Tensor]:
+        """Return mean and variance that each output has with other weights; ``before`` are those that were seen."""
+        center = self.sums.double() / self.rows
+        mean = torch.einsum("goi,gi->go", after.double(), center)
+        square = ((after.double() @ (self.gram.double() / self.rows)) * after).sum(-1)
+        moved = torch.einsum("goi,gi->go", (after - before).double(), center).flatten()
+        return self.outputs.compute()[0] + moved, (square - mean.square()).clamp_min(0.0).flatten()
+
+
+@dataclass
 class _Pruning:
     """Run through the layers of a network.
 
@@ -278,52 +322,56 @@ class _Pruning:
     chosen: list[str] | None
     solver: str | Solver | None
     fits: list[LayerFit] = field(default_factory=list)
+    _parameters: dict[str, nn.Parameter] = field(default_factory=dict)
+    _moments: dict[_BatchNorm, _Moments] = field(default_factory=dict)
+    _followers: dict[Step, _BatchNorm] = field(default_factory=dict)
+    _corrected: set[_BatchNorm] = field(default_factory=set)
 
     def run(self, progress: bool) -> OneShot:
         """Prune layer by layer."""
-        parameters = select_matrices(self.network)
-        norms = [m for m in self.network.modules() if isinstance(m, _BatchNorm) and m.running_mean is not None]
+        self._parameters = select_matrices(self.network)
         with torch.no_grad(), uncompiled_eval_mode(self.network), plain_products(self.network), ExitStack() as stack:
-            order, moments = self._look(parameters, norms)
+            order = self._look()
             uses = Counter(step for step in order if isinstance(step, tuple))
             steps = [step for step in dict.fromkeys(order) if isinstance(step, _BatchNorm) or self._is_pruned(step)]
             self._check_chosen({step[0] for step in steps if isinstance(step, tuple)})
             bar = stack.enter_context(Progress({STAGE: len(steps)}, unit="layers")) if progress else None
-            changed = False
             for step in steps:
-                if isinstance(step, _BatchNorm):
-                    if changed:
-                        self._correct(step, moments[step])
-                else:
-                    self._prune(step, uses[step], parameters)
-                    changed = True
+                if isinstance(step, tuple):
+                    self._prune(step, uses[step])
+                elif self.fits and step not in self._corrected:
+                    self._correct(step, self._measure(step).compute())
                 if bar is not None:
                     bar.advance(STAGE)
         pruned = {fit.name for fit in self.fits}
-        return OneShot(self.network, self.fits, [name for name in parameters if name not in pruned])
+        return OneShot(self.network, self.fits, [name for name in self._parameters if name not in pruned])
 
-    def _look(
-        self, parameters: Mapping[str, nn.Parameter], norms: list[_BatchNorm]
-    ) -> tuple[list[tuple[Any, ...] | _BatchNorm], dict[_BatchNorm, _Moments]]:
-        """Return the products of the first batch and the normalisations in their order, and the dense moments."""
-        order: list[tuple[Any, ...] | _BatchNorm] = []
-        moments = {norm: _Moments() for norm in norms}
+    def _look(self) -> list[Step | _BatchNorm]:
+        """Return the products of the first batch and the normalisations in their order, and measure the latter."""
+        norms = [m for m in self.network.modules() if isinstance(m, _BatchNorm) and m.running_mean is not None]
+        self._moments = {norm: _Moments() for norm in norms}
+        order: list[Step | _BatchNorm] = []
+        last: Product | None = None
         first = True
 
         def note(product: Product) -> None:
-            if first:
-                order.append((*product.key, *product.matrices().shape[-2:]))
+            nonlocal last
+            order.append(_step(product))
+            last = product
 
         def add(norm: nn.Module, inputs: tuple[Tensor, ...]) -> None:
-            if isinstance(norm, _BatchNorm):
-                moments[norm].add(inputs[0])
-                if first:
-                    order.append(norm)
+            if not isinstance(norm, _BatchNorm):
+                return
+            self._moments[norm].add(inputs[0])
+            if first:
+                order.append(norm)
+                if last is not None and _is_same(inputs[0], last.outputs):
+                    self._followers[_step(last)] = norm
 
         handles = [norm.register_forward_pre_hook(add) for norm in norms]
         try:
             for batch in self._inputs():
-                with ProductMode(parameters, note) if first else torch.no_grad():
+                with ProductMode(self._parameters, note) if first else torch.no_grad():
                     batch()
                 first = False
                 if not norms:
@@ -333,14 +381,14 @@ class _Pruning:
                 handle.remove()
         if first:
             raise ArgumentValueError("batches", "must hold at least one batch of inputs", Phrase("got none"))
-        return order, moments
+        return order
 
     def _inputs(self) -> Iterator[Callable[[], Any]]:
         """Yield a forward pass of each batch."""
         for batch in self.batches:
             yield bind_inputs(self.network, batch)
 
-    def _is_pruned(self, step: tuple[Any, ...]) -> bool:
+    def _is_pruned(self, step: Step) -> bool:
         if self.chosen is not None:
             return step[0] in self.chosen
         shared = {id(m.weight) for m in self.network.modules() if isinstance(m, nn.Embedding)}
@@ -354,8 +402,8 @@ class _Pruning:
             expectation = f"must have a layer with at least {LEAST_INPUTS} inputs"
             raise ArgumentValueError("model", expectation, Phrase("it has none"), f"{mark('weights')} can name others")
 
-    def _correct(self, norm: _BatchNorm, dense: _Moments) -> None:
-        """Move the statistics of a normalisation by the difference that pruning made."""
+    def _measure(self, norm: _BatchNorm) -> _Moments:
+        """Return the moments of the inputs that a normalisation has now."""
         found = _Moments()
 
         def add(module: nn.Module, inputs: tuple[Tensor, ...]) -> None:
@@ -369,59 +417,63 @@ class _Pruning:
                     batch()
         finally:
             handle.remove()
+        return found
+
+    def _correct(self, norm: _BatchNorm, moments: tuple[Tensor, Tensor]) -> None:
+        """Move the statistics of a normalisation by the difference that pruning made to mean and variance."""
+        self._corrected.add(norm)
         if norm.running_mean is None or norm.running_var is None:
             return
-        (old_mean, old_var), (mean, var) = dense.compute(), found.compute()
-        ratio = torch.where(old_var > 0.0, var / old_var, 1.0)
-        norm.running_mean += (mean - old_mean).to(norm.running_mean)
-        norm.running_var *= ratio.to(norm.running_var)
+        (mean, var), (dense_mean, dense_var) = moments, self._moments[norm].compute()
+        norm.running_mean += (mean - dense_mean).to(norm.running_mean)
+        norm.running_var *= torch.where(dense_var > 0.0, var / dense_var, 1.0).to(norm.running_var)
 
-    def _prune(self, step: tuple[Any, ...], uses: int, parameters: Mapping[str, nn.Parameter]) -> None:
-        """Prune the weights of one place in a run."""
+    def _observe(self, step: Step, uses: int, diagonal: bool) -> _Inputs:
+        """Return the inputs that a product has now."""
         name, inputs = step[0], step[-1]
-        solver = self.solver or (EXCHANGE if inputs <= EXCHANGED_INPUTS else REFIT)
-        grams: list[Tensor] = []
-        last: list[Product] = []
-        rows = seen = 0
+        found: _Inputs | None = None
+        seen = 0
 
         def add(product: Product) -> None:
-            nonlocal rows, seen
-            if (*product.key, *product.matrices().shape[-2:]) != step:
+            nonlocal found, seen
+            if _step(product) != step:
                 return
-            if not grams:
-                groups = len(product.matrices())
-                if solver != DIAGONAL:
+            if found is None:
+                if not diagonal:
                     _check_memory(name, inputs, product.weight)
-                shape = (groups, inputs) if solver == DIAGONAL else (groups, inputs, inputs)
-                grams.append(product.weight.new_zeros(shape, dtype=torch.float32))
-            for part in product.rows():
-                x = part.float()
-                grams[0] += x.square().sum(1) if solver == DIAGONAL else x.mT @ x
-                rows += x.shape[1]
-            last[:], seen = [product._replace(inputs=product.inputs[:0])], seen + 1
+                found = _Inputs.start(product, diagonal)
+            found.add(product)
+            seen += 1
             if seen == uses:  # nothing behind it is needed
                 raise _Cut
 
         for batch in self._inputs():
             seen = 0
-            with suppress(_Cut), ProductMode({name: parameters[name]}, add):
+            with suppress(_Cut), ProductMode({name: self._parameters[name]}, add):
                 batch()
-        if not grams or not torch.isfinite(grams[0]).all():
+        if found is None or not torch.isfinite(found.gram).all():
             raise ArgumentValueError("batches", "must hold finite inputs", Phrase(f"those of {name!r} are not"))
-        if solver != DIAGONAL and rows < inputs:
-            message = Phrase(f"{name!r} has {inputs:,} inputs, and there are {rows:,} rows of them")
-            raise ArgumentValueError("batches", TOO_FEW, message)
-        start, matrices = time.perf_counter(), last[0].matrices()
-        found = [
-            self._solve(matrix.float(), gram, solver, name) for matrix, gram in zip(matrices, grams[0], strict=True)
-        ]
-        pruned = torch.stack([result for result, _ in found])
-        last[0].write(pruned.to(matrices.dtype))
-        error = sum(error for _, error in found) / len(found)
-        zeros = pruned.numel() - int(pruned.count_nonzero())
+        if not diagonal and found.rows < inputs:
+            message = Phrase(f"{name!r} has {inputs:,} inputs, and there are {found.rows:,} rows of them")
+            raise ArgumentValueError("batches", "must give a layer as many rows as it has inputs", message)
+        return found
+
+    def _prune(self, step: Step, uses: int) -> None:
+        """Prune the weights of one place in a run, and correct the normalisation behind it."""
+        name, inputs = step[0], step[-1]
+        solver = self.solver or (EXCHANGE if inputs <= EXCHANGED_INPUTS else REFIT)
+        seen = self._observe(step, uses, solver == DIAGONAL)
+        start, dense = time.perf_counter(), seen.product.matrices()
+        results = [self._solve(*pair, solver, name) for pair in zip(dense.float(), seen.gram, strict=True)]
+        pruned = torch.stack([weights for weights, _ in results])
         seconds = time.perf_counter() - start
+        if uses == 1 and solver != DIAGONAL and step in self._followers:
+            self._correct(self._followers[step], seen.predict_outputs(dense.float(), pruned))
+        seen.product.write(pruned.to(dense.dtype))
+        zeros = pruned.numel() - int(pruned.count_nonzero())
+        error = sum(error for _, error in results) / len(results)
         title = solver if isinstance(solver, str) else getattr(solver, "__name__", "function")
-        self.fits.append(LayerFit(name, pruned.numel(), zeros, inputs, rows, error, title, seconds))
+        self.fits.append(LayerFit(name, pruned.numel(), zeros, inputs, seen.rows, error, title, seconds))
 
     def _solve(self, dense: Tensor, gram: Tensor, solver: str | Solver, name: str) -> tuple[Tensor, float]:
         """Return the sparse weights of a matrix, and their error."""
@@ -434,6 +486,10 @@ class _Pruning:
             return kept, reconstruction_error(kept, dense, torch.diag(gram))
         weights = (solver if callable(solver) else SOLVERS[solver])(dense, gram, pattern)
         return weights, reconstruction_error(weights, dense, gram)
+
+
+def _is_same(tensor: Tensor, other: Tensor) -> bool:
+    return tensor.shape == other.shape and tensor.data_ptr() == other.data_ptr()
 
 
 def _check_memory(name: str, inputs: int, weight: Tensor) -> None:

@@ -40,12 +40,14 @@ class Product(NamedTuple):
         name: Name of the parameter.
         weight: The parameter, or the part of it that is multiplied: a view of shape (outputs, inputs), or filters.
         inputs: Rows of inputs, (rows, inputs), or images.
+        outputs: Result, with a bias if the operation adds one.
         window: Geometry of a convolution; ``None`` for a matrix.
     """
 
     name: str
     weight: Tensor
     inputs: Tensor
+    outputs: Tensor
     window: Window | None = None
 
     @property
@@ -102,24 +104,24 @@ class ProductMode(TorchDispatchMode):
         self, func: Any, types: Any, args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None
     ) -> Any:
         result = func(*args, **(kwargs or {}))
-        if (product := self._find(func, args)) is not None:
+        if (product := self._find(func, args, result)) is not None:
             self._observe(product)
         return result
 
-    def _find(self, func: Any, args: Sequence[Any]) -> Product | None:
+    def _find(self, func: Any, args: Sequence[Any], result: Any) -> Product | None:
         if func is CONVOLUTION and not args[6] and (name := self._name(args[1])) is not None:
             weight = args[1]
             stride, padding, dilation = map(tuple, args[3:6])
             window = Window(tuple(weight.shape[2:]), stride, padding, dilation, args[8])
-            return Product(name, weight, args[0], window)
+            return Product(name, weight, args[0], result, window)
         if func not in MATRIX_PRODUCTS:
             return None
         first = MATRIX_PRODUCTS[func]
         left, right = args[first], args[first + 1]
         if (name := self._name(right)) is not None:
-            return Product(name, right.T, left)
+            return Product(name, right.T, left, result)
         if (name := self._name(left)) is not None:
-            return Product(name, left, right.T)
+            return Product(name, left, right.T, result)
         return None
 
     def _name(self, tensor: Tensor) -> str | None:
