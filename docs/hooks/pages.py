@@ -45,6 +45,8 @@ API = {
     "Equations": [
         "functional.mixture",
         "functional.evidence",
+        "functional.reconstruction",
+        "functional.patterns",
         "functional.sgld",
         "functional.sghmc",
         "functional.psgld",
