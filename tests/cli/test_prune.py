@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 from recipes import read_files
-from safetensors.torch import save_file
+from safetensors.torch import load_file, save_file
 from torch import nn
 
 from spikeslab.cli.app import run
@@ -40,6 +40,18 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "recipe.py").write_text(RECIPE)
     return tmp_path
+
+
+def test_inclusion_probabilities_are_written(place):
+    assert run(["prune", "recipe.py", "--inclusion", "--out", "out/half"]) == 0
+    found = load_file(place / "out" / "half" / "inclusion.safetensors")
+    weights = load_sparse(place / "out" / "half" / "pruned.safetensors")
+    assert {name: tensor.shape for name, tensor in found.items()} == {
+        name: weights[name].shape for name in ("2.weight", "4.weight")
+    }
+    kept = {name: tensor[weights[name] != 0].mean() for name, tensor in found.items()}
+    assert all(kept[name] > found[name][weights[name] == 0].max() for name in found)
+    assert "--sparsity 0.5 --inclusion --seed 0 --out out/half" in (place / "out/half/layers.md").read_text()
 
 
 def test_a_network_is_pruned_compared_and_written(place, capsys):

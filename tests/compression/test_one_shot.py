@@ -135,6 +135,32 @@ def test_a_recurrent_network_with_mappings_of_arguments():
     assert result.dense == ["embed.weight"]
 
 
+def test_inclusion_probabilities_have_the_places_of_the_weights():
+    """With uncorrelated inputs the largest weights, times the norms of their inputs, are the hardest to replace."""
+    model = convolutions()
+    result = prune_one_shot(model, [images()], 0.5, solver="diagonal", inclusion=True, progress=False)
+    assert list(result.inclusion) == ["0.weight", "3.weight"]
+    for name, found in result.inclusion.items():
+        weight = result.model.get_parameter(name)
+        assert found.shape == weight.shape
+        assert found[weight != 0].min() >= 0.5 > found[weight == 0].max()
+    assert not prune_one_shot(model, [images()], 0.5, progress=False).inclusion
+
+
+def test_inclusion_probabilities_of_parts_that_stay_dense_are_missing():
+    class Half(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.weight = nn.Parameter(torch.randn(2, 64, 64, generator=torch.manual_seed(0)))
+
+        def forward(self, x: Tensor) -> Tensor:
+            return x @ self.weight[1].T
+
+    found = prune_one_shot(Half(), [inputs()], weights=["weight"], inclusion=True, progress=False).inclusion["weight"]
+    assert found[0].isnan().all()
+    assert found[1].gt(0.0).all()
+
+
 def test_attention_is_pruned():
     torch.manual_seed(0)
     model = nn.TransformerEncoderLayer(64, 4, 128, batch_first=True)

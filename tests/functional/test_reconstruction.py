@@ -9,7 +9,15 @@ import torch
 from torch import Tensor
 
 from spikeslab.functional.patterns import Pattern, keep_largest
-from spikeslab.functional.reconstruction import Tableau, damp, exchange, find_support, reconstruction_error, refit
+from spikeslab.functional.reconstruction import (
+    Tableau,
+    damp,
+    exchange,
+    find_support,
+    inclusion_probabilities,
+    reconstruction_error,
+    refit,
+)
 
 INPUTS = 8
 
@@ -121,3 +129,30 @@ def test_an_input_that_is_always_zero_does_not_hinder():
     dense = torch.randn(3, 4)
     weights = refit(dense, damp(x.T @ x), torch.ones(3, 4, dtype=torch.bool))
     torch.testing.assert_close(weights, dense)
+
+
+def test_inclusion_probabilities_are_those_of_the_model_given_all_others(gram, target):
+    """The odds are those of two supports under exp(-E/price - size), with the price as the last change that counts."""
+    dense = torch.stack([target, target.flip(0)])
+    support = torch.stack([mask(1, 3, 4), mask(0, 7)])
+    changes = torch.stack([Tableau(dense[row], gram, support[row]).changes for row in range(2)])
+    price = float(changes.flatten().sort(descending=True).values[4])
+    found = inclusion_probabilities(dense, gram, support)
+    assert int(found.ge(0.5).sum()) == 5
+    for row, index in itertools.product(range(2), range(INPUTS)):
+        kept, left = support[row].clone(), support[row].clone()
+        kept[index], left[index] = True, False
+        odds = [-error(dense[row], gram, each) / price - int(each.sum()) for each in (kept, left)]
+        assert float(found[row, index].logit()) == pytest.approx(odds[0] - odds[1], abs=1e-6)
+
+
+def test_inclusion_probabilities_of_the_diagonal_take_inputs_one_by_one(gram, target):
+    diagonal, support = gram.diagonal(), mask(1, 3, 4).unsqueeze(0)
+    expected = inclusion_probabilities(target.unsqueeze(0), torch.diag(diagonal), support)
+    torch.testing.assert_close(inclusion_probabilities(target.unsqueeze(0), diagonal, support), expected)
+
+
+def test_inclusion_probabilities_of_rows_without_or_with_all_weights(gram, target):
+    dense, support = target.repeat(2, 1), torch.tensor([[False], [True]]).expand(2, INPUTS)
+    assert inclusion_probabilities(dense, gram, support).isfinite().all()
+    assert inclusion_probabilities(dense, gram, torch.zeros_like(support)).isfinite().all()

@@ -28,8 +28,8 @@ SOLVERS = ("exchange", "refit", "diagonal")
 """Names of the solvers, which are imported when a command runs."""
 ROWS = 512
 """Rows of inputs that are taken by default."""
-FILE, LAYERS = "pruned.safetensors", "layers"
-"""File of the network, and stem of the files with the table of its layers."""
+FILE, LAYERS, INCLUSION = "pruned.safetensors", "layers", "inclusion.safetensors"
+"""File of the network, stem of the files with the table of its layers, and file of the inclusion probabilities."""
 
 
 @spells(model="model()", batches="train_data()", train_loader="train_data()", val_loader="val_data()", loss="loss()")
@@ -68,6 +68,10 @@ def prune(
             show_default=f"about {ROWS} rows",
         ),
     ] = None,
+    inclusion: Annotated[
+        bool,
+        typer.Option("--inclusion", help="Also write how hard each weight is to replace: inclusion.safetensors."),
+    ] = False,
     dense: Annotated[
         Path | None, typer.Option(help="Weights of the dense network, a safetensors file, to load into model().")
     ] = None,
@@ -83,6 +87,7 @@ def prune(
     - the network in few bytes: `pruned.safetensors`, for `spikeslab.load_sparse`
     - the tables: `layers.md` and `result.md`, and their numbers in `layers.json` and `result.json`
     - a copy of the recipe
+    - with --inclusion the inclusion probability of each weight: `inclusion.safetensors`
 
     For example:
 
@@ -102,6 +107,7 @@ def prune(
     from spikeslab.cli.recipe import MODEL, TRAIN, read_recipe
     from spikeslab.compression import one_shot
     from spikeslab.compression.sparse_file import load_tensors_into, save_sparse
+    from spikeslab.states import encode_tensors
     from spikeslab.training.randomness import seed_everything
 
     one_shot.read_pattern(pattern, sparsity)  # options are checked before the recipe runs, which may take long
@@ -117,7 +123,9 @@ def prune(
         judge = _make_judge(user)
         before = judge.of_model(user.model)
         try:
-            found = one_shot.prune_one_shot(user.model, batches, sparsity, pattern, weights=weights, solver=solver)
+            found = one_shot.prune_one_shot(
+                user.model, batches, sparsity, pattern, weights=weights, solver=solver, inclusion=inclusion
+            )
         except ArgumentError as error:
             if one_shot.TOO_FEW not in error.args:
                 raise
@@ -125,10 +133,13 @@ def prune(
             raise error.change(hint=hint) from error
         tables = {LAYERS: found.table(), RESULT: _compare(before, found, judge)}
     options: dict[str, Any] = {"sparsity": sparsity, "pattern": pattern, "weights": weights, "solver": solver}
-    options |= {"batches": number, "dense": dense, "seed": seed, "threads": threads, "out": out}
+    options |= {"inclusion": inclusion, "batches": number, "dense": dense, "seed": seed, "threads": threads, "out": out}
     run = Provenance(command_line("prune", recipe, **options), seed)
     write_file(folder / COPY, recipe.read_bytes())
     files = [save_sparse(found.model, folder / FILE)]
+    if inclusion:
+        write_file(folder / INCLUSION, encode_tensors(found.inclusion))
+        files.append(folder / INCLUSION)
     files += [path for stem, table in tables.items() for path in table.write(folder / stem, run)]
     console = plain_console()
     print_result(console, list(tables.values()), [*files, folder / COPY])

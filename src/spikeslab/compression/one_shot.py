@@ -35,8 +35,15 @@ from spikeslab.errors import (
     mark,
     quote,
 )
-from spikeslab.functional.patterns import Pattern, keep_largest
-from spikeslab.functional.reconstruction import damp, exchange, find_support, reconstruction_error, refit
+from spikeslab.functional.patterns import Pattern, keep_largest, parse_pattern
+from spikeslab.functional.reconstruction import (
+    damp,
+    exchange,
+    find_support,
+    inclusion_probabilities,
+    reconstruction_error,
+    refit,
+)
 from spikeslab.graph.products import Product, ProductMode, plain_products
 from spikeslab.graph.tracing import check_module, copy_model
 from spikeslab.posterior.eval_mode import uncompiled_eval_mode
@@ -104,11 +111,14 @@ class OneShot:
         model: The network.
         layers: Its pruned layers in the order in which they ran.
         dense: Names of the weights that stayed dense.
+        inclusion: Inclusion probabilities of the weights of each pruned parameter, if they were asked for; NaN where a
+            part of it stayed dense.
     """
 
     model: nn.Module
     layers: list[LayerFit]
     dense: list[str]
+    inclusion: dict[str, Tensor] = field(default_factory=dict)
 
     @property
     def sparsity(self) -> float:
@@ -158,6 +168,7 @@ def prune_one_shot(
     *,
     weights: Chosen = None,
     solver: str | Solver | None = None,
+    inclusion: bool = False,
     inplace: bool = False,
     progress: bool = True,
 ) -> OneShot:
@@ -183,6 +194,8 @@ def prune_one_shot(
             out the exchanges; ``"diagonal"`` keeps the largest weights, each times the norm of its input, and needs no
             Gram matrix. ``None`` exchanges in layers of up to 1,024 inputs and refits in larger ones. Or a function
             from dense weights (outputs, inputs), Gram matrix and :class:`Pattern` to sparse weights.
+        inclusion: If True, also compute the inclusion probability of each weight: how hard it is to replace by the
+            other inputs of its output (:func:`~spikeslab.functional.reconstruction.inclusion_probabilities`).
         inplace: If True, prune the network itself in place of a copy.
         progress: If True, show a progress bar or, without a terminal, lines.
 
@@ -199,7 +212,7 @@ def prune_one_shot(
     keep = read_pattern(pattern, check_number("sparsity", sparsity, "(0, 1)"))
     original = unwrap(model)
     chosen = None if weights is None else weight_names(original, weights)
-    found = _Pruning(copy_model(original), batches, keep, chosen, solver).run(progress)
+    found = _Pruning(copy_model(original), batches, keep, chosen, solver, inclusion).run(progress)
     if not inplace:
         return found
     original.load_state_dict(found.model.state_dict())  # at the end: an error leaves it as it was
@@ -214,15 +227,11 @@ def read_pattern(pattern: str | None, sparsity: float) -> Callable[[int, int], P
     """
     if pattern is None:
         return lambda outputs, inputs: Pattern(outputs * inputs - round(sparsity * outputs * inputs))
-    parts = pattern.split(":") if isinstance(pattern, str) else []
-    numbers = [int(part) for part in parts if part.isdecimal() and len(part) < 6]
-    if len(parts) != 2 or len(numbers) != 2 or not 0 < numbers[0] < numbers[1]:
-        raise ArgumentValueError("pattern", "must be 'N:M' with 0 < N < M, such as '2:4', or None", pattern)
-    kept, group = numbers
-    if sparsity not in (0.5, 1.0 - kept / group):
-        expectation = f"must be {1.0 - kept / group:g} with {mark('pattern', pattern)}"
+    parsed = parse_pattern(pattern)
+    if sparsity not in (0.5, parsed.sparsity):
+        expectation = f"must be {parsed.sparsity:g} with {mark('pattern', pattern)}"
         raise ArgumentValueError("sparsity", expectation, sparsity)
-    return lambda outputs, inputs: Pattern(kept, group)
+    return lambda outputs, inputs: parsed
 
 
 def bind_inputs(network: nn.Module, batch: Any) -> Callable[[], Any]:
@@ -314,6 +323,7 @@ class _Pruning:
         pattern: Function from the outputs and inputs of a matrix to what it keeps.
         chosen: Names of the weights to prune; ``None`` chooses.
         solver: Solver of every layer; ``None`` chooses.
+        weighs: If True, compute inclusion probabilities.
     """
 
     network: nn.Module
@@ -321,7 +331,9 @@ class _Pruning:
     pattern: Callable[[int, int], Pattern]
     chosen: list[str] | None
     solver: str | Solver | None
+    weighs: bool
     fits: list[LayerFit] = field(default_factory=list)
+    inclusion: dict[str, Tensor] = field(default_factory=dict)
     _parameters: dict[str, nn.Parameter] = field(default_factory=dict)
     _moments: dict[_BatchNorm, _Moments] = field(default_factory=dict)
     _followers: dict[Step, _BatchNorm] = field(default_factory=dict)
@@ -344,7 +356,8 @@ class _Pruning:
                 if bar is not None:
                     bar.advance(STAGE)
         pruned = {fit.name for fit in self.fits}
-        return OneShot(self.network, self.fits, [name for name in self._parameters if name not in pruned])
+        stayed = [name for name in self._parameters if name not in pruned]
+        return OneShot(self.network, self.fits, stayed, self.inclusion)
 
     def _look(self) -> list[Step | _BatchNorm]:
         """Return the products of the first batch and the normalisations in their order, and measure the latter."""
@@ -469,11 +482,23 @@ class _Pruning:
         seconds = time.perf_counter() - start
         if uses == 1 and solver != DIAGONAL and step in self._followers:
             self._correct(self._followers[step], seen.predict_outputs(dense.float(), pruned))
+        if self.weighs:
+            self._weigh(seen, dense.float(), pruned)
         seen.product.write(pruned.to(dense.dtype))
         zeros = pruned.numel() - int(pruned.count_nonzero())
         error = sum(error for _, error in results) / len(results)
         title = solver if isinstance(solver, str) else getattr(solver, "__name__", "function")
         self.fits.append(LayerFit(name, pruned.numel(), zeros, inputs, seen.rows, error, title, seconds))
+
+    def _weigh(self, seen: _Inputs, dense: Tensor, pruned: Tensor) -> None:
+        """Note the inclusion probabilities of the weights of a product, in the shape of their parameter."""
+        name, part = seen.product.name, seen.product.weight
+        if name not in self.inclusion:
+            self.inclusion[name] = torch.full_like(self._parameters[name], torch.nan, dtype=torch.float32)
+        grams = seen.gram if seen.gram.ndim == 2 else [damp(gram) for gram in seen.gram]
+        found = [inclusion_probabilities(*each) for each in zip(dense, grams, pruned != 0, strict=True)]
+        view = self.inclusion[name].as_strided(part.shape, part.stride(), part.storage_offset())
+        seen.product._replace(weight=view).write(torch.stack(found))
 
     def _solve(self, dense: Tensor, gram: Tensor, solver: str | Solver, name: str) -> tuple[Tensor, float]:
         """Return the sparse weights of a matrix, and their error."""

@@ -7,6 +7,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from spikeslab.errors import ArgumentValueError
+
 
 class Pattern(NamedTuple):
     """Weights that a matrix keeps: ``keep`` of every ``group`` of inputs of an output, or of all its weights.
@@ -18,6 +20,33 @@ class Pattern(NamedTuple):
 
     keep: int
     group: int | None = None
+
+    @property
+    def sparsity(self) -> float:
+        """Share of zeros in each group."""
+        return 1.0 - self.keep / self.group if self.group else 0.0
+
+
+def parse_pattern(text: object) -> Pattern:
+    """Return the pattern that ``"N:M"`` names: N of every M neighbouring inputs are kept.
+
+    >>> parse_pattern("2:4")
+    Pattern(keep=2, group=4)
+
+    Raises:
+        ValueError: If the text names none.
+    """
+    parts = text.split(":") if isinstance(text, str) else []
+    numbers = [int(part) for part in parts if part.isdecimal() and len(part) < 6]
+    if len(parts) != 2 or len(numbers) != 2 or not 0 < numbers[0] < numbers[1]:
+        raise ArgumentValueError("pattern", "must be 'N:M' with 0 < N < M, such as '2:4', or None", text)
+    return Pattern(*numbers)
+
+
+def keep_largest_inputs(scores: Tensor, pattern: Pattern) -> Tensor:
+    """Return :func:`keep_largest` of the weights of a layer, whose neighbouring inputs are those of dimension 1."""
+    moved = scores.movedim(1, -1)
+    return keep_largest(moved.reshape(-1, moved.shape[-1]), pattern).view(moved.shape).movedim(-1, 1)
 
 
 def keep_largest(scores: Tensor, pattern: Pattern) -> Tensor:

@@ -218,3 +218,31 @@ def exchange(dense: Tensor, gram: Tensor, support: Tensor, pattern: Pattern) -> 
                 tableau.sweep(pivot)
         found[row] = tableau.support
     return found
+
+
+def inclusion_probabilities(dense: Tensor, gram: Tensor, support: Tensor) -> Tensor:
+    r"""Return the probability that each weight is not zero, given the support of all others: how hard it is to replace.
+
+    The regression is taken as a spike-and-slab model whose price of a weight, :math:`\lambda`, is its unit of noise:
+
+    .. math:: \pi(S) \propto \exp(-E(S)/\lambda - |S|), \qquad
+        P(i \in S \mid S_{-i}) = \operatorname{sigmoid}(c_i/\lambda - 1),
+
+    with :math:`c_i` the cost of a kept weight or the gain of another one. The price is the change of the last weight
+    that would be kept if the largest changes decided, so that as many probabilities as weights are kept reach 1/2.
+
+    >>> inclusion_probabilities(torch.tensor([[2.0, 1.0, 0.0]]), torch.eye(3), torch.tensor([[True, True, False]]))
+    tensor([[0.9526, 0.5000, 0.2689]])
+
+    Args:
+        dense: Weights, (outputs, inputs).
+        gram: H, positive definite; or its diagonal, for inputs that do not stand in for each other.
+        support: Mask of the weights that are kept.
+    """
+    if gram.ndim == 1:
+        changes = dense.square() * gram
+    else:
+        changes = torch.stack([Tableau(row, gram, kept).changes for row, kept in zip(dense, support, strict=True)])
+    count = int(support.sum())
+    price = float(changes.flatten().topk(count).values[-1]) if count else 0.0
+    return torch.sigmoid(changes / (price or torch.finfo(changes.dtype).tiny) - 1.0)
