@@ -72,6 +72,19 @@ def test_the_zeros_are_exactly_as_many_as_were_asked_for(count: str, total: int,
     assert sum(layer["nonzeros"] for layer in report["layers"]) == report["sparse_layers"]["nonzeros"]
 
 
+@pytest.mark.parametrize("method", ["a-sghmc-sa", "dpf", "magnitude", "prior-annealing"])
+def test_a_pattern_leaves_two_of_four(method: str) -> None:
+    arguments = {"sparsity": 0.9, "method": method, "settings": Settings(pattern="2:4", lr=0.05)}
+    model = nn.Sequential(nn.Linear(3, 16), nn.BatchNorm1d(16), nn.ReLU(), nn.Linear(16, 8), nn.Linear(8, 2))
+    x, y = data()
+    result = compress_small(model, [(x[:, :3], y)], num_data=ROWS, **arguments)
+    for sample in (result.model, *(result.posterior.sample(index) for index in range(len(result.posterior)))):
+        for name in ("3.weight", "4.weight"):
+            assert sample.get_parameter(name).reshape(-1, 4).eq(0.0).sum(1).eq(2).all()
+    assert result.model[0].weight.count_nonzero() == 48  # four does not divide its inputs
+    assert (result.report["target"], result.report["count"]) == (0.5, "layers")
+
+
 def test_samples_share_their_zeros_and_have_their_own_statistics() -> None:
     result = compress_small(sparsity=0.4, samples=5)
     samples = [result.posterior.sample(index) for index in range(len(result.posterior))]
@@ -419,6 +432,12 @@ def broken(name: str) -> nn.Module:
          "layer, but got 'weight', which is not trained: weights can name others."),
         ({"model": nn.Flatten()}, ValueError, "model must have a trained Conv or Linear layer, but got none at all: "
          "weights can name others."),
+        ({"sparsity": 0.7, "settings": Settings(pattern="2:4")}, ValueError, "sparsity must be 0.5 with "
+         "pattern='2:4', but got 0.7."),
+        ({"structure": "channels", "settings": Settings(pattern="2:4")}, ValueError, "pattern must be None with "
+         "structure='channels', but got '2:4'."),
+        ({"settings": Settings(pattern="1:3"), "sparsity": 0.9}, ValueError, "pattern must divide the inputs of a "
+         "layer, but they have 4, 16."),
         ({"train": {"a": 1}.items(), "loss": lambda m, b: 0}, ValueError, "num_data must be the number of "
          "training examples, since train_loader has no dataset with a length, but got None."),
     ],

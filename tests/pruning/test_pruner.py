@@ -288,3 +288,54 @@ class TestSaliency:
             Pruner(weights, 0.5, rank="size")
         with pytest.raises(ArgumentValueError, match="prior must be a SpikeSlab with evidence="):
             Pruner(weights, 0.5, prior=plain).load_settings({"rank": "saliency"})
+
+
+@pytest.mark.parametrize(("scope", "mode"), [("global", "projected"), ("layer", "masked"), ("erk", "projected")])
+def test_a_pattern_bounds_the_zeros_of_every_group(scope: str, mode: str) -> None:
+    weights = distinct((6, 8), (4, 4, 3, 3))
+    before = [weight.detach().clone() for weight in weights]
+    pruner = ss.Pruner(weights, lambda k: min(0.25 * k, 0.5), scope=scope, mode=mode, pattern="2:4")
+    for step, share in ((1, 0.25), (2, 0.5)):
+        pruner.step()
+        assert sum(zeros(weight) for weight in weights) == round(share * 192), step
+        for weight, old in zip(weights, before, strict=True):
+            groups, sizes = (each.detach().movedim(1, -1).reshape(-1, 4) for each in (weight, old))
+            assert groups.eq(0.0).sum(1).max() <= 2
+            assert sizes.abs().masked_fill(groups.eq(0.0), 0.0).topk(2).values.equal(sizes.abs().topk(2).values)
+    assert pruner.highest == 0.5
+
+
+def test_a_pattern_spares_no_weight_that_is_zero_where_saliency_ranks() -> None:
+    """A zero ranks below all others by minus infinity, which is no large size."""
+    layer = nn.Linear(4, 1, bias=False)
+    prior = ss.SpikeSlab([layer.weight], steps=20, evidence="curvature", batch_size=2)
+    sampler = ss.SGHMC(layer.parameters(), lr=0.01, num_data=8, prior=prior)
+    pruner = ss.Pruner([layer.weight], 0.5, pattern="2:4", prior=prior, rank="saliency")
+    for _ in range(5):
+        sampler.zero_grad()
+        layer(torch.ones(2, 4)).square().mean().backward()
+        sampler.step()
+        pruner.step()
+    before = layer.weight.detach().clone()
+    pruner.step()
+    assert zeros(layer.weight) == 2
+    assert layer.weight.equal(before)
+
+
+@pytest.mark.parametrize(
+    ("shape", "pattern", "message"),
+    [
+        ((2, 6), "2:4", "pattern must divide the inputs of every layer, but 'weights[0]' has 6."),
+        ((6,), "2:4", "pattern must divide the inputs of every layer, but 'weights[0]' has no inputs."),
+        ((2, 4), "4:4", "pattern must be 'N:M' with 0 < N < M, such as '2:4', or None, but got '4:4'."),
+    ],
+)
+def test_a_pattern_that_does_not_fit_is_refused(shape, pattern, message) -> None:
+    with pytest.raises(ArgumentValueError) as caught:
+        ss.Pruner(distinct(shape), 0.5, pattern=pattern)
+    assert str(caught.value) == message
+
+
+def test_more_zeros_than_a_pattern_allows_are_refused() -> None:
+    with pytest.raises(ArgumentValueError, match=r"sparsity must be at most 0\.5, since 1 layer must keep 4 weights"):
+        ss.Pruner(distinct((2, 4)), 0.6, pattern="2:4")

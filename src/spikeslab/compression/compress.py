@@ -16,7 +16,7 @@ from torch.nn.parameter import is_lazy
 
 from spikeslab.compression.auto import AUTO, SearchPlan, SearchSparsity, SparsitySearch
 from spikeslab.compression.differences import RowScores, check_order, compare, score_rows
-from spikeslab.compression.layers import Chosen, channel_followers, weight_names
+from spikeslab.compression.layers import Chosen, channel_followers, fitting_names, weight_names
 from spikeslab.compression.lr_search import find_lr
 from spikeslab.compression.methods import AT_ONCE, METHODS, WEIGHTS_ONLY, MethodParts
 from spikeslab.compression.problem import ChannelProblem, Problem
@@ -52,6 +52,7 @@ from spikeslab.errors import (
     quote,
 )
 from spikeslab.files import TEMPORARY, check_free
+from spikeslab.functional.patterns import parse_pattern
 from spikeslab.graph.tracing import check_module, copy_model
 from spikeslab.posterior import Posterior
 from spikeslab.pruning.base import ScheduledPruner
@@ -78,6 +79,7 @@ COUNTS = ("network", "layers")
 SEARCH = "search"
 """Key of the search of the sparsity in a report."""
 STRUCTURES = WEIGHTS, CHANNELS = ("weights", "channels")
+DEFAULT_SPARSITY = 0.9
 PROVISIONAL = 0.9
 """Sparsity that the prior's scales are for where the run chooses its own."""
 BEFORE_RECORD = {LOCK_FILE, CHECKPOINTS, POSTERIOR}
@@ -89,7 +91,7 @@ def compress(
     train_loader: TensorBatches | Iterable[Any],
     val_loader: Iterable[Any] | None = None,
     *,
-    sparsity: float | str = 0.9,
+    sparsity: float | str = DEFAULT_SPARSITY,
     tolerance: float = 0.5,
     epochs: int = 30,
     loss: Loss | None = None,
@@ -178,7 +180,7 @@ class Compression:
     train_loader: TensorBatches | Iterable[Any]
     val_loader: Iterable[Any] | None = None
     _: KW_ONLY
-    sparsity: float | str = 0.9
+    sparsity: float | str = DEFAULT_SPARSITY
     tolerance: float = 0.5
     epochs: int = 30
     loss: Loss | None = None
@@ -221,6 +223,17 @@ class Compression:
             raise ArgumentValueError(
                 "method", f"must be one that prunes channels with {mark('structure', CHANNELS)}", self.method
             )
+        self._check_pattern()
+
+    def _check_pattern(self) -> None:
+        """Raise if single weights in a pattern cannot be what is asked for."""
+        pattern = self.merged_settings.pattern
+        if pattern is None:
+            return
+        if self.structure == CHANNELS:
+            raise ArgumentValueError("pattern", f"must be None with {mark('structure', CHANNELS)}", pattern)
+        if self.sparsity not in (DEFAULT_SPARSITY, share := parse_pattern(pattern).sparsity):
+            raise ArgumentValueError("sparsity", f"must be {share:g} with {mark('pattern', pattern)}", self.sparsity)
 
     def _check_auto(self) -> None:
         check_number("tolerance", self.tolerance, ">= 0")
@@ -250,6 +263,8 @@ class Compression:
         names = weight_names(original, self.weights) if followers is None else list(followers)
         self._check_folder()
         model = copy_model(original)
+        if (pattern := self.merged_settings.pattern) is not None and self.weights is None:
+            names = fitting_names(model, names, parse_pattern(pattern))
         _check_start(model)
         with preserve_randomness():
             batch = first_batch(TRAIN, self.train_loader)
@@ -292,11 +307,14 @@ class Compression:
         """Return the problem that a method solves; a sparsity that cannot be reached is refused."""
         parameters, settings = dict(model.named_parameters()), self.merged_settings
         num_data = count_rows(self.train_loader, self.num_data)
+        sparsity, of_network = self.sparsity, self.count == "network" and followers is None
+        if settings.pattern is not None:
+            sparsity, of_network = parse_pattern(settings.pattern).sparsity, False
         arguments: dict[str, Any] = {
             "model": model,
             "weights": {name: parameters[name] for name in names},
-            "sparsity": PROVISIONAL if self.sparsity == AUTO else float(self.sparsity),
-            "network": model if self.count == "network" and followers is None else None,
+            "sparsity": PROVISIONAL if sparsity == AUTO else float(sparsity),
+            "network": model if of_network else None,
             "settings": settings,
             "timeline": Timeline(settings, self.epochs * count_batches(self.train_loader, batch, num_data)),
             "num_data": num_data,
@@ -493,12 +511,18 @@ class CompressionRun:
             "metrics": {name: keep_numbers(values) for name, values in evaluation.items()},
         }
 
+    def _counted(self) -> str:
+        """Return what the sparsity is a share of."""
+        if self.arguments.structure == CHANNELS:
+            return CHANNELS
+        return COUNTS[self.problem.network is None]
+
     def _record(self) -> dict[str, Any]:
         arguments, tolerance = self.arguments, float(self.arguments.tolerance)
         return {
             "method": arguments.method,
             **({"target": AUTO, "tolerance": tolerance} if self.searches else {"target": self.problem.sparsity}),
-            "count": arguments.count if arguments.structure == WEIGHTS else CHANNELS,
+            "count": self._counted(),
             "epochs": int(arguments.epochs),
             "seed": int(arguments.seed),
             "task": self.task.kind,

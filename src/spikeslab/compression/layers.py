@@ -9,6 +9,7 @@ from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 
 from spikeslab.errors import ArgumentError, ArgumentValueError, Phrase, mark, quote, warn
+from spikeslab.functional.patterns import Pattern
 from spikeslab.pruning import free_channel_layers
 from spikeslab.pruning.channel_pruner import channel_layers
 from spikeslab.weights import select_matrices, select_weights
@@ -45,6 +46,22 @@ def weight_names(model: nn.Module, weights: Chosen = None) -> list[str]:
     if frozen := [name for name in names if not parameters[name].requires_grad]:
         raise ArgumentValueError("weights", "must be trained", Phrase(f"{quote(frozen)} has requires_grad=False"))
     return names
+
+
+def fitting_names(model: nn.Module, names: Sequence[str], pattern: Pattern) -> list[str]:
+    """Return the names of the weights whose inputs a pattern divides.
+
+    >>> fitting_names(nn.Sequential(nn.Linear(3, 8), nn.Linear(8, 2)), ["0.weight", "1.weight"], Pattern(2, group=4))
+    ['1.weight']
+
+    Raises:
+        ValueError: If there are none.
+    """
+    inputs = {name: model.get_parameter(name).shape[1] for name in names}
+    if not (fitting := [name for name, count in inputs.items() if count % (pattern.group or 1) == 0]):
+        numbers = ", ".join(str(count) for count in sorted(set(inputs.values())))
+        raise ArgumentValueError("pattern", "must divide the inputs of a layer", Phrase(f"they have {numbers}"))
+    return fitting
 
 
 def channel_followers(model: nn.Module, weights: Chosen = None) -> dict[str, str | None]:

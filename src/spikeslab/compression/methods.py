@@ -157,6 +157,7 @@ def dpf(problem: Problem) -> MethodParts:
         freeze_at=problem.timeline.collect,
         scope=problem.scope,
         floor=problem.floor,
+        pattern=problem.settings.pattern,
         network=problem.network,
     )
     return MethodParts(problem.sampler(0.0), Prune(pruner))
@@ -355,7 +356,7 @@ class FeedbackPruner(Pruner):
             torch._foreach_add_(dense, self._hidden)
         if anew:
             zeros = self.zeros(max(self.steps, 1))
-            self._masks = self._choose([weight.abs() for weight in dense], zeros, [0] * len(dense))
+            self._masks = self._choose(self._spare([weight.abs() for weight in dense]), zeros, [0] * len(dense))
         self._hidden = [weight.masked_fill(~mask, 0.0) for weight, mask in zip(dense, self._masks, strict=True)]
         for weight, value, mask in zip(self.weights.values(), dense, self._masks, strict=True):
             weight.copy_(value.masked_fill_(mask, 0.0))

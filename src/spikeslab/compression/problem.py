@@ -105,6 +105,7 @@ class Problem:
             sparsity,
             scope=scope or self.scope,
             floor=self.floor,
+            pattern=self.settings.pattern,
             network=self.network,
             **options,
         )

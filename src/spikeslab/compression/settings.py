@@ -13,6 +13,7 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from spikeslab.errors import ArgumentTypeError, check_choice, check_count, check_number
+from spikeslab.functional.patterns import parse_pattern
 from spikeslab.presets import paper_cifar10
 from spikeslab.pruning.allocation import floors
 from spikeslab.pruning.base import SCOPES
@@ -94,6 +95,9 @@ class Settings:
             go by magnitude in any case.
         floor: Number of weights or channels that every sparse layer keeps at least, or a share of them below 1;
             ``None`` is one.
+        pattern: ``"N:M"`` keeps N of every M neighbouring inputs of each pruned layer, those of channels in a
+            convolution, as ``"2:4"`` for sparse tensor cores; the sparsity is then 1 - N/M of these layers, by default
+            all those whose inputs M divides.
         v0: Scale of the spike; ``None`` picks the one at which spike and slab are equally likely at the
             pruning threshold.
         v1: Variance of the slab; ``None`` takes that of ``weight_decay``, 1/(N weight_decay).
@@ -138,6 +142,7 @@ class Settings:
     scope: str | None = None
     rank: str | None = None
     floor: float | None = None
+    pattern: str | None = None
     v0: float | None = None
     v1: float | None = None
     rho: float = 1.0
@@ -167,6 +172,8 @@ class Settings:
                 check_choice(name, getattr(self, name), choices)
         if self.floor is not None:
             floors([1], self.floor)
+        if self.pattern is not None:
+            parse_pattern(self.pattern)
         check_count("samples", self.samples)
         check_count("prune_every", self.prune_every)
         check_count("mask_every", self.mask_every)

@@ -189,13 +189,17 @@ class ScheduledPruner(BasePruner):
         self.scope = check_choice("scope", scope, SCOPES)
         self.schedule = sparsity if callable(sparsity) else constant(check_number("sparsity", sparsity, "[0, 1)"))
         self._sizes = [math.prod(shape) for shape in self._shapes()]
-        self._keep = allocation.floors(self._sizes, floor)
+        self._keep = self._find_floors(floor)
         self.every = check_count("every", every)
         self._holds |= self.every > 1
         self._total = sum(self._sizes) if total is None else total
         zeros = self._count_zeros(self._target)
         if prior is not None and zeros:
             prior.aim(zeros / self.units)
+
+    def _find_floors(self, floor: float) -> list[int]:
+        """Return the number of units that each layer must keep."""
+        return allocation.floors(self._sizes, floor)
 
     @property
     def units(self) -> int:

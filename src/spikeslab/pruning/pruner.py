@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from spikeslab.errors import ArgumentValueError, Phrase, check_choice, mark, quote
+from spikeslab.functional.patterns import Pattern, keep_largest_inputs, parse_pattern
 from spikeslab.priors.spike_slab import SpikeSlab
 from spikeslab.pruning.base import ScheduledPruner, load_kernels
 from spikeslab.samplers.base import Sampler
@@ -43,6 +44,9 @@ class Pruner(ScheduledPruner):
         rank: ``"magnitude"`` zeroes the smallest weights, ``"saliency"`` those without which the loss would rise least,
             by a ``prior`` with ``evidence="curvature"``. Before the sampler's first step, and once the zeros are frozen
             and the prior learns no more, magnitude decides in either case.
+        pattern: ``"N:M"`` keeps at least N of every M neighbouring inputs of an output, those of channels in a filter:
+            only the others may become zero, and at the sparsity 1 - N/M all of them are. ``"2:4"`` is what sparse
+            tensor cores compute with.
         network: If given, sparsity counts over all of its parameters, so that the sparse layers are pruned harder.
         sampler: If given, its steps are counted instead of the calls, so that a step that a GradScaler skips does not
             count.
@@ -62,6 +66,7 @@ class Pruner(ScheduledPruner):
         freeze_at: int | None = None,
         prior: SpikeSlab | None = None,
         rank: str = "magnitude",
+        pattern: str | None = None,
         network: nn.Module | None = None,
         sampler: Sampler | None = None,
     ) -> None:
@@ -74,6 +79,8 @@ class Pruner(ScheduledPruner):
         self.rank = check_choice("rank", rank, RANKS)
         if rank == "saliency":
             _check_evidence(named, prior)
+        self.pattern = pattern
+        self._groups = None if pattern is None else _check_groups(named, parse_pattern(pattern))
         super().__init__(
             named,
             sparsity,
@@ -89,8 +96,8 @@ class Pruner(ScheduledPruner):
         )
 
     def settings_dict(self) -> dict[str, Any]:
-        """Return the settings, with what ranks the weights."""
-        return super().settings_dict() | {"rank": self.rank}
+        """Return the settings, with what ranks the weights and their pattern."""
+        return super().settings_dict() | {"rank": self.rank, "pattern": self.pattern}
 
     def load_settings(self, settings: Mapping[str, Any]) -> None:
         """Set some of the settings; a mask that is frozen stays so."""
@@ -98,7 +105,24 @@ class Pruner(ScheduledPruner):
             _check_evidence(self.weights, self._prior)
         super().load_settings(settings)
 
+    def _find_floors(self, floor: float) -> list[int]:
+        kept = 0.0 if self._groups is None else 1.0 - self._groups.sparsity
+        return [
+            max(count, round(kept * size)) for count, size in zip(super()._find_floors(floor), self._sizes, strict=True)
+        ]
+
     def _importances(self) -> list[Tensor]:
+        return self._spare(self._weigh())
+
+    def _spare(self, scores: list[Tensor]) -> list[Tensor]:
+        """Return the scores, infinite where the pattern keeps a weight."""
+        if self._groups is None:
+            return scores
+        spared = [keep_largest_inputs(score.clamp_min(0.0), self._groups) for score in scores]
+        return [score.masked_fill(mask, torch.inf) for score, mask in zip(scores, spared, strict=True)]
+
+    def _weigh(self) -> list[Tensor]:
+        """Return the size or the saliency of each weight."""
         if self.rank == "magnitude" or self._prior is None or (found := self._prior.saliency) is None:
             return super()._importances()
         names = {id(weight): name for name, weight in self._prior.weights.items()}
@@ -108,7 +132,7 @@ class Pruner(ScheduledPruner):
         ]
 
     def _prune(self) -> None:
-        if self.rank != "magnitude" or not self._prune_in_memory():
+        if self.rank != "magnitude" or self._groups is not None or not self._prune_in_memory():
             super()._prune()
 
     def _prune_in_memory(self) -> bool:
@@ -136,6 +160,20 @@ class Pruner(ScheduledPruner):
         if done and self._holds:
             self._pruned, self._counts = [weight.detach() == 0 for weight in weights], None
         return bool(done)
+
+
+def _check_groups(weights: dict[str, Tensor], pattern: Pattern) -> Pattern:
+    """Return the pattern.
+
+    Raises:
+        ValueError: If it does not divide the inputs of a layer.
+    """
+    for name, weight in weights.items():
+        inputs = weight.shape[1] if weight.ndim > 1 else 0
+        if not inputs or inputs % (pattern.group or 1):
+            got = Phrase(f"{name!r} has {inputs:,}" if inputs else f"{name!r} has no inputs")
+            raise ArgumentValueError("pattern", "must divide the inputs of every layer", got)
+    return pattern
 
 
 def _check_evidence(weights: dict[str, Tensor], prior: SpikeSlab | None) -> None:
