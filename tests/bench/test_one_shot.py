@@ -8,8 +8,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from spikeslab.bench import one_shot
-from spikeslab.bench.one_shot import SOLVERS, OneShotResult, keep_wanda, solve_exact_obs, solve_sparsegpt
+from spikeslab.bench import one_shot, one_shot_cost
+from spikeslab.bench.one_shot import SOLVERS, OneShotResult, compare, keep_wanda, solve_exact_obs, solve_sparsegpt
 from spikeslab.bench.suites import BenchPlan, StudyOptions
 from spikeslab.functional.patterns import Pattern, keep_largest
 from spikeslab.functional.reconstruction import damp, reconstruction_error, refit
@@ -77,7 +77,7 @@ def test_the_table_has_a_row_for_each_solver_and_the_dense_network():
     result = OneShotResult(0.1, 0.2, 0.3, 0.9, 1.0, 2.0)
     found = {("resnet20", level, solver): [result] * 2 for level, solver in itertools.product(("0.5", "2:4"), SOLVERS)}
     rows = one_shot.tabulate(found, {"resnet20": result}, BenchPlan(2)).rows
-    assert [row["level"] for row in rows] == ["0 %", *["50%"] * 6, *["2:4"] * 6]
+    assert [row["level"] for row in rows] == ["0 %", *["50%"] * 7, *["2:4"] * 7]
     assert rows[1]["accuracy"].mean == pytest.approx(90.0)
     assert rows[1]["perplexity"] is None
 
@@ -85,8 +85,25 @@ def test_the_table_has_a_row_for_each_solver_and_the_dense_network():
 def test_the_suite_runs(tmp_path, monkeypatch):
     monkeypatch.setattr(one_shot, "LEVELS", (0.5, "2:4"))
     monkeypatch.setattr(one_shot, "SOLVERS", {name: SOLVERS[name] for name in ("Wanda", "SparseGPT")})
-    monkeypatch.setattr(one_shot, "NETWORKS", ("transformer",))
+    monkeypatch.setattr(one_shot, "NETWORKS", ("encoder", "lstm"))
     plan = BenchPlan(1, quick=True, study=StudyOptions(folder=tmp_path))
     (table,) = one_shot.run(plan).tables.values()
-    assert [row["solver"] for row in table.rows] == ["dense", *["Wanda", "SparseGPT"] * 2]
-    assert one_shot.count_ticks(plan) == 4
+    assert [row["solver"] for row in table.rows] == ["dense", *["Wanda", "SparseGPT"] * 2] * 2
+    assert one_shot.count_ticks(plan) == 8
+
+
+def test_only_places_with_a_target_count():
+    logs = torch.randn(2, 5, 3).log_softmax(1)
+    y = torch.tensor([[1, -100, 2], [-100, -100, 4]])
+    result = compare([logs], [logs], [(y, y)], 0.0, 0.0, 0.0)
+    assert result.nll == pytest.approx(-float(logs[0, 1, 0] + logs[0, 2, 2] + logs[1, 4, 2]) / 3, rel=1e-6)
+    assert result.divergence == 0.0
+
+
+def test_the_suite_of_times_runs():
+    plan = BenchPlan(2, quick=True)
+    (table,) = one_shot_cost.run(plan).tables.values()
+    assert [row["solver"] for row in table.rows] == ["SparseGPT", "fast", "refit", "exchange"] * 2
+    errors = [row["error"] for row in table.rows]
+    assert all(errors[k] > errors[k + 1] > errors[k + 2] >= errors[k + 3] for k in (0, 4))
+    assert one_shot_cost.count_ticks(plan) == 16

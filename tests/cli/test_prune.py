@@ -117,7 +117,7 @@ def test_inputs_without_labels_and_without_validation_data(place, capsys):
         (["--sparsity", "1"], "--sparsity must be a number in (0, 1), but got 1.0."),
         (["--pattern", "4:2"], "--pattern must be 'N:M' with 0 < N < M, such as '2:4', or None, but got '4:2'."),
         (["--pattern", "2:4", "--sparsity", "0.7"], "--sparsity must be 0.5 with --pattern 2:4, but got 0.7."),
-        (["--solver", "best"], "--solver must be one of 'exchange', 'refit', 'diagonal', but got 'best'."),
+        (["--solver", "best"], "--solver must be one of 'exchange', 'refit', 'fast', 'diagonal', but got 'best'."),
         (["--batches", "0"], "--batches must be an integer >= 1, but got 0."),
         (["--threads", "0"], "--threads must be an integer >= 1, but got 0."),
         (

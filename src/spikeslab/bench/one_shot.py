@@ -23,17 +23,17 @@ import torch
 from torch import Tensor, nn
 
 from spikeslab.bench.compression.grid import RESNET20, TRANSFORMER
-from spikeslab.bench.compression.networks import STUDY_NETWORKS, Batch, dense_network, load_problem
+from spikeslab.bench.compression.networks import ENCODER, LSTM, STUDY_NETWORKS, Batch, dense_network, load_problem
 from spikeslab.bench.suites import BenchPlan, Findings
-from spikeslab.compression.one_shot import EXCHANGE, REFIT, Solver, prune_one_shot
+from spikeslab.compression.one_shot import EXCHANGE, FAST, REFIT, Solver, prune_one_shot
 from spikeslab.functional.patterns import Pattern, keep_largest
 from spikeslab.functional.reconstruction import Tableau, damp, refit
 from spikeslab.posterior.eval_mode import eval_mode
 from spikeslab.report.tables import Cell, Column, Estimate, Table
 
-NETWORKS = (RESNET20, TRANSFORMER)
+NETWORKS = (RESNET20, TRANSFORMER, ENCODER, LSTM)
 LEVELS: tuple[float | str, ...] = (0.5, 0.7, 0.8, 0.9, "2:4")
-BATCHES = {RESNET20: 4, TRANSFORMER: 8}
+BATCHES = {RESNET20: 4, TRANSFORMER: 8, ENCODER: 8, LSTM: 8}
 """Training batches whose inputs the layers are fitted to."""
 TEST_ROWS = 2000
 """Test rows, the first ones, on which the pruned networks are compared with the dense one."""
@@ -131,6 +131,7 @@ SOLVERS: dict[str, str | Solver] = {
     "Wanda": keep_wanda,
     "SparseGPT": solve_sparsegpt,
     "ExactOBS": solve_exact_obs,
+    "spikeslab, fast": FAST,
     "spikeslab, refit": REFIT,
     "spikeslab": EXCHANGE,
 }
@@ -208,13 +209,13 @@ def compare(
     logs: list[Tensor], dense: list[Tensor], batches: list[Batch], error: float, solver_seconds: float, seconds: float
 ) -> OneShotResult:
     """Return the scores of log-probabilities beside those of the dense network."""
-    targets = [y for _, y in batches]
-    count = sum(y.numel() for y in targets)
-    divergence = sum(float((d.exp() * (d - p)).sum()) for p, d in zip(logs, dense, strict=True)) / count
-    losses = [-p.gather(1, y.unsqueeze(1)) for p, y in zip(logs, targets, strict=True)]
-    right = sum(int((p.argmax(1) == y).sum()) for p, y in zip(logs, targets, strict=True))
-    nll = sum(float(loss.sum()) for loss in losses) / count
-    return OneShotResult(error, divergence, nll, right / count, solver_seconds, seconds)
+    y = torch.cat([targets.flatten() for _, targets in batches])
+    p, reference = (torch.cat([each.movedim(1, -1).flatten(0, -2) for each in parts]) for parts in (logs, dense))
+    p, reference, y = p[y >= 0], reference[y >= 0], y[y >= 0]  # a masked text has targets at some places
+    divergence = float((reference.exp() * (reference - p)).sum(1).double().mean())
+    nll = -float(p.gather(1, y.unsqueeze(1)).double().mean())
+    accuracy = float((p.argmax(1) == y).double().mean())
+    return OneShotResult(error, divergence, nll, accuracy, solver_seconds, seconds)
 
 
 def tabulate(
@@ -242,7 +243,7 @@ def tabulate(
     raw: dict[str, Any] = {" ".join(key): [each._asdict() for each in results] for key, results in found.items()}
     note = (
         "Every solver is one of prune_one_shot: the same layers, inputs and correction of batch normalisation. Inputs "
-        f"of {BATCHES[RESNET20]} training batches for ResNet20 and {BATCHES[TRANSFORMER]} for the transformer; layers "
+        f"of {BATCHES[RESNET20]} training batches for ResNet20 and {BATCHES[TRANSFORMER]} for the texts; layers "
         f"with fewer than 64 inputs stay dense; the first {TEST_ROWS:,} test rows. Zeros are those of every pruned "
         "layer. Seconds are processor time, of the solver on the clock. ± is the standard error over "
         f"{plan.repeats} draws of batches."

@@ -221,6 +221,13 @@ SUITES = {
         unit="draw",
         counter="one_shot:count_ticks",
     ),
+    "one-shot-cost": Suite(
+        "time of pruning a layer without training, against SparseGPT (half an hour)",
+        "one_shot_cost:run",
+        3,
+        ("one-shot-cost",),
+        counter="one_shot_cost:count_ticks",
+    ),
     "compression-methods": Suite(
         "the methods of `compress` (minutes)", "_networks:run_methods", 30, ("digits",), blocks=14, unit="epoch"
     ),

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from spikeslab.compression import OneShot
     from spikeslab.compression.tasks import Evaluation
 
-SOLVERS = ("exchange", "refit", "diagonal")
+SOLVERS = ("exchange", "refit", "fast", "diagonal")
 """Names of the solvers, which are imported when a command runs."""
 ROWS = 512
 """Rows of inputs that are taken by default."""
@@ -55,7 +55,7 @@ def prune(
     solver: Annotated[
         str | None,
         typer.Option(
-            help="exchange, refit or diagonal: from the best to the fastest.",
+            help="exchange, refit, fast or diagonal: from the best to the fastest.",
             show_default="exchange, and refit in layers with more than 1,024 inputs",
         ),
     ] = None,

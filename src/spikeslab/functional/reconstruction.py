@@ -29,8 +29,8 @@ from torch import Tensor
 
 from spikeslab.functional.patterns import Pattern, keep_largest
 
-FIRST_PENALTY, LAST_PENALTY = 0.02, 20.0
-"""Penalties of :func:`find_support`, in units of the mean curvature, at its first and last step."""
+FIRST_PENALTY, LAST_PENALTY = 0.02, 2.0
+"""First and last penalty of :func:`find_support`, in units of the mean curvature."""
 CANDIDATES = 16
 """Weights with the lowest costs that are tried against all that may enter, before each exchange."""
 LEAST_GAIN = 1e-6
@@ -58,7 +58,7 @@ def reconstruction_error(weights: Tensor, dense: Tensor, gram: Tensor) -> float:
     return max(0.0, float(((change @ gram) * change).sum())) / whole if whole > 0.0 else 0.0
 
 
-def find_support(dense: Tensor, gram: Tensor, pattern: Pattern, steps: int = 200) -> Tensor:
+def find_support(dense: Tensor, gram: Tensor, pattern: Pattern, steps: int = 80) -> Tensor:
     r"""Return a mask of the weights to keep, by the alternating direction method of multipliers.
 
     Weights W without zeros and sparse weights D approach each other while the penalty :math:`\rho` rises:
@@ -66,7 +66,8 @@ def find_support(dense: Tensor, gram: Tensor, pattern: Pattern, steps: int = 200
     .. math::
         W = (W_0 H + \rho (D - U))(H + \rho I)^{-1}, \quad D = P(W + U), \quad U \leftarrow U + W - D,
 
-    where P keeps the largest weights of the pattern, and inputs are scaled to a unit diagonal of H.
+    where P keeps the largest weights of the pattern, and inputs are scaled to a unit diagonal of H. A penalty that
+    rises smoothly finds better supports than one that is kept for some steps.
 
     Args:
         dense: Weights, (outputs, inputs).

@@ -7,7 +7,8 @@ import torch
 from torch import nn
 
 from spikeslab.bench.compression import networks
-from spikeslab.bench.compression.networks import CharTransformer, StudyData, StudyNetwork, in_order
+from spikeslab.bench.compression.networks import StudyData, StudyNetwork, in_order
+from spikeslab.bench.compression.text import CharTransformer
 from spikeslab.training import TensorBatches
 
 

@@ -7,8 +7,6 @@ import torch
 
 from spikeslab.bench.compression import networks
 from spikeslab.bench.compression.networks import (
-    CONTEXT,
-    CharTransformer,
     dense_network,
     find_missing_data,
     load_problem,
@@ -16,6 +14,7 @@ from spikeslab.bench.compression.networks import (
     load_text_data,
     token_loss,
 )
+from spikeslab.bench.compression.text import CONTEXT, CharTransformer
 from spikeslab.paper.data_files import VARIABLE, DataError
 
 

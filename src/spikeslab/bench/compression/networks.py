@@ -15,6 +15,15 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from spikeslab.bench.compression.grid import LENET, MLP, RESNET20, TRANSFORMER
+from spikeslab.bench.compression.text import (
+    CHARACTERS,
+    CharEncoder,
+    CharLSTM,
+    CharTransformer,
+    mask_characters,
+    next_characters,
+    read_tokens,
+)
 from spikeslab.bench.cost import build_lenet
 from spikeslab.compression.sparse_file import state_tensors
 from spikeslab.errors import SpikeSlabError, mark
@@ -35,7 +44,10 @@ Batch = tuple[Tensor, Tensor]
 IMAGES, HELD_OUT_IMAGES = 12_000, slice(50_000, 60_000)
 CIFAR_HELD_OUT = 5000
 TABLE, TABLE_TARGET, DROPPED = "bikesharing_hour.csv", "cnt", ("casual", "registered", "instant", "dteday")
-TEXT, CONTEXT = "tinyshakespeare.txt", 64
+TEXT, TEXT_ROWS = "tinyshakespeare.txt", 32
+"""File of the text, and rows of a training batch."""
+ENCODER, LSTM = "encoder", "lstm"
+"""Networks for pruning without training alone."""
 RESNET_FILE = "resnet20_dense.safetensors"
 CHUNK = 500
 """Rows that are predicted at a time."""
@@ -104,54 +116,6 @@ def regression_loss(model: nn.Module, batch: Batch) -> Tensor:
     return F.mse_loss(model(x).squeeze(1), y)
 
 
-class Block(nn.Module):
-    """Block of a transformer: causal attention and a perceptron, each behind a layer norm and beside a shortcut."""
-
-    def __init__(self, width: int, heads: int) -> None:
-        super().__init__()
-        self.heads = heads
-        self.norm1, self.norm2 = nn.LayerNorm(width), nn.LayerNorm(width)
-        self.qkv, self.mix = nn.Linear(width, 3 * width), nn.Linear(width, width)
-        self.up, self.down = nn.Linear(width, 4 * width), nn.Linear(4 * width, width)
-
-    def forward(self, x: Tensor) -> Tensor:
-        """Return outputs of the shape of the inputs, (rows, positions, width)."""
-        rows, positions, width = x.shape
-        parts = self.qkv(self.norm1(x)).view(rows, positions, 3, self.heads, width // self.heads)
-        q, k, v = parts.permute(2, 0, 3, 1, 4)
-        later = torch.ones(positions, positions, dtype=torch.bool, device=x.device).triu(1)
-        # Not F.scaled_dot_product_attention, which torch.vmap runs sample by sample with a warning.
-        scores = (q @ k.transpose(-1, -2) / math.sqrt(q.shape[-1])).masked_fill(later, -torch.inf)
-        mixed = scores.softmax(dim=-1) @ v
-        x = x + self.mix(mixed.transpose(1, 2).reshape(rows, positions, width))
-        added: Tensor = self.down(F.gelu(self.up(self.norm2(x))))
-        return x + added
-
-
-class CharTransformer(nn.Module):
-    """Causal transformer over characters.
-
-    Logits have the shape (rows, characters, positions), as ``F.cross_entropy`` and ``compress`` take them.
-    """
-
-    def __init__(
-        self, characters: int = 65, layers: int = 2, width: int = 96, heads: int = 4, context: int = CONTEXT
-    ) -> None:
-        super().__init__()
-        self.token, self.position = nn.Embedding(characters, width), nn.Embedding(context, width)
-        self.blocks = nn.Sequential(*(Block(width, heads) for _ in range(layers)))
-        self.norm, self.head = nn.LayerNorm(width), nn.Linear(width, characters)
-        for module in self.modules():
-            if isinstance(module, nn.Linear | nn.Embedding):
-                nn.init.normal_(module.weight, std=0.02)
-
-    def forward(self, tokens: Tensor) -> Tensor:
-        """Return logits of the next character at each position."""
-        x = self.token(tokens) + self.position.weight[: tokens.shape[1]]
-        logits: Tensor = self.head(self.norm(self.blocks(x)))
-        return logits.transpose(1, 2)
-
-
 def build_perceptron(inputs: int = 12, hidden: int = 100) -> nn.Module:
     """Return a perceptron with two hidden layers and one output."""
     layers = [nn.Linear(inputs, hidden), nn.ReLU(), nn.Linear(hidden, hidden), nn.ReLU(), nn.Linear(hidden, 1)]
@@ -209,19 +173,25 @@ def load_table_data(data_dir: Path | None, seed: int) -> StudyData:
 
 def load_text_data(data_dir: Path | None, seed: int) -> StudyData:
     """Load Shakespeare in rows of 64 characters: 85 % to train, 5 % held out, the last 10 % to test."""
-    text = find_file(TEXT, data_dir, "text").read_text()
-    index = {character: number for number, character in enumerate(sorted(set(text)))}
-    tokens = torch.tensor([index[character] for character in text])
-    return _split_tokens(tokens, (0.85, 0.9), seed)
+    return _split_tokens(read_tokens(find_file(TEXT, data_dir, "text")), (0.85, 0.9), seed)
+
+
+def load_masked_text(data_dir: Path | None, seed: int) -> StudyData:
+    """Load the same rows with a tenth and a half of the characters masked; these are the targets."""
+    return _mask(load_text_data(data_dir, seed), seed)
 
 
 def _split_tokens(tokens: Tensor, ends: tuple[float, float], seed: int) -> StudyData:
     first, second = (round(end * len(tokens)) for end in ends)
-    train, *others = (
-        (part[:-1].unfold(0, CONTEXT, CONTEXT), part[1:].unfold(0, CONTEXT, CONTEXT))
-        for part in (tokens[:first], tokens[first:second], tokens[second:])
-    )
-    return StudyData(TensorBatches(*train, batch_size=32, seed=seed), *(in_order(*part) for part in others))
+    train, *others = (next_characters(part) for part in (tokens[:first], tokens[first:second], tokens[second:]))
+    return StudyData(TensorBatches(*train, batch_size=TEXT_ROWS, seed=seed), *(in_order(*part) for part in others))
+
+
+def _mask(data: StudyData, seed: int) -> StudyData:
+    x, _ = data.train.tensors
+    parts = [x, *(torch.cat([rows for rows, _ in batches]) for batches in (data.held_out, data.test))]
+    train, *others = (mask_characters(part, seed + number) for number, part in enumerate(parts))
+    return StudyData(TensorBatches(*train, batch_size=TEXT_ROWS, seed=seed), *(in_order(*part) for part in others))
 
 
 def load_resnet_data(data_dir: Path | None, seed: int) -> StudyData:
@@ -260,7 +230,7 @@ def _thirds(x: Tensor, y: Tensor, seed: int) -> StudyData:
 
 def _fake_text(seed: int) -> StudyData:
     steps = torch.randint(1, 4, (20 * QUICK_ROWS * 4,), generator=torch.Generator().manual_seed(seed))
-    return _split_tokens(steps.cumsum(0) % 65, (0.8, 0.9), seed)
+    return _split_tokens(steps.cumsum(0) % CHARACTERS, (0.8, 0.9), seed)
 
 
 STUDY_NETWORKS = {
@@ -279,6 +249,30 @@ STUDY_NETWORKS = {
     TRANSFORMER: StudyNetwork(
         "transformer, Shakespeare",
         CharTransformer,
+        load_text_data,
+        _fake_text,
+        "nll",
+        epochs=3,
+        dense_epochs=6,
+        dense_lr=3e-3,
+        adam=True,
+        loss=token_loss,
+    ),
+    ENCODER: StudyNetwork(
+        "encoder, masked Shakespeare",
+        CharEncoder,
+        load_masked_text,
+        lambda seed: _mask(_fake_text(seed), seed),
+        "nll",
+        epochs=3,
+        dense_epochs=12,
+        dense_lr=1e-3,
+        adam=True,
+        loss=token_loss,
+    ),
+    LSTM: StudyNetwork(
+        "LSTM, Shakespeare",
+        CharLSTM,
         load_text_data,
         _fake_text,
         "nll",
