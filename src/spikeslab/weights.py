@@ -49,12 +49,6 @@ def unwrap(model: nn.Module) -> nn.Module:
     return inner
 
 
-def to_device_of(model: nn.Module, tensor: Tensor) -> Tensor:
-    """Return the tensor on the device of the model, or as it is if the model has no parameters."""
-    first = next(model.parameters(), None)
-    return tensor if first is None else tensor.to(first.device)
-
-
 def select_weights(model: nn.Module, *globs: str) -> dict[str, nn.Parameter]:
     """Pick the parameters of ``model`` whose names match any of the ``globs``, in the model's order.
 

@@ -294,7 +294,7 @@ def test_a_later_batch_of_another_form_is_one_sentence(folder, capsys):
     assert run(["compress", "recipe.py", "--out", "run", "--sparsity", "0.5", "--num-data", "66"]) == 2
     assert capsys.readouterr().err.splitlines()[-1] == (
         "Error: train_data() must yield batches that the model and the loss take, but got a single tensor of shape "
-        "(2, 4): it must be a pair (x, y) of tensors."
+        "(2, 4): it must be a pair (x, y) or a mapping with 'labels'."
     )
 
 

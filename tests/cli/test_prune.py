@@ -141,8 +141,8 @@ def test_bad_options_are_one_sentence_and_write_nothing(options, message, place,
         ("Linear(64, 64)", "Linear(63, 64)", "train_data() must yield batches that the model and the loss take, but "
          "got a pair of shapes (100, 8) and (100,): RuntimeError: mat1 and mat2 shapes cannot be multiplied (100x64 "
          "and 63x64)."),
-        ("return [batch(99)]", "return [batch(99)[0]]", "val_data() must yield pairs (x, y) of tensors where no loss "
-         "is given, but got a single tensor of shape (100, 8)."),
+        ("return [batch(99)]", "return [batch(99)[0]]", "val_data() must yield pairs (x, y) or mappings with 'labels' "
+         "where no loss() is given, but got a single tensor of shape (100, 8)."),
         ("def train_data", "def data", "RECIPE must define model() and train_data(), but recipe.py lacks "
          "train_data()."),
         ("64", "60", "model() must have a layer with at least 64 inputs, but it has none: --weights can name others."),

@@ -24,8 +24,8 @@ BAD_RECIPES = {
     "batches that can be run through again, but got an object of type Tensor.",
     RECIPE + "def val_data(): return iter([1])": "val_data() in recipe.py must return a loader or a list of batches "
     "that can be run through again, but got an object of type list_iterator.",
-    RECIPE + "def train_data(): return [torch.ones(3, 4)]": "train_data() must yield pairs (x, y) of tensors where no "
-    "loss is given, but got a single tensor of shape (3, 4).",
+    RECIPE + "def train_data(): return [torch.ones(3, 4)]": "train_data() must yield pairs (x, y) or mappings with "
+    "'labels' where no loss() is given, but got a single tensor of shape (3, 4).",
     RECIPE + "def model(size): pass": "model() in recipe.py must run without an error, but recipe.py raised "
     "TypeError: model() missing 1 required positional argument: 'size'.",
     RECIPE + "def model(): return {}['key']": "model() in recipe.py must run without an error, but "
@@ -46,9 +46,9 @@ BAD_RECIPES = {
     RECIPE + "settings = {}": "settings in recipe.py must be spikeslab.compression.Settings(...), but got an object of "
     "type dict.",
     RECIPE + "def val_data(): return [torch.ones(2, 4)]": "val_data() must yield batches that the model and the loss "
-    "take, but got a single tensor of shape (2, 4): it must be a pair (x, y) of tensors.",
+    "take, but got a single tensor of shape (2, 4): it must be a pair (x, y) or a mapping with 'labels'.",
     RECIPE + "def test_data(): return [torch.ones(2, 4)]": "test_data() must yield batches that the model and the loss "
-    "take, but got a single tensor of shape (2, 4): it must be a pair (x, y) of tensors.",
+    "take, but got a single tensor of shape (2, 4): it must be a pair (x, y) or a mapping with 'labels'.",
     RECIPE + "def test_data(): return []": "test_data() must hold at least one batch, but got none.",
     RECIPE
     + "def loss(model, batch): return 0.5": "loss() must return the mean loss of a batch, a tensor of one number, "

@@ -394,19 +394,19 @@ def broken(name: str) -> nn.Module:
         ({"method": "magic"}, ValueError, "method must be one of 'a-sghmc-sa', 'sghmc-sa', 'a-sghmc-em', 'a-sghmc', "
          "'marginal', 'prior-annealing', 'gmp', 'l1', 'l2', 'dpf', 'magnitude', but got 'magic'."),
         ({"count": "all"}, ValueError, "count must be one of 'network', 'layers', but got 'all'."),
-        ({"train": LONE}, TypeError, "train_loader must yield pairs (x, y) of tensors where no loss is given, but got "
-         "a single tensor of shape (8, 4)."),
-        ({"train": [{"x": 1}]}, TypeError, "train_loader must yield pairs (x, y) of tensors where no loss is given, "
-         "but got a dict."),
-        ({"train": [(1, 2, 3)]}, TypeError, "train_loader must yield pairs (x, y) of tensors where no loss is given, "
-         "but got a tuple of 3 (int, int, int)."),
+        ({"train": LONE}, TypeError, "train_loader must yield pairs (x, y) or mappings with 'labels' where no loss is "
+         "given, but got a single tensor of shape (8, 4)."),
+        ({"train": [{"x": 1}]}, TypeError, "train_loader must yield pairs (x, y) or mappings with 'labels' where no "
+         "loss is given, but got a dict of 'x'."),
+        ({"train": [(1, 2, 3)]}, TypeError, "train_loader must yield pairs (x, y) or mappings with 'labels' where no "
+         "loss is given, but got a tuple of 3 (int, int, int)."),
         ({"train": []}, ValueError, "train_loader must hold at least one batch, but got none."),
         ({"train": iter([data()])}, TypeError, "train_loader must be a loader or a list of batches that can be run "
          "through again, but got a list_iterator."),
         ({"val_loader": torch.zeros(3)}, TypeError, "val_loader must be a loader or a list of batches that can be run "
          "through again, but got a single tensor."),
         ({"val_loader": LONE}, BatchError, "val_loader must yield batches that the model and the loss take, but got a "
-         "single tensor of shape (8, 4): it must be a pair (x, y) of tensors."),
+         "single tensor of shape (8, 4): it must be a pair (x, y) or a mapping with 'labels'."),
         ({"val_loader": [(torch.zeros(8, 4), torch.full((8,), 7))]}, BatchError, "val_loader must yield batches that "
          "the model and the loss take, but got a pair of shapes (8, 4) and (8,): labels must be below 2, the number of "
          "outputs, and one is 7."),

@@ -44,6 +44,7 @@ METRICS = {
     "rmse": ("RMSE", 1.0, ".4g"),
     "mae": ("MAE", 1.0, ".4g"),
     "loss": ("loss", 1.0, ".4g"),
+    "metric": ("metric", 1.0, ".4g"),
 }
 """Heading, factor and format of the numbers in the table."""
 ROUNDED = ("fp16", "int8")
@@ -121,7 +122,8 @@ Set = Annotated[
 
 
 @spells(
-    model="model()", train_loader="train_data()", val_loader="val_data()", loss="loss()", folder="--out",
+    model="model()", train_loader="train_data()", val_loader="val_data()", loss="loss()", metric="metric()",
+    forward="forward()", output="output()", folder="--out",
     target="--sparsity",
 )  # fmt: skip
 def compress(
@@ -134,7 +136,7 @@ def compress(
         float,
         typer.Option(
             help="With --sparsity auto: points of accuracy that the sparse network may lose on val_data(), or per cent "
-            "of the RMSE or of a loss of your own."
+            "of the RMSE or of a loss or metric of your own."
         ),
     ] = 0.5,
     epochs: Annotated[int, typer.Option(help="Epochs in all.")] = 30,
@@ -165,7 +167,7 @@ def compress(
     """Prune your own network while it is sampled, and compare the sparse network with the dense one.
 
     The recipe is a Python file that defines model(), train_data() and val_data(). It may define loss(model, batch),
-    test_data() and settings. The folder --out gets:
+    metric(model, batch), test_data() and settings. The folder --out gets:
 
     - the sparse network: `model.safetensors`, and the same in few bytes: `sparse.safetensors`
     - the samples: `posterior/`
@@ -228,7 +230,7 @@ def compress(
             user.train_data,
             user.val_data,
             **arguments,
-            loss=user.loss,
+            **user.functions,
             settings=user.settings.change(**changes),
             folder=folder,
             resume=resume,

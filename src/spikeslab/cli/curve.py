@@ -127,7 +127,7 @@ def curve(
             user.train_data,
             user.val_data,
             **arguments,
-            loss=user.loss,
+            **user.functions,
             settings=user.settings.change(**changes),
             folder=folder,
             resume=resume,

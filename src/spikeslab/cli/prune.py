@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from spikeslab.cli.recipe import Recipe
     from spikeslab.compression import OneShot
     from spikeslab.compression.tasks import Evaluation
+    from spikeslab.forward_pass import RunForward
 
 SOLVERS = ("exchange", "refit", "fast", "diagonal")
 """Names of the solvers, which are imported when a command runs."""
@@ -32,7 +33,15 @@ FILE, LAYERS, INCLUSION = "pruned.safetensors", "layers", "inclusion.safetensors
 """File of the network, stem of the files with the table of its layers, and file of the inclusion probabilities."""
 
 
-@spells(model="model()", batches="train_data()", train_loader="train_data()", val_loader="val_data()", loss="loss()")
+@spells(
+    model="model()",
+    batches="train_data()",
+    train_loader="train_data()",
+    val_loader="val_data()",
+    loss="loss()",
+    forward="forward()",
+    output="output()",
+)
 def prune(
     recipe: RecipeArgument,
     out: Annotated[
@@ -104,9 +113,10 @@ def prune(
     check_folder(folder)
     check_free(folder, "out")
     from spikeslab.cli._stored_network import read_dense
-    from spikeslab.cli.recipe import MODEL, TRAIN, read_recipe
+    from spikeslab.cli.recipe import FORWARD, MODEL, TRAIN, read_recipe
     from spikeslab.compression import one_shot
     from spikeslab.compression.sparse_file import load_tensors_into, save_sparse
+    from spikeslab.forward_pass import run
     from spikeslab.states import encode_tensors
     from spikeslab.training.randomness import seed_everything
 
@@ -119,12 +129,20 @@ def prune(
         load_tensors_into(user.model, tensors, f"--dense {dense}")
     with explain_errors(recipe):
         batches = _take(user.train_data, number)
-        _try_batches(user.model, batches)
+        forward = user.functions[FORWARD] or run
+        _try_batches(user.model, batches, forward)
         judge = _make_judge(user)
         before = judge.of_model(user.model)
         try:
             found = one_shot.prune_one_shot(
-                user.model, batches, sparsity, pattern, weights=weights, solver=solver, inclusion=inclusion
+                user.model,
+                batches,
+                sparsity,
+                pattern,
+                weights=weights,
+                solver=solver,
+                inclusion=inclusion,
+                forward=forward,
             )
         except ArgumentError as error:
             if one_shot.TOO_FEW not in error.args:
@@ -134,13 +152,13 @@ def prune(
         tables = {LAYERS: found.table(), RESULT: _compare(before, found, judge)}
     options: dict[str, Any] = {"sparsity": sparsity, "pattern": pattern, "weights": weights, "solver": solver}
     options |= {"inclusion": inclusion, "batches": number, "dense": dense, "seed": seed, "threads": threads, "out": out}
-    run = Provenance(command_line("prune", recipe, **options), seed)
+    made_by = Provenance(command_line("prune", recipe, **options), seed)
     write_file(folder / COPY, recipe.read_bytes())
     files = [save_sparse(found.model, folder / FILE)]
     if inclusion:
         write_file(folder / INCLUSION, encode_tensors(found.inclusion))
         files.append(folder / INCLUSION)
-    files += [path for stem, table in tables.items() for path in table.write(folder / stem, run)]
+    files += [path for stem, table in tables.items() for path in table.write(folder / stem, made_by)]
     console = plain_console()
     print_result(console, list(tables.values()), [*files, folder / COPY])
     file, origin = shlex.quote(str(folder / FILE)), shlex.quote(str(recipe))
@@ -161,29 +179,32 @@ def _take(data: Iterable[Any], number: int | None) -> list[Any]:
     return taken
 
 
-def _try_batches(model: nn.Module, batches: list[Any]) -> None:
+def _try_batches(model: nn.Module, batches: list[Any], forward: RunForward) -> None:
     """Raise a :class:`BatchError` if the model does not take the inputs of a batch."""
     import torch
 
-    from spikeslab.compression.one_shot import bind_inputs
     from spikeslab.compression.tasks import explain_batch_errors
+    from spikeslab.forward_pass import split_batch, to_device_of
     from spikeslab.posterior.eval_mode import eval_mode
 
     with torch.no_grad(), eval_mode(model):
         for batch in batches:
             with explain_batch_errors("train_loader", batch):
-                bind_inputs(model, batch)()
+                forward(model, to_device_of(model, split_batch(batch)[0]))
 
 
 def _make_judge(recipe: Recipe) -> Evaluation:
     """Return the evaluation on val_data(), or one that finds nothing if the recipe has none."""
-    from spikeslab.cli.recipe import VAL
+    from spikeslab.cli.recipe import FORWARD, LOSS, METRIC, OUTPUT, VAL
     from spikeslab.compression.tasks import OTHER, Evaluation, Task, classify, find_task, first_batch
+    from spikeslab.forward_pass import Forward
 
     if not hasattr(recipe.module, VAL):
         return Evaluation(Task(OTHER, classify), [])
     try:
-        task = find_task(recipe.model, first_batch("val_loader", recipe.val_data), recipe.loss)
+        own = recipe.functions
+        forward = Forward(own[FORWARD], own[OUTPUT])
+        task = find_task(recipe.model, first_batch("val_loader", recipe.val_data), own[LOSS], forward, own[METRIC])
     except ArgumentError as error:
         raise error.change(argument="val_loader") from error
     return Evaluation(task, recipe.val_data, f"{VAL}()")

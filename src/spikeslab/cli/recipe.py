@@ -7,7 +7,7 @@ import sys
 import sysconfig
 import textwrap
 import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -23,7 +23,9 @@ from spikeslab.files import write_atomically
 from spikeslab.training import Callback, Training
 
 MODEL, TRAIN, VAL, TEST = "model", "train_data", "val_data", "test_data"
-EXAMPLE, LOSS, SETTINGS = "example_input", "loss", "settings"
+EXAMPLE, SETTINGS = "example_input", "settings"
+FUNCTIONS = LOSS, METRIC, FORWARD, OUTPUT = "loss", "metric", "forward", "output"
+"""Optional functions that `compress` takes as they are."""
 RUNS = "must be a Python file that runs"
 LONGEST = 400
 """Most characters of the message of a quoted error."""
@@ -69,9 +71,9 @@ class Recipe:
         return self._call_batches(TEST) if hasattr(self.module, TEST) else None
 
     @property
-    def loss(self) -> Callable[..., Any] | None:
-        """The loss, or ``None``."""
-        return getattr(self.module, LOSS, None)
+    def functions(self) -> dict[str, Any]:
+        """Loss, metric, forward pass and reading of the output, each ``None`` if the recipe has none."""
+        return {name: getattr(self.module, name, None) for name in FUNCTIONS}
 
     @property
     def settings(self) -> Settings:
@@ -144,7 +146,7 @@ def read_recipe(path: Path, needed: Sequence[str] = (MODEL, TRAIN, VAL)) -> Reci
     if missing:
         all_needed = _join([f"{function}()" for function in needed])
         raise RecipeError("recipe", f"must define {all_needed}", Phrase(f"{path} lacks {_join(missing)}"))
-    functions = (MODEL, TRAIN, VAL, TEST, EXAMPLE, LOSS)
+    functions = (MODEL, TRAIN, VAL, TEST, EXAMPLE, *FUNCTIONS)
     odd = [function for function in functions if not callable(getattr(module, function, print))]
     if odd:
         raise RecipeError(f"{quote(odd)} in {path}", "must be a function", Phrase("got something else"))

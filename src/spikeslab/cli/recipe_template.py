@@ -72,6 +72,19 @@ def test_data() -> DataLoader[tuple[Tensor, ...]]:
 # def loss(model, batch):
 #     return nn.functional.cross_entropy(model(batch["image"]), batch["label"], label_smoothing=0.1)
 
+# Optional: what networks are compared by, lower being better, if that is not the accuracy, the RMSE or your loss.
+#
+# def metric(model, batch):
+#     return (model(batch["image"]).argmax(1) != batch["label"]).float().mean()
+
+# Optional: a forward pass for inputs that the network does not take as they are, and the tensor in what it returns.
+#
+# def forward(model, x):
+#     return model(x["image"], scale=x["scale"])
+#
+# def output(result):
+#     return result["scores"]
+
 # Optional: an input of the network for `spikeslab sparsity`, where batches are no pairs (x, y).
 #
 # def example_input():

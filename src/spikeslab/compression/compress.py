@@ -27,6 +27,7 @@ from spikeslab.compression.tasks import (
     REGRESSION,
     BatchError,
     Evaluation,
+    Metric,
     Task,
     batch_rows,
     count_batches,
@@ -52,6 +53,7 @@ from spikeslab.errors import (
     quote,
 )
 from spikeslab.files import TEMPORARY, check_free
+from spikeslab.forward_pass import Forward, ReadOutput, RunForward
 from spikeslab.functional.patterns import parse_pattern
 from spikeslab.graph.tracing import check_module, copy_model
 from spikeslab.posterior import Posterior
@@ -95,6 +97,9 @@ def compress(
     tolerance: float = 0.5,
     epochs: int = 30,
     loss: Loss | None = None,
+    metric: Metric | None = None,
+    forward: RunForward | None = None,
+    output: ReadOutput | None = None,
     method: str = "a-sghmc-sa",
     weights: Chosen = None,
     count: str = "network",
@@ -134,7 +139,14 @@ def compress(
         epochs: Epochs in all; warm-up, pruning and sampling take fixed shares of them. A loader without a length has
             ``num_data`` divided by the rows of its first batch as the length of an epoch.
         loss: Function from (model, batch) to the mean loss; by default the cross-entropy of batches (x, y), or the
-            Gaussian likelihood where y are floating-point numbers.
+            Gaussian likelihood where y are floating-point numbers. Of a mapping with ``"labels"`` it is the loss that
+            the model returns, if it does. A loss of your own is also the metric.
+        metric: Function from (model, batch) to a number, the mean over the batch, lower being better; networks are then
+            compared by it.
+        forward: Function from (model, inputs) to what the model returns, for inputs that it does not take as they are:
+            the first entries of a tuple, or a mapping without its labels.
+        output: Function from what the model returns to the tensor of its outputs; by default the result itself, its
+            ``logits``, or the first tensor of a tuple.
         method: One of ``METHODS``.
         weights: Weights to prune: globs over parameter names, or parameters. By default those of all convolutions and
             linear layers. With ``structure="channels"`` by default those of all layers with free channels; a mapping to
@@ -184,6 +196,9 @@ class Compression:
     tolerance: float = 0.5
     epochs: int = 30
     loss: Loss | None = None
+    metric: Metric | None = None
+    forward: RunForward | None = None
+    output: ReadOutput | None = None
     method: str = "a-sghmc-sa"
     weights: Chosen = None
     count: str = "network"
@@ -218,6 +233,12 @@ class Compression:
         check_count("seed", self.seed, minimum=0)
         if self.num_data is not None:
             check_count("num_data", self.num_data)
+        for name in ("loss", "metric", "forward", "output"):
+            if (function := getattr(self, name)) is not None and not callable(function):
+                raise ArgumentTypeError(name, "must be a function or None", function)
+        if self.metric is not None and self.val_loader is None:
+            expectation = f"must go with a {mark(VALIDATION)}, on which it is computed"
+            raise ArgumentValueError("metric", expectation, Phrase("got none"))
         check_choice("structure", self.structure, STRUCTURES)
         if self.structure == CHANNELS and self.method in WEIGHTS_ONLY:
             raise ArgumentValueError(
@@ -269,7 +290,7 @@ class Compression:
         with preserve_randomness():
             batch = first_batch(TRAIN, self.train_loader)
             val_batch = None if self.val_loader is None else first_batch(VALIDATION, self.val_loader)
-            task = find_task(model, batch, self.loss)
+            task = find_task(model, batch, self.loss, Forward(self.forward, self.output), self.metric)
         settings = self.merged_settings
         loss = with_distillation(task, model, settings.distillation, settings.softening).loss_on(TRAIN)
         problem = self._pose(model, names, followers, batch)
@@ -387,7 +408,8 @@ class CompressionRun:
         data = self.arguments.train_loader
         with preserve_randomness():
             seed_everything(self.arguments.seed)
-            return estimate_noise(self.problem.model, data.epoch(0) if isinstance(data, TensorBatches) else data)
+            data = data.epoch(0) if isinstance(data, TensorBatches) else data
+            return estimate_noise(self.problem.model, data, self.task.forward)
 
     def with_sigma(self, sigma: float) -> CompressionRun:
         """Return the run with the Gaussian likelihood of a regression."""
@@ -439,6 +461,8 @@ class CompressionRun:
             sampler=parts.sampler,
             directory=None if self.folder is None else self.folder / POSTERIOR,
             exist_ok=True,
+            forward=self.arguments.forward,
+            output=self.arguments.output,
         )
         history = History()
         evaluate = None if evaluation is None else Evaluate(partial(evaluation.of_model, model))

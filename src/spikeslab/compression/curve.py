@@ -38,7 +38,7 @@ from spikeslab.compression.problem import Problem
 from spikeslab.compression.settings import LEAST_PRUNINGS, Timeline
 from spikeslab.compression.sparse_file import DENSE, file_sizes, load_tensors_into, tensor_dict
 from spikeslab.compression.sparse_format import decode, encode
-from spikeslab.compression.tasks import CLASSIFICATION, OTHER, Evaluation, keep_numbers
+from spikeslab.compression.tasks import CLASSIFICATION, LOSS, METRIC, OTHER, Evaluation, keep_numbers
 from spikeslab.errors import (
     ArgumentTypeError,
     ArgumentValueError,
@@ -75,6 +75,7 @@ METRICS = {
     "nll": ("NLL", 1.0, ".4f"),
     "rmse": ("RMSE", 1.0, ".4g"),
     "loss": ("loss", 1.0, ".4g"),
+    "metric": ("metric", 1.0, ".4g"),
 }
 """Heading, factor and format of the numbers that a curve shows."""
 
@@ -108,9 +109,9 @@ def sparsity_curve(
         epochs: Epochs in all, shared out equally among the levels: three or more for each.
         folder: Run directory for checkpoints, log and the files of :meth:`SparsityCurve.save`; ``None`` writes nothing.
         resume: If True, continue the run in the folder.
-        **arguments: Further arguments of :func:`~spikeslab.compress`: ``loss``, ``method``, ``weights``, ``count``,
-            ``structure``, ``lr``, ``temperature``, ``settings``, ``num_data``, ``seed``, ``on_change``, ``progress``
-            and ``callbacks``.
+        **arguments: Further arguments of :func:`~spikeslab.compress`: ``loss``, ``metric``, ``forward``, ``output``,
+            ``method``, ``weights``, ``count``, ``structure``, ``lr``, ``temperature``, ``settings``, ``num_data``,
+            ``seed``, ``on_change``, ``progress`` and ``callbacks``.
 
     Raises:
         ValueError, TypeError: If an argument is wrong, before anything is done.
@@ -339,11 +340,16 @@ def measure(evaluation: Evaluation, model: nn.Module) -> tuple[dict[str, float],
     """Return the numbers of a network, and the scores by row of those that a curve shows."""
     kind = evaluation.task.kind
     numbers = keep_numbers(evaluation.of_model(model))
+    own = {}
+    if evaluation.task.has_own_score:
+        own = {LOSS if evaluation.task.metric is None else METRIC: score_rows(evaluation, model)}
     if kind == OTHER:
-        return numbers, {"loss": score_rows(evaluation, model)}
+        return numbers, own
     predictions, targets = evaluation.predict(model)
     scores = {"accuracy" if kind == CLASSIFICATION else "rmse": score_predictions(kind, predictions, targets)}
-    return numbers, scores | ({"nll": score_probabilities(predictions, targets)} if kind == CLASSIFICATION else {})
+    if kind == CLASSIFICATION:
+        scores["nll"] = score_probabilities(predictions, targets)
+    return numbers, scores | own
 
 
 @dataclass(frozen=True, eq=False)

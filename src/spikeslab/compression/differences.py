@@ -9,11 +9,12 @@ task               score of a row           difference, positive where the secon
 classification     1 if it is wrong         points of accuracy, :math:`100\,(e_2 - e_1)`
 classification     negative log-likelihood  nats, :math:`e_2 - e_1`
 regression         squared error            per cent of the RMSE, :math:`100\,(\sqrt{e_2/e_1} - 1)`
-loss of one's own  mean loss of a batch     per cent of the loss, :math:`100\,(e_2 - e_1)/|e_1|`
+loss of one's own  mean of a batch          per cent of the loss, :math:`100\,(e_2 - e_1)/|e_1|`
 =================  =======================  ===============================================
 
 with :math:`e_1, e_2` the means over rows. The standard errors of the ratios are those of their linearisation (the delta
-method). The mean loss of a batch counts as one observation, weighted by its rows.
+method). The mean of a batch, of a loss or a metric of one's own, counts as one observation, weighted by its
+rows.
 """
 
 from __future__ import annotations
@@ -26,13 +27,14 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from spikeslab.compression.tasks import CLASSIFICATION, OTHER, Evaluation, first_batch
+from spikeslab.compression.tasks import CLASSIFICATION, Evaluation, first_batch
 from spikeslab.errors import ArgumentValueError, Phrase
+from spikeslab.forward_pass import split_batch
 from spikeslab.posterior import Posterior
 from spikeslab.training.randomness import preserve_randomness
 
-UNITS = ACCURACY, NATS, RMSE, LOSS = (
-    "points of accuracy", "nats", "per cent of the RMSE", "per cent of the loss"
+UNITS = ACCURACY, NATS, RMSE, LOSS, METRIC = (
+    "points of accuracy", "nats", "per cent of the RMSE", "per cent of the loss", "per cent of the metric"
 )  # fmt: skip
 """Units of a difference."""
 QUANTILE = 1.959963984540054
@@ -97,10 +99,10 @@ class Difference:
 def score_rows(evaluation: Evaluation, network: nn.Module | Posterior) -> RowScores:
     """Return the scores of a network, or of the average of a posterior, on every row of the data.
 
-    A posterior of a task with a loss alone is scored by the mean loss of its samples.
+    A posterior of a task with a loss or a metric of the user's is scored by its mean over the samples.
     """
-    if evaluation.task.kind == OTHER:
-        return _score_losses(evaluation, network)
+    if evaluation.task.has_own_score:
+        return _score_batches(evaluation, network)
     return score_predictions(evaluation.task.kind, *evaluation.predict(network))
 
 
@@ -120,13 +122,14 @@ def score_probabilities(probabilities: Tensor, labels: Tensor) -> RowScores:
     return RowScores(NATS, values, torch.ones_like(values), labels)
 
 
-def _score_losses(evaluation: Evaluation, network: nn.Module | Posterior) -> RowScores:
+def _score_batches(evaluation: Evaluation, network: nn.Module | Posterior) -> RowScores:
     if isinstance(network, Posterior):
-        found = [_score_losses(evaluation, network.sample(index)) for index in range(len(network))]
+        found = [_score_batches(evaluation, network.sample(index)) for index in range(len(network))]
         values = torch.stack([scores.values for scores in found])
-        return RowScores(LOSS, network.sample_weights.double().cpu() @ values, found[0].sizes)
-    losses, sizes = zip(*evaluation.batch_losses(network), strict=True)
-    return RowScores(LOSS, torch.tensor(losses).double(), torch.tensor(sizes).double())
+        return RowScores(found[0].unit, network.sample_weights.double().cpu() @ values, found[0].sizes)
+    means, sizes = zip(*evaluation.batch_scores(network), strict=True)
+    unit = LOSS if evaluation.task.metric is None else METRIC
+    return RowScores(unit, torch.tensor(means).double(), torch.tensor(sizes).double())
 
 
 def compare(first: RowScores, second: RowScores) -> Difference:
@@ -171,7 +174,7 @@ def check_order(data: Iterable[Any]) -> None:
     """Raise if the first batch of the validation data has other targets when it is read again."""
     with preserve_randomness():
         first, again = (first_batch("val_loader", data) for _ in range(2))
-    targets = [batch[1] for batch in (first, again) if isinstance(batch, (tuple, list)) and len(batch) == 2]
+    targets = [split_batch(batch)[1] for batch in (first, again)]
     if all(isinstance(target, Tensor) for target in targets) and any(
         not torch.equal(target, targets[0]) for target in targets
     ):

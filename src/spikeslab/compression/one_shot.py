@@ -15,7 +15,7 @@ from __future__ import annotations
 import os
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -35,6 +35,7 @@ from spikeslab.errors import (
     mark,
     quote,
 )
+from spikeslab.forward_pass import RunForward, run, split_batch, to_device_of
 from spikeslab.functional.patterns import Pattern, keep_largest, parse_pattern
 from spikeslab.functional.reconstruction import (
     damp,
@@ -49,7 +50,7 @@ from spikeslab.graph.tracing import check_module, copy_model
 from spikeslab.posterior.eval_mode import uncompiled_eval_mode
 from spikeslab.report.progress import Progress
 from spikeslab.report.tables import Column, Table
-from spikeslab.weights import select_matrices, to_device_of, unwrap
+from spikeslab.weights import select_matrices, unwrap
 
 Solver: TypeAlias = Callable[[Tensor, Tensor, Pattern], Tensor]
 
@@ -177,6 +178,7 @@ def prune_one_shot(
     weights: Chosen = None,
     solver: str | Solver | None = None,
     inclusion: bool = False,
+    forward: RunForward | None = None,
     inplace: bool = False,
     progress: bool = True,
 ) -> OneShot:
@@ -191,9 +193,9 @@ def prune_one_shot(
 
     Args:
         model: The trained network; any module. It stays as it is unless ``inplace`` is True.
-        batches: Inputs, tuples whose first entry is the input, or mappings of arguments of the network; a list or a
-            loader that can be read again. A layer needs as many rows of inputs as it has inputs; a convolution has a
-            row for each place.
+        batches: Inputs, tuples that end with targets, or mappings of arguments of the network, as
+            :func:`~spikeslab.forward_pass.split_batch` reads them; a list or a loader that can be read again. A layer
+            needs as many rows of inputs as it has inputs; a convolution has a row for each place.
         sparsity: Share of zeros of every pruned layer, in (0, 1). With a pattern it is the pattern's.
         pattern: ``"N:M"`` keeps N of every M neighbouring inputs, those of channels in a convolution, as ``"2:4"``.
         weights: Weights to prune: globs over parameter names, or parameters. By default all that are multiplied with at
@@ -205,6 +207,8 @@ def prune_one_shot(
             :class:`Pattern` to sparse weights.
         inclusion: If True, also compute the inclusion probability of each weight: how hard it is to replace by the
             other inputs of its output (:func:`~spikeslab.functional.reconstruction.inclusion_probabilities`).
+        forward: Function from (network, inputs) to what the network returns, for inputs that it does not take as they
+            are.
         inplace: If True, prune the network itself in place of a copy.
         progress: If True, show a progress bar or, without a terminal, lines.
 
@@ -221,7 +225,7 @@ def prune_one_shot(
     keep = read_pattern(pattern, check_number("sparsity", sparsity, "(0, 1)"))
     original = unwrap(model)
     chosen = None if weights is None else weight_names(original, weights)
-    found = _Pruning(copy_model(original), batches, keep, chosen, solver, inclusion).run(progress)
+    found = _Pruning(copy_model(original), batches, keep, chosen, solver, inclusion, forward or run).run(progress)
     if not inplace:
         return found
     original.load_state_dict(found.model.state_dict())  # at the end: an error leaves it as it was
@@ -241,18 +245,6 @@ def read_pattern(pattern: str | None, sparsity: float) -> Callable[[int, int], P
         expectation = f"must be {parsed.sparsity:g} with {mark('pattern', pattern)}"
         raise ArgumentValueError("sparsity", expectation, sparsity)
     return lambda outputs, inputs: parsed
-
-
-def bind_inputs(network: nn.Module, batch: Any) -> Callable[[], Any]:
-    """Return the forward pass of a batch: an input, a tuple that begins with it, or a mapping of arguments."""
-
-    def move(item: Any) -> Any:
-        return to_device_of(network, item) if isinstance(item, Tensor) else item
-
-    item = batch[0] if isinstance(batch, (tuple, list)) else batch
-    if isinstance(item, Mapping):
-        return partial(network, **{name: move(value) for name, value in item.items()})
-    return partial(network, move(item))
 
 
 class _Cut(Exception):  # noqa: N818
@@ -333,6 +325,7 @@ class _Pruning:
         chosen: Names of the weights to prune; ``None`` chooses.
         solver: Solver of every layer; ``None`` chooses.
         weighs: If True, compute inclusion probabilities.
+        run_forward: Function from the network and its inputs to what it returns.
     """
 
     network: nn.Module
@@ -341,6 +334,7 @@ class _Pruning:
     chosen: list[str] | None
     solver: str | Solver | None
     weighs: bool
+    run_forward: RunForward = run
     fits: list[LayerFit] = field(default_factory=list)
     inclusion: dict[str, Tensor] = field(default_factory=dict)
     _parameters: dict[str, nn.Parameter] = field(default_factory=dict)
@@ -408,7 +402,7 @@ class _Pruning:
     def _inputs(self) -> Iterator[Callable[[], Any]]:
         """Yield a forward pass of each batch."""
         for batch in self.batches:
-            yield bind_inputs(self.network, batch)
+            yield partial(self.run_forward, self.network, to_device_of(self.network, split_batch(batch)[0]))
 
     def _is_pruned(self, step: Step) -> bool:
         if self.chosen is not None:

@@ -6,10 +6,10 @@ from collections.abc import Iterable
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
+from spikeslab.forward_pass import run, split_batch, to_device_of
 from spikeslab.posterior.eval_mode import eval_mode
-from spikeslab.weights import to_device_of
 
 
 @torch.no_grad()
@@ -20,7 +20,8 @@ def recalibrate(model: nn.Module, batches: Iterable[Any]) -> None:
 
     Args:
         model: Its batch-normalisation buffers are replaced.
-        batches: Inputs, or tuples whose first entry is the input, augmented as in training.
+        batches: Inputs, augmented as in training, with or without targets
+            (:func:`~spikeslab.forward_pass.split_batch`).
     """
     norms = [
         module
@@ -35,8 +36,7 @@ def recalibrate(model: nn.Module, batches: Iterable[Any]) -> None:
             norm.train()
         try:
             for batch in batches:
-                x = batch[0] if isinstance(batch, (tuple, list)) else batch
-                model(to_device_of(model, x) if isinstance(x, Tensor) else x)
+                run(model, to_device_of(model, split_batch(batch)[0]))
         finally:
             for norm, momentum in zip(norms, momenta, strict=True):
                 norm.momentum = momentum

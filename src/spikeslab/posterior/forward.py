@@ -5,7 +5,7 @@ For a small model it costs more to start an operation than to run it, so samples
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cache, partial
 from typing import Any, NamedTuple, cast
@@ -13,10 +13,12 @@ from typing import Any, NamedTuple, cast
 import torch
 from torch import Tensor, nn
 from torch.nn.modules.conv import _ConvNd
+from torch.utils._pytree import tree_flatten, tree_unflatten
 
 from spikeslab.errors import check_count
+from spikeslab.forward_pass import Forward, map_tensors
 from spikeslab.posterior.eval_mode import uncompiled_eval_mode
-from spikeslab.posterior.prediction import check_classes, identity, probabilities, softmax
+from spikeslab.posterior.prediction import check_classes, identity, probabilities, softmax, token_probabilities
 from spikeslab.posterior.samples import Tensors, named_tensors
 
 BUDGET = 1 << 23
@@ -91,11 +93,14 @@ class SampleForward:
     Args:
         model: The model.
         link: Function from its outputs to the values that are averaged.
+        forward: Forward pass from inputs to a tensor of outputs.
     """
 
-    def __init__(self, model: nn.Module, link: Callable[[Tensor], Tensor]) -> None:
+    def __init__(self, model: nn.Module, link: Callable[[Tensor], Tensor], forward: Forward | None = None) -> None:
         self.model = model
         self.link = link
+        self.forward = forward or Forward()
+        self._caller = _Caller(model, self.forward)
         self.possible = True
         self._counts: dict[tuple[Any, ...], int] = {}
         self._splits: dict[tuple[Any, ...], Split] = {}
@@ -113,9 +118,10 @@ class SampleForward:
         Args:
             steps: Steps of the samples.
             read: Function from a step to the tensors of its sample.
-            inputs: Arguments of the model.
+            inputs: Arguments of the model; a single one may be a mapping or a tuple of them.
             batch_size: Size of the batches into which tensors among them are split; ``None`` chooses it for one tensor.
         """
+        inputs = self._caller.flatten(inputs)
         split = Split(batch_size)
         if batch_size is None:
             with torch.no_grad(), uncompiled_eval_mode(self.model):
@@ -158,6 +164,8 @@ class SampleForward:
         if self.link is probabilities:
             check_classes(outputs.shape[1:])
             return softmax(outputs, dim=2)
+        if self.link is token_probabilities:
+            return token_probabilities(outputs)
         return torch.vmap(self.link)(outputs)
 
     def choose_count(self, samples: int, inputs: tuple[Any, ...]) -> int:
@@ -245,13 +253,14 @@ class SampleForward:
 
     def _run(self, stack: Stack, inputs: tuple[Tensor, ...]) -> Tensor:
         """Return the outputs of all samples, of shape (samples, batch, ...)."""
-        quick = stacked_forward(self.model, stack.modules)
-        if quick is None and len(inputs) == 1 and inputs[0].ndim == 2 and _is_perceptron(stack.modules):
+        plain = self._caller.is_plain
+        quick = stacked_forward(self.model, stack.modules) if plain else None
+        if plain and quick is None and len(inputs) == 1 and inputs[0].ndim == 2 and _is_perceptron(stack.modules):
             quick = partial(_run_layers, cast(nn.Sequential, self.model))
         if quick is not None:
             with stack.in_place():
                 return quick(*(item.expand(stack.samples, *item.shape) for item in inputs))
-        return torch.vmap(lambda tensors: _call(self.model, tensors, inputs), randomness="different")(stack.tensors)
+        return torch.vmap(lambda tensors: self._caller.call(tensors, inputs), randomness="different")(stack.tensors)
 
     def _run_one(self, sample: Tensors, batches: list[tuple[Any, ...]], channels_last: bool) -> list[Tensor]:
         """Return the outputs of one sample for each batch, of shape (batch, ...)."""
@@ -260,7 +269,7 @@ class SampleForward:
         if channels_last:
             tensors = {name: _put_channels_last(tensor) for name, tensor in tensors.items()}
         # A link may need the channels first.
-        return [_call(self.model, tensors, batch).contiguous() for batch in batches]
+        return [self._caller.call(tensors, batch).contiguous() for batch in batches]
 
     def _measure(self, inputs: tuple[Any, ...]) -> tuple[int, Tensor]:
         """Return the bytes of all modules' outputs, an upper bound of the memory alive at any time, and the output."""
@@ -274,11 +283,61 @@ class SampleForward:
         try:
             # With copies of the buffers: a model may count its passes.
             tensors = {name: own.clone() for name, own in self.model.named_buffers()}
-            output: Tensor = torch.func.functional_call(self.model, tensors, inputs)
+            output = self._caller.call(tensors, inputs, tie_weights=True)
         finally:
             for handle in handles:
                 handle.remove()
         return total, output
+
+
+class _Caller(nn.Module):
+    """Calls of a model with other tensors in place of its own, and with arguments in a flat tuple.
+
+    Args:
+        model: The model.
+        forward: Forward pass from inputs to a tensor of outputs.
+
+    Attributes:
+        is_plain: True if the arguments are in order, and nothing but the model decides the outputs.
+    """
+
+    def __init__(self, model: nn.Module, forward: Forward) -> None:
+        super().__init__()
+        self.model = model
+        self.pass_inputs = forward
+        self.is_plain = forward.is_default
+        self._rebuild: Callable[[tuple[Any, ...]], Any] = tuple
+
+    def flatten(self, inputs: tuple[Any, ...]) -> tuple[Any, ...]:
+        """Return the arguments in a flat tuple, which later calls take."""
+        whole = inputs[0] if len(inputs) == 1 else inputs
+        nested = isinstance(whole, Mapping) or (isinstance(whole, tuple) and whole is inputs[0])
+        self.is_plain = self.pass_inputs.is_default and not nested
+        if not nested:
+            single = len(inputs) == 1
+            self._rebuild = lambda items: items[0] if single else items
+            return inputs
+        # Mappings become dicts, which torch knows.
+        leaves, structure = tree_flatten(map_tensors(lambda tensor: tensor, whole))
+        self._rebuild = lambda items: tree_unflatten(list(items), structure)
+        return tuple(leaves)
+
+    def forward(self, *inputs: Any) -> Tensor:
+        """Return the outputs for arguments in a flat tuple."""
+        return self.pass_inputs(self.model, self._rebuild(inputs))
+
+    def call(self, tensors: Tensors, inputs: tuple[Any, ...], tie_weights: bool = False) -> Tensor:
+        """Return the outputs with ``tensors`` in place of the model's.
+
+        Where all names of shared tensors are given, torch need not look for them at every call.
+        """
+        if self.is_plain:
+            return self.pass_inputs.read(
+                torch.func.functional_call(self.model, tensors, inputs, tie_weights=tie_weights)
+            )
+        own = {f"model.{name}": tensor for name, tensor in tensors.items()}
+        outputs: Tensor = torch.func.functional_call(self, own, inputs, tie_weights=tie_weights)
+        return outputs
 
 
 def _agree(outputs: Tensor, others: Tensor) -> bool:
@@ -340,12 +399,6 @@ def _places(model: nn.Module) -> dict[str, tuple[str, Tensor]]:
     """Map every name of a tensor to its name in a sample, where a shared tensor has one name, and to the tensor."""
     names: dict[int, str] = {}
     return {alias: (names.setdefault(id(own), alias), own) for alias, own in named_tensors(model, all_names=True)}
-
-
-def _call(model: nn.Module, tensors: Tensors, inputs: tuple[Any, ...]) -> Tensor:
-    # All names of shared tensors are given, so torch need not look for them at every call.
-    outputs: Tensor = torch.func.functional_call(model, tensors, inputs, tie_weights=False)
-    return outputs
 
 
 def _batches(inputs: tuple[Any, ...], size: int | None) -> Iterator[tuple[Any, ...]]:

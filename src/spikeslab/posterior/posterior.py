@@ -23,12 +23,21 @@ from spikeslab.errors import (
     mark,
     quote,
 )
+from spikeslab.forward_pass import Forward, ReadOutput, RunForward
 from spikeslab.likelihoods import GaussianLikelihood
 from spikeslab.posterior._arviz import to_inference_data
 from spikeslab.posterior.batch_norm import recalibrate
 from spikeslab.posterior.convergence import Convergence, assess_convergence
 from spikeslab.posterior.forward import SampleForward
-from spikeslab.posterior.prediction import Prediction, average_terms, identity, probabilities, to_float, weighted_mean
+from spikeslab.posterior.prediction import (
+    Prediction,
+    average_terms,
+    identity,
+    probabilities,
+    to_float,
+    token_probabilities,
+    weighted_mean,
+)
 from spikeslab.posterior.samples import (
     INDEX,
     WEIGHTINGS,
@@ -47,7 +56,7 @@ from spikeslab.samplers.base import Sampler
 from spikeslab.states import describe
 from spikeslab.weights import unwrap_compiled
 
-LINKS = {"probabilities": probabilities, "identity": identity}
+LINKS = {"probabilities": probabilities, "token_probabilities": token_probabilities, "identity": identity}
 SETTABLE = ("burn_in", "thin", "weighting", "max_samples")
 OWN_LINK = "own"
 """Name in the index of a link that is the user's own function."""
@@ -86,11 +95,15 @@ class Posterior:
         likelihood: Likelihood of a regression. Outputs are then means, and each sample keeps the likelihood's sigma.
         link: Function from the model's outputs to the values that are averaged. The default is a softmax over
             dimension 1, as in ``F.cross_entropy``; with a likelihood it is the identity. For outputs of shape (batch,
-            tokens, classes) give ``lambda x: x.softmax(-1)``.
+            tokens, classes) give :func:`~spikeslab.posterior.prediction.token_probabilities`, over the last one.
         sampler: If given, its steps are counted instead of the calls of :meth:`collect`.
         directory: If given, samples are stored in this folder instead of in memory.
         exist_ok: If True, a posterior of this model in the folder is continued.
         max_samples: If given, the oldest sample is dropped once there are more.
+        forward: Function from (model, inputs) to what the model returns, for inputs that it does not take as they are;
+            several inputs are a tuple.
+        output: Function from what the model returns to a tensor; by default the result itself, its ``logits``, or the
+            first tensor of a tuple.
     """
 
     def __init__(
@@ -106,6 +119,8 @@ class Posterior:
         directory: str | os.PathLike[str] | None = None,
         exist_ok: bool = False,
         max_samples: int | None = None,
+        forward: RunForward | None = None,
+        output: ReadOutput | None = None,
     ) -> None:
         self.model = model = unwrap_compiled(model)
         self.burn_in = check_count("burn_in", burn_in, minimum=0)
@@ -119,7 +134,7 @@ class Posterior:
         link = link or (probabilities if likelihood is None else identity)
         self._sampler = sampler
         self._get_weight()  # raises without the sampler that it needs
-        self._forward = SampleForward(model, link)
+        self._forward = SampleForward(model, link, Forward(forward, output))
         self._samples = Samples()
         if directory is not None:
             samples = DiskSamples.create(Path(directory), exist_ok)
@@ -131,6 +146,11 @@ class Posterior:
 
     def __len__(self) -> int:
         return len(self.records)
+
+    @property
+    def forward(self) -> Forward:
+        """Forward pass from inputs to a tensor of outputs."""
+        return self._forward.forward
 
     @property
     def sample_weights(self) -> Tensor:
@@ -208,7 +228,8 @@ class Posterior:
         """Return the mean over the samples of the probabilities, or of the regression means.
 
         Args:
-            *inputs: Arguments of the model, batched along their first dimension.
+            *inputs: Arguments of the model, batched along their first dimension; or one mapping of them by name, such
+                as the output of a tokenizer.
             batch_size: Size of the batches into which tensors are split. ``None`` chooses it if the input is one tensor
                 whose rows do not depend on each other, and runs all rows at once otherwise.
         """
@@ -288,8 +309,7 @@ class Posterior:
         """Replace each sample's batch-normalisation statistics by averages over ``batches`` of inputs.
 
         Args:
-            batches: List or loader of inputs, or of tuples whose first entry is the input. It is read once for each
-                sample.
+            batches: List or loader of inputs, with or without targets. It is read once for each sample.
         """
         self._check_not_empty()
         if iter(batches) is batches:
@@ -318,6 +338,8 @@ class Posterior:
         likelihood: GaussianLikelihood | None = None,
         link: Callable[[Tensor], Tensor] | None = None,
         sampler: Sampler | None = None,
+        forward: RunForward | None = None,
+        output: ReadOutput | None = None,
     ) -> Posterior:
         """Read a folder written by :meth:`save` or by a posterior on disk; the samples stay on disk.
 
@@ -327,6 +349,8 @@ class Posterior:
             likelihood: Needed only to collect more samples of a regression.
             link: Needed only if the samples were saved with a link of your own.
             sampler: Needed only to collect more samples.
+            forward: As for :class:`Posterior`; it is not saved.
+            output: Likewise.
 
         Raises:
             ValueError: If the model has other tensors, or the link is not known.
@@ -334,11 +358,13 @@ class Posterior:
         samples = DiskSamples(Path(directory))
         index = samples.read_index()
         link = link or _find_link(index)
-        return cls._restore(model, index, samples, likelihood=likelihood, link=link, sampler=sampler)
+        options = {"likelihood": likelihood, "link": link, "sampler": sampler, "forward": forward, "output": output}
+        return cls._restore(model, index, samples, **options)
 
     def sibling(self, index: Mapping[str, Any], samples: Samples) -> Posterior:
         """Return the posterior of another chain of the same model, given its :meth:`index` and its samples."""
-        return self._restore(self.model, index, samples, link=self._forward.link)
+        own = vars(self.forward)
+        return self._restore(self.model, index, samples, link=self._forward.link, **own)
 
     @classmethod
     def _restore(cls, model: nn.Module, index: Mapping[str, Any], samples: Samples, **options: Any) -> Posterior:

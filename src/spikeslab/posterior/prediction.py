@@ -98,6 +98,11 @@ def probabilities(outputs: Tensor) -> Tensor:
     return softmax(outputs, dim=1)
 
 
+def token_probabilities(outputs: Tensor) -> Tensor:
+    """Return the softmax over the last dimension, for outputs of shape (batch, tokens, classes)."""
+    return softmax(outputs, dim=outputs.ndim - 1)
+
+
 def softmax(outputs: Tensor, dim: int) -> Tensor:
     """Return the softmax over a dimension.
 

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from spikeslab.errors import check_count
+from spikeslab.forward_pass import Forward, ReadOutput, RunForward, find_layout, split_rows, to_device_of
 from spikeslab.metrics import (
     accuracy,
     brier_score,
@@ -19,7 +20,6 @@ from spikeslab.metrics import (
 from spikeslab.posterior import Chains, Posterior
 from spikeslab.posterior.convergence import PREDICTIONS, assess, common_length, prediction_draws
 from spikeslab.posterior.eval_mode import eval_mode
-from spikeslab.weights import to_device_of
 
 
 def describe_classifier(probabilities: Tensor, labels: Tensor) -> dict[str, Any]:
@@ -40,23 +40,37 @@ class ClassifierEvaluation:
 
     Args:
         model: Model that returns logits.
-        x: Inputs.
-        y: Labels.
+        x: Inputs: a tensor, or a tuple or mapping of them.
+        y: Labels, one for each row, or for each pixel or token of it.
         batch_size: Number of rows per forward pass.
+        forward: Function from (model, inputs) to what the model returns; as for :func:`~spikeslab.compress`.
+        output: Function from that to the logits; likewise.
     """
 
-    def __init__(self, model: nn.Module, x: Tensor, y: Tensor, batch_size: int = 1000) -> None:
+    def __init__(
+        self,
+        model: nn.Module,
+        x: Any,
+        y: Tensor,
+        batch_size: int = 1000,
+        *,
+        forward: RunForward | None = None,
+        output: ReadOutput | None = None,
+    ) -> None:
         self.model = model
         self.x = x
         self.y = y
         self.batch_size = check_count("batch_size", batch_size)
+        self.forward = Forward(forward, output)
 
     @torch.no_grad()
     def __call__(self) -> dict[str, Any]:
         """Return the numbers of :func:`describe_classifier`."""
         with eval_mode(self.model):
-            parts = [self.model(to_device_of(self.model, x)).softmax(dim=1) for x in self.x.split(self.batch_size)]
-        return describe_classifier(torch.cat(parts).to(self.y.device), self.y)
+            parts = [self.forward(self.model, to_device_of(self.model, x)) for x in split_rows(self.x, self.batch_size)]
+        logits = torch.cat(parts).to(self.y.device)
+        rows, labels = find_layout(logits, self.y).flatten(logits, self.y)
+        return describe_classifier(rows.softmax(dim=1), labels)
 
 
 class PosteriorEvaluation:
@@ -67,14 +81,14 @@ class PosteriorEvaluation:
 
     Args:
         posterior: Posterior of one chain or of several.
-        x: Inputs.
-        y: Labels.
+        x: Inputs: a tensor, or a tuple or mapping of them.
+        y: Labels, one for each row, or for each pixel or token of it.
         batch_size: Number of rows per forward pass.
         compared: Number of leading rows whose predictions are compared between chains.
     """
 
     def __init__(
-        self, posterior: Posterior | Chains, x: Tensor, y: Tensor, batch_size: int = 1000, compared: int = 100
+        self, posterior: Posterior | Chains, x: Any, y: Tensor, batch_size: int = 1000, compared: int = 100
     ) -> None:
         self.posterior = posterior
         self.x = x
@@ -86,7 +100,10 @@ class PosteriorEvaluation:
         """Return the numbers of :func:`describe_classifier`, and ``convergence``."""
         chains = self.posterior.posteriors if isinstance(self.posterior, Chains) else [self.posterior]
         if not all(map(len, chains)):
-            return ClassifierEvaluation(chains[0].model, self.x, self.y, self.batch_size)()
-        result = describe_classifier(self.posterior.predict(self.x, batch_size=self.batch_size), self.y)
-        draws = prediction_draws(chains, (self.x[: self.compared],), self.batch_size, common_length(chains))
+            own = vars(chains[0].forward)
+            return ClassifierEvaluation(chains[0].model, self.x, self.y, self.batch_size, **own)()
+        probabilities = self.posterior.predict(self.x, batch_size=self.batch_size).to(self.y.device)
+        result = describe_classifier(*find_layout(probabilities, self.y).flatten(probabilities, self.y))
+        some = next(split_rows(self.x, self.compared))
+        draws = prediction_draws(chains, (some,), self.batch_size, common_length(chains))
         return {**result, "convergence": [asdict(assess(PREDICTIONS, draws))]}

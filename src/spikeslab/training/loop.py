@@ -32,6 +32,7 @@ from spikeslab.errors import (
     quote,
     warn,
 )
+from spikeslab.forward_pass import read_output, run, split_batch, to_device_of
 from spikeslab.parallel.distributed import Ranks
 from spikeslab.posterior import Posterior
 from spikeslab.samplers.base import Sampler, change_groups, describe_groups
@@ -43,7 +44,7 @@ from spikeslab.training.checkpoints import CheckpointError
 from spikeslab.training.interruption import record_signals
 from spikeslab.training.randomness import get_randomness, restore_randomness
 from spikeslab.training.run_folder import RunFolder
-from spikeslab.weights import to_device_of, unwrap
+from spikeslab.weights import unwrap
 
 Loss: TypeAlias = Callable[[nn.Module, Any], Tensor]
 
@@ -71,10 +72,10 @@ def autocast(model: nn.Module, precision: str) -> torch.autocast:
     return torch.autocast(device, dtype=torch.bfloat16, enabled=precision == BFLOAT16)
 
 
-def cross_entropy(model: nn.Module, batch: tuple[Tensor, Tensor]) -> Tensor:
+def cross_entropy(model: nn.Module, batch: Any) -> Tensor:
     """Return the mean cross-entropy of a batch (x, y), moved to the device of the model."""
-    x, y = (to_device_of(model, tensor) for tensor in batch)
-    return F.cross_entropy(model(x), y)
+    x, y = to_device_of(model, split_batch(batch))
+    return F.cross_entropy(read_output(run(model, x)), y)
 
 
 class Training:
