@@ -50,21 +50,42 @@ def test_parameters_of_another_model_are_refused() -> None:
 
 
 class Attending(nn.Module):
-    def __init__(self) -> None:
+    def __init__(self, **options: int) -> None:
         super().__init__()
         self.first = nn.Linear(3, 8)
-        self.attention = nn.MultiheadAttention(8, 2)
-        self.last = nn.Linear(8, 2)
+        self.attention = nn.MultiheadAttention(8, 2, add_bias_kv=True, **options)
+        self.recurrent = nn.LSTM(8, 8, proj_size=4)
+        self.cell = nn.GRUCell(8, 8)
 
 
-def test_matrices_that_the_default_leaves_dense_are_named() -> None:
+def test_matrices_of_attention_and_recurrent_layers() -> None:
+    recurrent = ["recurrent.weight_ih_l0", "recurrent.weight_hh_l0", "recurrent.weight_hr_l0"]
+    ends = ["attention.out_proj.weight", *recurrent, "cell.weight_ih", "cell.weight_hh"]
+    assert sorted(weight_names(Attending())) == sorted(["first.weight", "attention.in_proj_weight", *ends])
+    parts = [f"attention.{part}_proj_weight" for part in "qkv"]
+    assert sorted(weight_names(Attending(kdim=4, vdim=4))) == sorted(["first.weight", *parts, *ends])
+
+
+class ByHand(nn.Module):
+    """Attention with matrices of its own, as Hugging Face's Conv1D has them, and positions that are added."""
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.query, self.value = (nn.Parameter(torch.randn(width, 8)) for _ in range(2))
+        self.positions = nn.Parameter(torch.zeros(1, 4, 8))
+
+
+def test_matrices_by_hand_are_pruned_where_they_are_most_of_the_network() -> None:
+    model = nn.Sequential(ByHand(width=9), nn.Linear(16, 8), nn.Embedding(100, 8), nn.LayerNorm([8, 8]))
+    with pytest.warns(SpikeSlabWarning, match=r"^'0\.positions', '2\.weight' stays dense, 67% of"):
+        assert weight_names(model) == ["0.query", "0.value", "1.weight"]
     with pytest.warns(SpikeSlabWarning) as caught:
-        assert weight_names(Attending()) == ["first.weight", "attention.out_proj.weight", "last.weight"]
+        assert weight_names(nn.Sequential(ByHand(width=8), nn.Linear(16, 8))) == ["1.weight"], "as many in both"
     assert [str(warning.message) for warning in caught] == [
-        "'attention.in_proj_weight' stays dense, 57% of the parameters: by default only weights of Conv and Linear "
-        "layers are pruned. weights can name others."
+        "'0.query', '0.value', '0.positions' stays dense, 54% of the parameters: by default only matrices of layers "
+        "are pruned, and none of embeddings. weights can name others."
     ]
-    assert weight_names(Attending(), "attention*") == ["attention.in_proj_weight", "attention.out_proj.weight"]
+    assert weight_names(ByHand(width=200)) == ["query", "value"], "and where there is nothing else"
 
 
 def test_what_is_frozen_or_normalises_or_has_no_shape_yet_is_no_forgotten_matrix() -> None:

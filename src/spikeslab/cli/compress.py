@@ -79,7 +79,7 @@ Weights = Annotated[
     typer.Option(
         metavar="GLOB",
         help="Names of weights to prune, such as 'conv*.weight'. May be repeated.",
-        show_default="all convolutions and linear layers",
+        show_default="the matrices of all layers but embeddings",
     ),
 ]
 Count = Annotated[

@@ -148,8 +148,8 @@ def compress(
         output: Function from what the model returns to the tensor of its outputs; by default the result itself, its
             ``logits``, or the first tensor of a tuple.
         method: One of ``METHODS``.
-        weights: Weights to prune: globs over parameter names, or parameters. By default those of all convolutions and
-            linear layers. With ``structure="channels"`` by default those of all layers with free channels; a mapping to
+        weights: Weights to prune: globs over parameter names, or parameters. By default the matrices of all layers but
+            embeddings. With ``structure="channels"`` by default those of all layers with free channels; a mapping to
             the normalisation behind each layer, as :func:`~spikeslab.pruning.free_channel_layers` returns it, is taken
             as it is.
         count: ``"network"`` if ``sparsity`` is a share of all parameters, ``"layers"`` if of the weights to prune.

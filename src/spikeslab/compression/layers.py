@@ -15,8 +15,12 @@ from spikeslab.pruning.channel_pruner import channel_layers
 from spikeslab.weights import select_matrices, select_weights
 
 LAYERS = (nn.Linear, nn.modules.conv._ConvNd)
+RECURRENT = (nn.RNNBase, nn.RNNCellBase)
+EMBEDDINGS = (nn.Embedding, nn.EmbeddingBag)
+MOST = 0.5
+"""Share of the matrices besides embeddings above which matrices of modules that torch does not know are pruned too."""
 OTHERS = 0.1
-"""Share of the parameters above which matrices of no layer are worth a warning."""
+"""Share of the parameters above which matrices that stay dense are worth a warning."""
 
 Chosen: TypeAlias = str | Sequence[str] | Iterable[Tensor] | Mapping[str, str | None] | None
 
@@ -31,8 +35,10 @@ def weight_names(model: nn.Module, weights: Chosen = None) -> list[str]:
     Args:
         model: Any module.
         weights: Globs over parameter names, one or several, as in :func:`~spikeslab.select_weights`, or parameters of
-            ``model``. ``None`` takes the weights of all trained convolutions and linear layers but those that an
-            embedding shares, and warns if that leaves out other trained matrices of more than a tenth of the model.
+            ``model``. ``None`` takes the trained matrices of all convolutions, linear layers, attention and recurrent
+            layers but those that an embedding shares. Matrices of other modules, such as an attention written by hand
+            or the ``Conv1D`` of transformers, are taken where they are most of what is no embedding. It warns if
+            trained matrices of more than a tenth of the model are left out.
     """
     parameters = dict(model.named_parameters())
     if weights is None:
@@ -108,21 +114,46 @@ def _frozen_error(argument: str, expectation: str, frozen: list[str]) -> Argumen
 
 
 def _layer_weights(model: nn.Module) -> list[str]:
-    parameters = {id(parameter): name for name, parameter in model.named_parameters()}
-    embedded = {id(module.weight) for module in model.modules() if isinstance(module, nn.Embedding)}
-    # A layer whose weight is computed, by a mask or a norm of torch's, has no parameter of that name.
-    layers = [module.weight for module in model.modules() if isinstance(module, LAYERS)]
-    own = {id(weight): weight for weight in layers if id(weight) in parameters and id(weight) not in embedded}
-    trained = [parameters[key] for key, weight in own.items() if weight.requires_grad]
+    names = {id(parameter): name for name, parameter in model.named_parameters()}
+    embedded = {id(module.weight) for module in model.modules() if isinstance(module, EMBEDDINGS)}
+    layers, others = (
+        {id(p): p for module in model.modules() for p in find(module) if id(p) in names and id(p) not in embedded}
+        for find in (_layer_matrices, _other_matrices)
+    )
+    if _count(others.values()) > MOST * (_count(layers.values()) + _count(others.values())):
+        layers |= others
+    chosen = [(name, layers[key]) for key, name in names.items() if key in layers]
+    trained = [name for name, weight in chosen if weight.requires_grad]
     if not trained:
         raise ArgumentValueError(
             "model",
             "must have a trained Conv or Linear layer",
-            Phrase(f"got {_describe_untrained([parameters[key] for key in own])}"),
+            Phrase(f"got {_describe_untrained([name for name, _ in chosen])}"),
             f"{mark('weights')} can name others",
         )
     _warn_of_others(model, trained)
     return trained
+
+
+def _layer_matrices(module: nn.Module) -> list[Tensor]:
+    """Return the matrices of a layer of torch, by which it multiplies its inputs."""
+    if isinstance(module, LAYERS):
+        return [module.weight]  # no parameter of the module if a mask or a norm of torch's computes it
+    own = {name: p for name, p in module._parameters.items() if p is not None}
+    if isinstance(module, nn.MultiheadAttention):
+        return [p for name, p in own.items() if name.endswith("proj_weight")]
+    return [p for name, p in own.items() if name.startswith("weight_")] if isinstance(module, RECURRENT) else []
+
+
+def _other_matrices(module: nn.Module) -> list[Tensor]:
+    """Return the matrices that a module holds which is none of torch's."""
+    if any(kind.__module__.startswith("torch.") for kind in type(module).__mro__ if kind is not nn.Module):
+        return []
+    return [p for p in module._parameters.values() if p is not None and not is_lazy(p) and p.ndim == 2]
+
+
+def _count(weights: Iterable[Tensor]) -> int:
+    return sum(weight.numel() for weight in weights if weight.requires_grad and not is_lazy(weight))
 
 
 def _describe_untrained(names: list[str]) -> str:
@@ -130,14 +161,14 @@ def _describe_untrained(names: list[str]) -> str:
 
 
 def _warn_of_others(model: nn.Module, pruned: list[str]) -> None:
-    """Warn of matrices that stay dense: projections of attention, recurrent weights, embeddings."""
+    """Warn of matrices that stay dense, such as embeddings."""
     matrices = {name: p for name, p in select_matrices(model).items() if p.requires_grad and not is_lazy(p)}
     others = {name: p.numel() for name, p in matrices.items() if name not in pruned}
     total = sum(p.numel() for p in model.parameters() if not is_lazy(p))
     if sum(others.values()) > OTHERS * total:
         warn(
             f"{quote(others)} stays dense, {sum(others.values()) / total:.0%} of the parameters: by default only "
-            f"weights of Conv and Linear layers are pruned. {mark('weights')} can name others."
+            f"matrices of layers are pruned, and none of embeddings. {mark('weights')} can name others."
         )
 
 
