@@ -86,10 +86,13 @@ def test_a_network_needs_its_module(folder: Path, tmp_path: Path, capsys: pytest
 
 
 def test_what_cannot_be_exported_is_one_sentence(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    more = "class Own(nn.Sequential):\n    def forward(self, x): return {'y': super().forward(x)}\n"
+    more = "class Own(nn.Sequential):\n    def forward(self, x): return {'x': x, 'y': super().forward(x)}\n"
     (folder / "recipe.py").write_text(f"{RECIPE}{more}build = model\ndef model(): return Own(*build())\n")
     assert run(["export", str(folder), "--out", str(folder / "m.onnx"), "--no-compact"]) == 2
-    assert capsys.readouterr().err == "Error: model must return a tensor or a tuple of tensors, but got a dict.\n"
+    assert capsys.readouterr().err == (
+        "Error: output must be given where a model returns neither a tensor nor logits, but it returned a dict of 'x', "
+        "'y'.\n"
+    )
     assert not (folder / "m.onnx").exists()
 
 

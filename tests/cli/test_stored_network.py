@@ -63,7 +63,8 @@ def recipe_with(source: str) -> str:
         ),
         (
             recipe_with("def example_input(): return 3"),
-            "example_input() in {recipe} must return a batch, or a tuple of batches, but got an object of type int.",
+            "example_input() in {recipe} must return a batch, or a tuple or mapping of batches, but got an object of "
+            "type int.",
         ),
         (
             NETWORK_RECIPE.replace("Linear(HIDDEN, 3)", "Linear(HIDDEN, 4)"),

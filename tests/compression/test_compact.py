@@ -234,7 +234,7 @@ def test_a_network_of_torch_prune_is_compacted_once_its_masks_are_applied() -> N
             nn.Linear(3, 2),
             [1.0],
             TypeError,
-            "example_input must be a batch or a tuple of batches, but got list.",
+            "example_input must be a batch, or a tuple or mapping of batches, but got list.",
         ),
         (
             nn.Linear(3, 2),

@@ -9,8 +9,9 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from spikeslab.compression import ExportError, compact, export_onnx
+from spikeslab.compression import ExportError, SparsityReport, compact, export_onnx
 from spikeslab.compression import onnx as module
+from spikeslab.compression.latency import network_variants
 
 onnxruntime = pytest.importorskip("onnxruntime")
 pytest.importorskip("onnxscript")
@@ -103,13 +104,14 @@ class Named(nn.Module):
     """A model whose outputs have names."""
 
     def forward(self, x: Tensor) -> dict[str, Tensor]:
-        return {"x": x}
+        return {"x": x, "twice": 2 * x}
 
 
 @pytest.mark.parametrize(
     ("model", "shape", "message"),
     [
-        (Named(), (2, 3), r"^model must return a tensor or a tuple of tensors, but got a dict\.$"),
+        (Named(), (2, 3), r"^output must be given where a model returns neither a tensor nor logits, but it returned a "
+         r"dict of 'x', 'twice'\.$"),
         (nn.Linear(4, 2), (2, 3), r"^The model does not take example_input: RuntimeError: .*\.$"),
     ],
 )  # fmt: skip
@@ -120,6 +122,42 @@ def test_what_cannot_be_run_is_said_in_a_sentence_and_no_more(
         export_onnx(model, torch.ones(shape), tmp_path / "model.onnx")
     assert capfd.readouterr().err == ""
     assert not list(tmp_path.iterdir())
+
+
+class Weighted(nn.Module):
+    """A network in the manner of transformers."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.last = nn.Embedding(9, 4), nn.Linear(4, 2)
+
+    def forward(self, ids: Tensor, mask: Tensor | None = None) -> dict[str, Tensor]:
+        hidden = self.first(ids)
+        hidden = hidden if mask is None else hidden * mask.unsqueeze(-1)
+        return {"logits": self.last(hidden).sum(1), "hidden": hidden}
+
+
+def test_named_inputs_and_outputs_in_a_mapping_are_exported(tmp_path: Path) -> None:
+    model = Weighted().eval()
+    ids, mask = torch.arange(9)[torch.randperm(9)].expand(2, 9).clone(), torch.ones(2, 9)
+    file = export_onnx(model, {"mask": mask, "ids": ids}, tmp_path / "model.onnx")
+    session = onnxruntime.InferenceSession(file)
+    assert {entry.name for entry in session.get_inputs()} == {"ids", "mask"}
+    mask = torch.rand(3, 9)
+    ids = ids[[0, 1, 1]]
+    (found,) = session.run(None, {"ids": ids.numpy(), "mask": mask.numpy()})
+    torch.testing.assert_close(torch.from_numpy(found), model(ids, mask)["logits"].detach(), rtol=1e-4, atol=1e-5)
+    hidden = export_onnx(model, ids, tmp_path / "hidden.onnx", output=lambda result: result["hidden"])
+    (found,) = onnxruntime.InferenceSession(hidden).run(None, {"inputs_0": ids.numpy()})
+    torch.testing.assert_close(torch.from_numpy(found), model(ids)["hidden"].detach())
+
+
+def test_a_network_with_named_inputs_is_counted_and_timed_in_every_form() -> None:
+    model, example = Weighted().eval(), {"mask": torch.ones(2, 9), "ids": torch.ones(2, 9, dtype=torch.long)}
+    variants = network_variants(model, model, example, onnx=True)
+    report = SparsityReport.of(model, example, variants=variants, batches=(3,), rounds=1)
+    assert report.macs == 9 * 4 * 2
+    assert [item.variant for item in report.latencies] == list(variants)
 
 
 def test_a_compacted_network_is_exported_and_computes_the_same(tmp_path: Path) -> None:

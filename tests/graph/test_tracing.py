@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import dataclass
 
 import pytest
 import torch
@@ -183,8 +184,9 @@ def test_an_example_of_zeros_does_not_hide_that_a_trace_is_false() -> None:
 @pytest.mark.parametrize(
     ("example", "error", "message"),
     [
-        ([1.0], TypeError, "example_input must be a batch or a tuple of batches, but got list."),
-        (torch.tensor(1.0), TypeError, "example_input must be a batch or a tuple of batches, but got Tensor."),
+        ([1.0], TypeError, "example_input must be a batch, or a tuple or mapping of batches, but got list."),
+        (torch.tensor(1.0), TypeError, "example_input must be a batch, or a tuple or mapping of batches, but got Tensor."),  # noqa: E501
+        ({"x": torch.ones(2), "y": torch.ones(3)}, ValueError, "example_input must have rows, as many in each part, but got [2, 3]."),  # noqa: E501
         (torch.empty(0, 3), ValueError, "example_input must have rows, as many in each part, but got [0]."),
         ((torch.ones(2), torch.ones(3)), ValueError, "example_input must have rows, as many in each part, but got [2, 3]."),  # noqa: E501
     ],
@@ -192,3 +194,52 @@ def test_an_example_of_zeros_does_not_hide_that_a_trace_is_false() -> None:
 def test_what_is_no_batch_is_refused(example: object, error: type[Exception], message: str) -> None:
     with pytest.raises(error, match=f"^{re.escape(message)}$"):
         check_example_input(example)
+
+
+def test_a_mapping_is_put_into_the_order_of_the_arguments() -> None:
+    class Difference(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.first, self.second = nn.Linear(2, 4), nn.Linear(3, 4)
+
+        def forward(self, left: torch.Tensor, right: torch.Tensor, scale: float = 1.0) -> torch.Tensor:
+            return scale * (self.first(left) - self.second(right)).relu()
+
+    model, inputs = Difference().eval(), {"right": torch.randn(5, 3), "left": torch.randn(5, 2)}
+    with torch.no_grad():
+        model.first.weight[0] = model.first.bias[0] = 0.0
+    result = compact(model, inputs)
+    torch.testing.assert_close(result.model(**inputs), model(**inputs))
+    assert [size.multiply_adds for size in result.report.before.values()] == [8, 12]
+    with pytest.raises(ValueError) as caught:
+        compact(model, {"left": inputs["left"], "scale": inputs["left"]})
+    assert str(caught.value) == (
+        "example_input must name the first arguments of the model, but got 'left', 'scale' for a model whose first "
+        "arguments are 'left', 'right'."
+    )
+
+
+class Boxed(nn.Module):
+    """A network whose result is an object that torch does not know."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.last = nn.Linear(3, 8), nn.Linear(8, 2)
+
+    def forward(self, x: torch.Tensor) -> Box:
+        return Box(self.last(self.first(x).relu()))
+
+
+@dataclass
+class Box:
+    logits: torch.Tensor
+
+
+def test_the_outputs_in_an_object_are_compared_too() -> None:
+    model = Boxed().eval()
+    with torch.no_grad():
+        model.first.weight[:3] = 0.0
+    x = torch.randn(4, 3)
+    result = compact(model, x)
+    torch.testing.assert_close(result.model(x).logits, model(x).logits)
+    assert result.model.first.out_features == 5

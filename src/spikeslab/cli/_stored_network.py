@@ -17,6 +17,7 @@ from spikeslab.compression.sparse_file import load_tensors_into
 from spikeslab.compression.sparse_format import TensorFileError, decode, read_header
 from spikeslab.errors import first_line, mark, quote
 from spikeslab.files import check_links, read_record, read_regular
+from spikeslab.graph.tracing import ExampleInput
 from spikeslab.states import decode_tensors
 
 
@@ -38,7 +39,7 @@ class StoredNetwork:
     recipe: Path | None
     is_copy: bool
 
-    def build(self) -> tuple[nn.Module, nn.Module, Tensor | tuple[Tensor, ...]]:
+    def build(self) -> tuple[nn.Module, nn.Module, ExampleInput]:
         """Return the module as the recipe makes it, the same with the tensors in it, and a batch for both."""
         assert self.recipe is not None
         try:

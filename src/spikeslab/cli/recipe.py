@@ -7,7 +7,7 @@ import sys
 import sysconfig
 import textwrap
 import traceback
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -20,6 +20,8 @@ from torch import Tensor, nn
 from spikeslab.compression import Settings
 from spikeslab.errors import ArgumentError, Phrase, quote
 from spikeslab.files import write_atomically
+from spikeslab.forward_pass import split_batch
+from spikeslab.graph.tracing import ExampleInput
 from spikeslab.training import Callback, Training
 
 MODEL, TRAIN, VAL, TEST = "model", "train_data", "val_data", "test_data"
@@ -85,24 +87,24 @@ class Recipe:
         return settings or Settings()
 
     @cached_property
-    def example_input(self) -> Tensor | tuple[Tensor, ...]:
-        """Input of the network: what ``example_input()`` returns, or the x of the first batch of ``val_data()``."""
+    def example_input(self) -> ExampleInput:
+        """Input of the network: what ``example_input()`` returns, or that of the first batch of ``val_data()``."""
         if hasattr(self.module, EXAMPLE):
             example = self._call(EXAMPLE)
-            if _is_batch(example) or (isinstance(example, tuple) and example and all(map(_is_batch, example))):
+            if _is_batch(example):
                 return example  # type: ignore[no-any-return]
-            raise self._refuse(EXAMPLE, "must return a batch, or a tuple of batches", example)
+            raise self._refuse(EXAMPLE, "must return a batch, or a tuple or mapping of batches", example)
         data = self.val_data
         try:
             batch = next(iter(data), None)
         except (Exception, SystemExit) as error:
             raise self._blame(VAL, "must yield batches", error) from error
-        first = batch[0] if isinstance(batch, tuple | list) and batch else batch
-        if not isinstance(first, Tensor) or not _is_batch(first):
+        first = split_batch(batch)[0]
+        if not _is_batch(first):
             raise self._refuse(
                 VAL, "must yield batches (x, y) with a tensor x, where there is no example_input()", batch
             )
-        return first
+        return first  # type: ignore[no-any-return]
 
     def _call_batches(self, name: str) -> Any:
         data = self._call(name)
@@ -175,6 +177,10 @@ def _run(path: Path) -> ModuleType:
 
 
 def _is_batch(value: object) -> bool:
+    """Return True for a batch, or a tuple or mapping of batches."""
+    if isinstance(value, (tuple, Mapping)):
+        parts = list(value.values() if isinstance(value, Mapping) else value)
+        return bool(parts) and all(isinstance(part, Tensor) and _is_batch(part) for part in parts)
     return isinstance(value, Tensor) and value.ndim > 0 and len(value) > 0
 
 

@@ -20,6 +20,7 @@ from torch import Tensor, nn
 from torch.nn.modules.conv import _ConvNd, _ConvTransposeNd
 
 from spikeslab.errors import ArgumentValueError, Phrase, quote
+from spikeslab.forward_pass import run
 from spikeslab.graph.tracing import ExampleInput, check_example_input
 from spikeslab.posterior.eval_mode import eval_mode
 
@@ -110,7 +111,7 @@ def count_positions(model: nn.Module, example_input: ExampleInput) -> dict[str, 
     ]
     try:
         with eval_mode(model):
-            model(*inputs)
+            run(model, example_input)
     finally:
         for handle in handles:
             handle.remove()

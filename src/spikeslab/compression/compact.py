@@ -111,7 +111,7 @@ def compact(model: nn.Module, example_input: ExampleInput, *, fold: bool = True)
 
     Args:
         model: Any module, such as a pruned network with exact zeros; it is not changed.
-        example_input: An input of the model, or a tuple of its inputs; only the shape matters.
+        example_input: An input of the model, or a tuple or mapping of its inputs; only the shape matters.
         fold: If True, fold batch normalisation first (``fold_batch_norm``).
 
     Raises:

@@ -11,16 +11,18 @@ import time
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
+from functools import partial
 from statistics import median
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from spikeslab.compression.compact import compact
 from spikeslab.compression.finalize import finalize
 from spikeslab.compression.onnx import OnnxNetwork
 from spikeslab.compression.sparse_file import COMPACTED, DENSE
 from spikeslab.errors import check_count, warn
+from spikeslab.forward_pass import iterate_tensors, map_tensors, run
 from spikeslab.graph.folding import fold_batch_norm
 from spikeslab.graph.layers import BATCH_NORMS
 from spikeslab.graph.tracing import ExampleInput, check_example_input
@@ -82,11 +84,11 @@ def measure_latency(
             modes.enter_context(eval_mode(model))
         for batch in batches:
             rows = torch.arange(check_count("batches", batch)) % len(examples[0])
-            inputs = tuple(tensor[rows] for tensor in examples)
+            inputs = map_tensors(partial(torch.index_select, dim=0, index=rows), example_input)
             begun = time.perf_counter(), time.process_time()
             seconds = _time_in_turn(variants, inputs, rounds)
             wall, used = time.perf_counter() - begun[0], time.process_time() - begun[1]
-            if inputs[0].is_cpu and used < ENOUGH * wall:
+            if examples[0].is_cpu and used < ENOUGH * wall:
                 warn(
                     f"Other programs had the processor for {1.0 - used / wall:.0%} of the time of these measurements: "
                     "measure again when they are done."
@@ -95,7 +97,7 @@ def measure_latency(
     return found
 
 
-def _time_in_turn(variants: Mapping[str, nn.Module], inputs: tuple[Tensor, ...], rounds: int) -> dict[str, list[float]]:
+def _time_in_turn(variants: Mapping[str, nn.Module], inputs: ExampleInput, rounds: int) -> dict[str, list[float]]:
     passes = {}
     for name, model in variants.items():
         _time(model, inputs)  # the first pass also allocates memory
@@ -110,17 +112,18 @@ def _time_in_turn(variants: Mapping[str, nn.Module], inputs: tuple[Tensor, ...],
     return seconds
 
 
-def _time(model: nn.Module, inputs: tuple[Tensor, ...]) -> float:
-    _wait(inputs)
+def _time(model: nn.Module, inputs: ExampleInput) -> float:
+    device = next(iterate_tensors(inputs)).device
+    _wait(device)
     begun = time.perf_counter()
-    model(*inputs)
-    _wait(inputs)
+    run(model, inputs)
+    _wait(device)
     return time.perf_counter() - begun
 
 
-def _wait(inputs: tuple[Tensor, ...]) -> None:
+def _wait(device: torch.device) -> None:
     """Wait until the device is done: an accelerator goes on after the call returns."""
-    if inputs[0].is_cuda:
-        torch.cuda.synchronize(inputs[0].device)
-    elif inputs[0].is_mps:
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
+    elif device.type == "mps":
         torch.mps.synchronize()

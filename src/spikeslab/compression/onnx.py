@@ -6,7 +6,7 @@ import logging
 import os
 import tempfile
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from importlib.util import find_spec
 from pathlib import Path
@@ -16,8 +16,9 @@ import torch
 from torch import Tensor, nn
 
 from spikeslab.compression.finalize import finalize
-from spikeslab.errors import MissingExtraError, SpikeSlabError, first_line
+from spikeslab.errors import ArgumentTypeError, MissingExtraError, SpikeSlabError, first_line
 from spikeslab.files import write_atomically
+from spikeslab.forward_pass import PLAIN, Forward, ReadOutput, RunForward
 from spikeslab.graph.tracing import ExampleInput, check_example_input
 
 NEEDS = ("onnx", "onnxscript", "onnxruntime")
@@ -39,6 +40,8 @@ def export_onnx(
     *,
     rtol: float = 1e-4,
     atol: float = 1e-5,
+    forward: RunForward | None = None,
+    output: ReadOutput | None = None,
 ) -> Path:
     """Write a model to an ONNX file, which onnxruntime and other engines can run without Python.
 
@@ -46,11 +49,13 @@ def export_onnx(
     random batches. It is as large and as fast as the dense model, since onnxruntime multiplies zeros too.
 
     Args:
-        model: A model that returns a tensor or a tuple of tensors.
-        example_input: A batch, or a tuple of batches, one for each argument.
+        model: A model that returns a tensor or a tuple of tensors, or one of which the file computes the ``logits``.
+        example_input: A batch, or a tuple or mapping of batches, one for each argument.
         file: File to write; an earlier ONNX file of torch is replaced, no other is.
         rtol: Relative tolerance, as a share of the largest output.
         atol: Absolute tolerance, added to the relative one.
+        forward: Function from (model, inputs) to what the model returns, as for :func:`~spikeslab.compress`.
+        output: Function from that to the tensor that the file computes; likewise.
 
     Returns:
         The path of the file.
@@ -64,7 +69,7 @@ def export_onnx(
     path = Path(file)
     if path.exists() and not (path.is_file() and PRODUCER in path.read_bytes()[:HEAD]):
         raise FileExistsError(f"file must be a new file or an ONNX file of torch, but {path} is something else.")
-    plain, inputs, content = _export(model, example_input)
+    plain, inputs, content = _export(model, example_input, Forward(forward, output))
     difference, allowed = _compare(content, plain, inputs, rtol, atol)
     if not difference <= allowed:
         raise ExportError(
@@ -80,8 +85,8 @@ class OnnxNetwork(nn.Module):
     """Network that onnxruntime computes, with as many threads as torch has when it is created.
 
     Args:
-        model: A model that returns a tensor.
-        example_input: A batch, or a tuple of batches.
+        model: A model that returns a tensor, or something that holds one.
+        example_input: A batch, or a tuple or mapping of batches.
 
     Attributes:
         source: The model.
@@ -95,10 +100,12 @@ class OnnxNetwork(nn.Module):
         super().__init__()
         _check_installed("OnnxNetwork")
         self.source = model
-        self._session = _start_session(_export(model, example_input)[2])
+        self._names = tuple(example_input) if isinstance(example_input, Mapping) else ()
+        self._session = _start_session(_export(model, example_input, PLAIN)[2])
 
-    def forward(self, *inputs: Tensor) -> Tensor:
+    def forward(self, *inputs: Tensor, **named: Tensor) -> Tensor:
         """Compute the first output on the CPU and move it to the device of the inputs."""
+        inputs = (*inputs, *(named[name] for name in self._names))
         return _run(self._session, tuple(tensor.cpu() for tensor in inputs))[0].to(inputs[0].device)
 
 
@@ -112,20 +119,52 @@ def _check_installed(what: str) -> None:
         raise MissingExtraError(f"{what} needs {', '.join(missing)}: {INSTALL}.")
 
 
-def _export(model: nn.Module, example_input: ExampleInput) -> tuple[nn.Module, tuple[Tensor, ...], bytes]:
+class _Positional(nn.Module):
+    """Network that takes its inputs in a row, and returns one tensor.
+
+    Args:
+        model: The network.
+        example_input: Inputs in the form in which the network takes them.
+        forward: Its forward pass.
+    """
+
+    def __init__(self, model: nn.Module, example_input: ExampleInput, forward: Forward) -> None:
+        super().__init__()
+        self.model = model
+        self.pass_inputs = forward
+        self.names = tuple(example_input) if isinstance(example_input, Mapping) else ()
+        self.single = isinstance(example_input, Tensor)
+
+    def forward(self, *inputs: Tensor) -> Tensor:
+        """Return the outputs of the network."""
+        whole: Any = inputs[0] if self.single else inputs
+        return self.pass_inputs(self.model, dict(zip(self.names, inputs, strict=True)) if self.names else whole)
+
+
+def _returns_tensors(result: object) -> bool:
+    return all(isinstance(item, Tensor) for item in (result if isinstance(result, (tuple, list)) else [result]))
+
+
+def _export(
+    model: nn.Module, example_input: ExampleInput, forward: Forward
+) -> tuple[nn.Module, tuple[Tensor, ...], bytes]:
     """Return the plain model, a batch for it and the content of the file, all for the CPU."""
     plain, inputs = finalize(model).cpu(), tuple(tensor.cpu() for tensor in check_example_input(example_input))
+    names = list(example_input) if isinstance(example_input, Mapping) else None
     try:  # The exporter would take dozens of lines to say that the model does not take the example.
         with torch.no_grad():
-            result = plain(*inputs)
+            if names or not forward.is_default or not _returns_tensors(plain(*inputs)):
+                plain = _Positional(plain, example_input, forward).eval()
+                plain(*inputs)
+    except ArgumentTypeError as error:  # what the model returned holds no tensor
+        raise ExportError(str(error)) from error
     except Exception as error:
         raise ExportError(
             f"The model does not take example_input: {type(error).__name__}: {first_line(error)}."
         ) from error
-    if not all(isinstance(item, Tensor) for item in (result if isinstance(result, (tuple, list)) else [result])):
-        raise ExportError(f"model must return a tensor or a tuple of tensors, but got a {type(result).__name__}.")
     # A batch of two, since the exporter takes a batch of one for a constant.
     rows, batch = torch.arange(2) % len(inputs[0]), torch.export.Dim("batch")
+    shapes = tuple({0: batch} for _ in inputs)
     with tempfile.TemporaryDirectory() as folder, _silence_exporter():
         made = Path(folder) / "model.onnx"
         try:
@@ -134,7 +173,8 @@ def _export(model: nn.Module, example_input: ExampleInput) -> tuple[nn.Module, t
                 tuple(tensor[rows] for tensor in inputs),
                 made,
                 dynamo=True,
-                dynamic_shapes=tuple({0: batch} for _ in inputs),
+                dynamic_shapes=(shapes,) if isinstance(plain, _Positional) else shapes,
+                input_names=names,
                 external_data=False,
                 verbose=False,
             )

@@ -16,6 +16,7 @@ from spikeslab.compression.tasks import Evaluation, Task
 from spikeslab.errors import NonFiniteError, first_line, mark, warn
 from spikeslab.files import check_free, write_atomically, write_record
 from spikeslab.functional.groups import norms
+from spikeslab.graph.tracing import ExampleInput
 from spikeslab.posterior import Posterior
 from spikeslab.pruning import measure_sparsity
 from spikeslab.states import encode_tensors
@@ -124,7 +125,7 @@ def describe_zeros(model: nn.Module, weights: Mapping[str, Tensor]) -> dict[str,
     }
 
 
-def describe_channels(model: nn.Module, filters: Mapping[str, Tensor], example: Tensor | None) -> dict[str, Any]:
+def describe_channels(model: nn.Module, filters: Mapping[str, Tensor], example: ExampleInput | None) -> dict[str, Any]:
     """Count the living channels of every layer and, with an example, what is left of the network without the others."""
     living = {name: int(norms([weight.detach()])[0].count_nonzero()) for name, weight in filters.items()}
     found: dict[str, Any] = {

@@ -76,7 +76,7 @@ class SparsityReport:
 
         Args:
             model: The sparse model.
-            example_input: A batch, or a tuple of batches.
+            example_input: A batch, or a tuple or mapping of batches.
             original: The dense model that it was made from, if its shapes are different.
             weights: Names of the sparse layers; by default every layer with a zero.
             variants: Models to time against each other by name, the dense one first; ``{}`` measures nothing. By

@@ -45,7 +45,7 @@ def fold_batch_norm(model: nn.Module, example_input: ExampleInput) -> nn.Module:
 
     Args:
         model: Any module; it is not changed.
-        example_input: An input of the model, or a tuple of its inputs; only the shape matters.
+        example_input: An input of the model, or a tuple or mapping of its inputs; only the shape matters.
 
     Raises:
         ValueError: If the model fails on the example.

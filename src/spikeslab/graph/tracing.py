@@ -7,8 +7,10 @@ its shape gives the shapes of all tensors, and checks that the graph computes wh
 from __future__ import annotations
 
 import copy
+import inspect
 import math
 from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
@@ -16,11 +18,12 @@ import torch
 from torch import Tensor, fx, nn
 from torch.utils._pytree import tree_leaves
 
-from spikeslab.errors import ArgumentTypeError, ArgumentValueError, Phrase, first_line
+from spikeslab.errors import ArgumentTypeError, ArgumentValueError, Phrase, first_line, quote
+from spikeslab.forward_pass import read_output
 from spikeslab.graph.layers import ChannelBias
 
-ExampleInput: TypeAlias = Tensor | tuple[Tensor, ...]
-"""Batch, or tuple of batches, on which a network is traced, counted or timed."""
+ExampleInput: TypeAlias = Tensor | tuple[Tensor, ...] | Mapping[str, Tensor]
+"""Batch, or tuple or mapping of batches, on which a network is traced, counted or timed."""
 
 
 class UntraceableError(RuntimeError):
@@ -116,13 +119,37 @@ def has_hooks(module: nn.Module) -> bool:
 def check_example_input(example_input: ExampleInput) -> tuple[Tensor, ...]:
     """Return the arguments of a forward pass: tensors whose first dimension is the batch."""
     tensors = (example_input,) if isinstance(example_input, Tensor) else example_input
+    tensors = tuple(tensors.values()) if isinstance(tensors, Mapping) else tensors
     if not isinstance(tensors, tuple) or not tensors or not all(isinstance(t, Tensor) and t.ndim for t in tensors):
         kind = Phrase(f"got {type(example_input).__name__}")
-        raise ArgumentTypeError("example_input", "must be a batch or a tuple of batches", kind)
+        raise ArgumentTypeError("example_input", "must be a batch, or a tuple or mapping of batches", kind)
     if any(len(tensor) != len(tensors[0]) or len(tensor) == 0 for tensor in tensors):
         rows = [len(tensor) for tensor in tensors]
         raise ArgumentValueError("example_input", "must have rows, as many in each part", rows)
     return tensors
+
+
+def order_inputs(model: nn.Module, example_input: ExampleInput) -> tuple[Tensor, ...]:
+    """Return the arguments of a forward pass in the order of the model's parameters.
+
+    >>> order_inputs(nn.MultiheadAttention(2, 1), {"value": Tensor([3]), "query": Tensor([1]), "key": Tensor([2])})
+    (tensor([1.]), tensor([2.]), tensor([3.]))
+
+    Raises:
+        ArgumentValueError: If the model takes no arguments of these names, or others before them.
+    """
+    tensors = check_example_input(example_input)
+    if not isinstance(example_input, Mapping):
+        return tensors
+    order = [
+        name
+        for name, parameter in inspect.signature(model.forward).parameters.items()
+        if parameter.kind is parameter.POSITIONAL_OR_KEYWORD
+    ][: len(example_input)]
+    if set(order) != set(example_input):
+        given = Phrase(f"got {quote(example_input)} for a model whose first arguments are {quote(order) or 'none'}")
+        raise ArgumentValueError("example_input", "must name the first arguments of the model", given)
+    return tuple(example_input[name] for name in order)
 
 
 def check_module(model: object) -> nn.Module:
@@ -149,7 +176,7 @@ def copy_model(model: object) -> nn.Module:
 @torch.no_grad()
 def compute_outputs(model: nn.Module, example_input: ExampleInput) -> list[Tensor]:
     """Return the tensors that a network returns for an example; one on which it fails is refused."""
-    inputs = check_example_input(example_input)
+    inputs = order_inputs(model, example_input)
     try:
         result = model(*(entry.clone() for entry in inputs))
     except Exception as error:
@@ -163,7 +190,10 @@ def compute_outputs(model: nn.Module, example_input: ExampleInput) -> list[Tenso
 
 
 def _tensors_in(result: object) -> list[Tensor]:
-    return [leaf for leaf in tree_leaves(result) if isinstance(leaf, Tensor)]
+    leaves = tree_leaves(result)
+    if len(leaves) == 1 and leaves[0] is result:  # an object that torch does not know as a container
+        return [read_output(result)]
+    return [leaf for leaf in leaves if isinstance(leaf, Tensor)]
 
 
 def agree(first: list[Tensor], second: list[Tensor]) -> bool:
@@ -188,7 +218,7 @@ def _rounding(values: Tensor) -> float:
 def _run_on_noise(model: nn.Module, example_input: ExampleInput) -> tuple[tuple[Tensor, ...], list[Tensor]]:
     """Return inputs and outputs with noise in place of the floats of an example, if the network takes it."""
     # An example of zeros would hide differences.
-    inputs, generator = check_example_input(example_input), torch.Generator().manual_seed(0)
+    inputs, generator = order_inputs(model, example_input), torch.Generator().manual_seed(0)
     drawn = tuple(
         torch.randn(entry.shape, generator=generator).to(entry) if entry.is_floating_point() else entry
         for entry in inputs
