@@ -9,6 +9,7 @@ import pkgutil
 import pytest
 
 import spikeslab
+from spikeslab.errors import MissingExtraError
 
 # A module whose optional dependency is not installed has nothing to show; all others must import.
 EXTRAS = {
@@ -33,6 +34,8 @@ def test_examples_of(name: str) -> None:
         if (error.name or "").partition(".")[0] in EXTRAS:
             pytest.skip(f"{name} needs {error.name}, which is not installed")
         raise
+    except MissingExtraError as error:
+        pytest.skip(str(error))
     results = doctest.testmod(module, optionflags=doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE)
     assert results.failed == 0
 

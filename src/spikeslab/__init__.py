@@ -81,6 +81,7 @@ _ROOMS = {
     ),
     "diagnostics": (),
     "errors": ("NonFiniteError", "SpikeSlabWarning"),
+    "integrations": (),
     "likelihoods": ("GaussianLikelihood",),
     "metrics": (),
     "parallel": (),

@@ -276,3 +276,20 @@ def test_a_loaded_epsilon_posterior_needs_its_sampler_to_go_on(tmp_path) -> None
     loaded = ss.Posterior.load(tmp_path / "posterior", model)
     with pytest.raises(ValueError, match="sampler must be given where weighting='epsilon', but got None"):
         loaded.collect()
+
+
+def test_a_sampler_that_is_made_later_is_followed() -> None:
+    model = nn.Linear(2, 2)
+    posterior = ss.Posterior(model, burn_in=1)
+    sampler = ss.SGLD(model.parameters(), lr=0.1, num_data=10)
+    posterior.attach(sampler)
+    for _ in range(3):
+        model(torch.ones(1, 2)).sum().backward()
+        sampler.step()
+        posterior.collect()
+        posterior.collect()  # no new step
+    assert [record.step for record in posterior.records] == [2, 3]
+    posterior.attach(sampler)
+    message = r"^sampler must be the one that the posterior was given, but got another\.$"
+    with pytest.raises(ValueError, match=message):
+        posterior.attach(ss.SGLD(model.parameters(), lr=0.1, num_data=10))

@@ -187,6 +187,16 @@ class Posterior:
             self._samples.remove(dropped.step)
         return True
 
+    def attach(self, sampler: Sampler) -> None:
+        """Count the steps of a sampler, as if it had been given at the start; training libraries create theirs late.
+
+        Raises:
+            ArgumentValueError: If the posterior counts those of another sampler.
+        """
+        if self._sampler is not None and self._sampler is not sampler:
+            raise ArgumentValueError("sampler", "must be the one that the posterior was given", Phrase("got another"))
+        self._sampler = sampler
+
     def _get_weight(self) -> float:
         if self.weighting == "uniform":
             return 1.0
