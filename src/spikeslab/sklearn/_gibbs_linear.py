@@ -4,7 +4,8 @@ r"""Exact Gibbs sampling for linear regression under a point-mass spike and slab
 
 with X standardised and y centred: a flat intercept, integrated out, leaves n - 1 degrees of freedom. A sweep
 draws (gamma_j, beta_j) with beta_j integrated out of the update of gamma_j, exchanges included for
-excluded variables, draws the included coefficients jointly, and then
+excluded variables, redraws the indicators of a block with all coefficients integrated out (`_block`), draws the
+included coefficients jointly, and then
 
     sigma2 | beta ~ IG((noise_df + n - 1) / 2, (noise_df noise_scale^2 + |y - X beta|^2) / 2),
     s2 | beta ~ IG((slab_df + |gamma|) / 2, (slab_df slab_scale^2 + |beta|^2) / 2).
@@ -34,6 +35,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from spikeslab.kernels.compiling import compile_cached
+from spikeslab.sklearn._block import BLOCK, SPREAD, choose_block, draw_pattern
 from spikeslab.sklearn._chains import GibbsChain, has_room, record
 from spikeslab.sklearn._sweep import (
     JOINT_LIMIT,
@@ -58,6 +60,8 @@ FULL_SWEEPS = 30  # sweeps at the beginning that visit all variables
 ADAPTED = 130  # sweeps after which the variables often included are looked for again, before the end of the burn-in
 OFTEN = (0.002, 0.01)  # bounds of the probability, 10 / p between them, from which a variable is often included
 RARE_RATE = 0.03  # share of the other variables that a sweep visits
+POOL = 100  # variables that a block may hold
+PULLS = (0.05, 0.5)  # bounds of the weight of a variable in the choice of a block
 ROUNDS = 3  # visits to the variables often included in a sweep that does not visit all others
 
 
@@ -100,17 +104,29 @@ class Scan(NamedTuple):
         is_often: Mask of `often`, shape (p,).
         rate: Probability of a visit to another variable that is excluded.
         rounds: Number of visits to each variable of `often`.
+        pool: Variables that a block may hold, all of them often included.
+        pulls: Weights of the variables of the pool in the choice of a block, given the first one by row.
     """
 
     often: Ints
     is_often: NDArray[np.bool_]
     rate: float
     rounds: int
+    pool: Ints
+    pulls: Floats
 
     @classmethod
-    def of(cls, is_often: NDArray[np.bool_], rate: float, rounds: int) -> Scan:
-        """Return the scan that always visits the variables of a mask."""
-        return cls(np.flatnonzero(is_often), is_often, rate, rounds)
+    def of(cls, is_often: NDArray[np.bool_], rate: float, rounds: int, data: SweepData, shares: Floats) -> Scan:
+        """Return the scan that always visits the variables of a mask.
+
+        The pool of the blocks is those of them with the largest `shares`, estimates of their inclusion probabilities.
+        """
+        often = np.flatnonzero(is_often)
+        pool = np.sort(often[np.argsort(-shares[often], kind="stable")[:POOL]])
+        rows = data.rows[pool]
+        correlation = (rows[:, pool] if data.is_gram else rows @ rows.T) / data.norm
+        pulls = np.clip(shares[pool], *PULLS) * (SPREAD + correlation**2)
+        return cls(often, is_often, rate, rounds, pool, pulls)
 
 
 @compile_cached(fastmath=REORDER)
@@ -255,24 +271,61 @@ def _swap(
 
 
 @compile_cached()
+def _system(data: SweepData, active: Ints, variances: Floats) -> tuple[Floats, Floats]:
+    """Return Q, of which the lower triangle is filled, and h of the joint law N(Q^-1 h, Q^-1) of some coefficients."""
+    rows, (noise, slab) = data.rows, variances
+    k = active.shape[0]
+    precision = np.empty((k, k))
+    for i in range(k):
+        row = rows[active[i]]
+        for m in range(i + 1):
+            product = row[active[m]] if data.is_gram else _dot(rows, active[m], row)
+            precision[i, m] = product / noise
+        precision[i, i] += 1.0 / slab
+    return precision, data.xty[active] / noise
+
+
+@compile_cached()
+def _redraw_block(
+    data: SweepData,
+    beta: Floats,
+    visits: Ints,
+    size: int,
+    scan: Scan,
+    variances: Floats,
+    prior: PointMassPrior,
+    rng: Generator,
+) -> None:
+    """Redraw the indicators of some variables of the pool, with all coefficients integrated out.
+
+    A block is a random variable and others that are correlated with it. A coefficient whose indicator becomes one is
+    set to one: it is drawn by `_draw_jointly`, which must come next. `size` is the number of included variables.
+    """
+    many = min(BLOCK, scan.pool.shape[0])
+    if many == 0 or size + many > JOINT_LIMIT:
+        return
+    first = choose_block(np.diag(scan.pulls), 1, rng)[0]
+    block = scan.pool[choose_block(scan.pulls[first], many, rng)]
+    beta[block] = 0.0
+    outside = visits[beta[visits] != 0.0]
+    matrix, shift = _system(data, np.concatenate((outside, block)), variances)
+    pattern = draw_pattern(matrix, shift, outside.shape[0], variances[1], beta.shape[0], prior, rng)
+    for i in range(many):
+        if pattern >> (many - 1 - i) & 1:
+            beta[block[i]] = 1.0
+
+
+@compile_cached()
 def _draw_jointly(
     data: SweepData, state: Floats, beta: Floats, included: Ints, variances: Floats, rng: Generator
 ) -> None:
     """Draw all included coefficients jointly, and compute the state afresh so that rounding does not add up."""
-    rows, (noise, slab) = data.rows, variances
-    k = included.shape[0]
-    if k <= JOINT_LIMIT:
-        precision = np.empty((k, k))
-        for i in range(k):
-            row = rows[included[i]]
-            for m in range(i + 1):
-                product = row[included[m]] if data.is_gram else _dot(rows, included[m], row)
-                precision[i, m] = product / noise
-            precision[i, i] += 1.0 / slab
-        beta[included] = draw_normal(precision, data.xty[included] / noise, rng)
+    if included.shape[0] <= JOINT_LIMIT:
+        precision, shift = _system(data, included, variances)
+        beta[included] = draw_normal(precision, shift, rng)
     state[:] = data.target
     for j in included:
-        _shift(state, rows, j, beta[j])
+        _shift(state, data.rows, j, beta[j])
 
 
 @compile_cached()
@@ -307,6 +360,7 @@ def linear_sweeps(
             size = _draw_coordinates(data, state, beta, part, size, scan, variances, prior, rng, sums)
             for _ in range(swaps):
                 _swap(data, state, beta, part, scan, variances, rng, entries)
+        _redraw_block(data, beta, visits, size, scan, variances, prior, rng)
         included = visits[beta[visits] != 0.0]
         _draw_jointly(data, state, beta, included, variances, rng)
         rss = data.yty if data.is_gram else np.dot(state, state)
@@ -342,7 +396,8 @@ class LinearChain(GibbsChain):
         self.state = data.target.copy()
         noise = data.yty / data.n if prior.noise_df < np.inf else prior.noise_scale**2
         self.variances = np.array([max(noise, 1e-10), prior.slab_scale**2])
-        self.scan = Scan.of(np.ones(p, dtype=bool), 1.0, 1)
+        often = np.ones(p, dtype=bool)
+        self.scan = Scan.of(often, 1.0, 1, data, np.ones(p))
         self.entries = np.zeros(p)
         if p > SCAN_LIMIT and burn_in >= FULL_SWEEPS:
             self.milestones = (FULL_SWEEPS, min(ADAPTED, burn_in), burn_in)
@@ -352,15 +407,17 @@ class LinearChain(GibbsChain):
         return self.data, self.state, self.beta[0], self.variances, self.scan, self.entries
 
     def _adapt(self, sweeps: int) -> None:
-        if len(self.milestones) == 1:
-            return
         p = self.beta.size
-        often = self.sums[0, 0] + self.entries > sweeps * min(max(10.0 / p, OFTEN[0]), OFTEN[1])
+        shares = (self.sums[0, 0] + self.entries) / sweeps
         self.entries[:] = 0.0
+        if len(self.milestones) == 1:
+            self.scan = Scan.of(self.scan.is_often, self.scan.rate, self.scan.rounds, self.data, shares)
+            return
+        often = shares > min(max(10.0 / p, OFTEN[0]), OFTEN[1])
         if self.scan.rate < 1.0:  # a variable that was often included once stays so
             often |= self.scan.is_often
         rounds = p // (2 * max(int(often.sum()), 1))  # at most the cost of half of all visits
-        self.scan = Scan.of(often, RARE_RATE, min(max(rounds, 1), ROUNDS))
+        self.scan = Scan.of(often, RARE_RATE, min(max(rounds, 1), ROUNDS), self.data, shares)
 
 
 class GramChain(LinearChain):
