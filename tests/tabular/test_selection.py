@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pandas as pd
 import pytest
+from sklearn.metrics import brier_score_loss
 
 from spikeslab.sklearn import SpikeSlabClassifier, SpikeSlabRegressor
 from spikeslab.tabular.design import make_design
@@ -61,7 +62,13 @@ def test_scores(selection):
     model = SpikeSlabClassifier(n_chains=2, n_iter=200, burn_in=200, random_state=0).fit(X, labels)
     scores = compute_scores(model, X, labels, 0.9)
     assert float(scores["Accuracy"]) == pytest.approx((model.predict(X) == labels).mean(), abs=1e-3)
-    truth = np.column_stack([labels == "no", labels == "yes"])
+    assert float(scores["Brier score"]) == pytest.approx(
+        brier_score_loss(labels, model.predict_proba(X)[:, 1], pos_label="yes"), abs=1e-4
+    )
+    thirds = np.array(["low", "mid", "top"])[np.digitize(X["a"], [-0.5, 0.5])]
+    model = SpikeSlabClassifier(n_chains=2, n_iter=100, burn_in=100, random_state=0).fit(X, thirds)
+    scores = compute_scores(model, X, thirds, 0.9)
+    truth = np.column_stack([thirds == label for label in model.classes_])
     assert float(scores["Brier score"]) == pytest.approx(
         ((model.predict_proba(X) - truth) ** 2).sum(1).mean(), abs=1e-4
     )

@@ -55,7 +55,10 @@ Drop = Annotated[list[str] | None, typer.Option(help="Name of a column to leave 
 Threshold = Annotated[
     float | None, typer.Option(help="Select variables with an inclusion probability above this; 0.5 if not given.")
 ]
-FDR = Annotated[float | None, typer.Option(help="Select variables at this expected false discovery rate instead.")]
+FDR = Annotated[
+    float | None,
+    typer.Option(help="Select variables at this expected false discovery rate instead, none of them below 0.5."),
+]
 Method = Annotated[str, typer.Option(help="auto, gibbs, minibatch (classes only), sgld-sa, sgld-em or sgld.")]
 Iterations = Annotated[
     int | None, typer.Option(help="Steps that each chain keeps after its burn-in; the method's default if not given.")

@@ -58,7 +58,8 @@ def select_variables(pip: NDArray[np.float64], threshold: float = 0.5, fdr: floa
         pip: Posterior inclusion probability of each variable.
         threshold: Variables above it are selected.
         fdr: If given, `threshold` is ignored and the largest set is selected, most probable variables first, whose
-            expected share of false discoveries (the mean of 1 - `pip` over the set) is at most `fdr`.
+            expected share of false discoveries (the mean of 1 - `pip` over the set) is at most `fdr`. A variable that
+            is more likely out than in is not selected, however sure the others are.
     """
     if fdr is None:
         return pip > threshold
@@ -66,7 +67,7 @@ def select_variables(pip: NDArray[np.float64], threshold: float = 0.5, fdr: floa
     share = np.cumsum(1.0 - pip[order]) / np.arange(1, order.size + 1)
     mask = np.zeros(order.size, dtype=bool)
     mask[order[: int(np.searchsorted(share, fdr, side="right"))]] = True
-    return mask
+    return mask & (pip >= 0.5)
 
 
 def guard_fit(fit: F) -> F:

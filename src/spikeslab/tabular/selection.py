@@ -205,7 +205,9 @@ def compute_scores(estimator: Estimator, X: pd.DataFrame, y: NDArray[Any], level
     out["Accuracy of always predicting the most frequent class"] = f"{float(shares.max()):.3f}"
     out["Log loss"] = f"{float(-np.log(given).mean()):.4f}"
     out["Log loss of predicting the shares of the classes"] = f"{float((known * -np.log(known)).sum()):.4f}"
-    out["Brier score"] = f"{float(((proba - truth) ** 2).sum(axis=1).mean()):.4f}"
+    squares = (proba - truth) ** 2
+    brier = squares[:, 1] if proba.shape[1] == 2 else squares.sum(axis=1)  # of two classes, of the second alone
+    out["Brier score"] = f"{float(brier.mean()):.4f}"
     return out
 
 
