@@ -54,12 +54,13 @@ def test_regression_with_groups(data, tmp_path, capsys):
         "Left out (a different text in every row): name.\n"
     )
     assert "2 variables selected" in printed
-    assert re.search(r"^  colour +red +1\.000 +[01]\.\d{3}( +\S+){3} *$", printed, re.MULTILINE)
+    assert re.search(r"^  colour +red +1\.000 +0\.\d{3} +[01]\.\d{3}( +\S+){3} *$", printed, re.MULTILINE)
     assert "Files written:" in printed
     assert {path.name for path in out.iterdir()} == set(FILES)
     summary = pd.read_csv(out / "summary.csv")
     assert list(summary.columns) == [
-        "variable", "level", "level_pip", "pip", "selected", "mean", "std", "lower", "upper", "rhat", "ess",
+        "variable", "level", "level_pip", "pip", "pip_error", "selected",
+        "mean", "std", "lower", "upper", "rhat", "ess",
     ]  # fmt: skip
     assert len(summary) == 7
     assert sorted(summary["variable"][summary["selected"]]) == ["a", "colour", "colour", "colour"]

@@ -31,7 +31,7 @@ def test_summary_support_and_false_discovery_rate(rng):
     X, y, _ = _data(rng, noise=3.0)
     model = _quick().fit(X, y)
     table = model.summary(level=0.9)
-    assert list(table.columns) == ["pip", "mean", "std", "lower", "upper", "rhat", "ess"]
+    assert list(table.columns) == ["pip", "pip_error", "mean", "std", "lower", "upper", "rhat", "ess"]
     assert len(table) == X.shape[1]
     assert table["pip"].is_monotonic_decreasing
     assert len(model.summary(threshold=0.5)) == model.get_support(threshold=0.5).sum()
@@ -104,9 +104,41 @@ def test_chains_run_one_after_the_other_unless_asked(monkeypatch):
 def test_a_warning_of_chains_that_disagree_points_at_the_users_line(fit, rng, monkeypatch):
     X, y, _ = _data(rng)
     monkeypatch.setattr("spikeslab.sklearn._base.RHAT_LIMIT", 0.5)
-    with pytest.warns(ConvergenceWarning, match=r"R-hat of \w+ is 1\.\d\d\): raise n_iter or burn_in") as caught:
+    with pytest.warns(
+        ConvergenceWarning, match=r"\(largest R-hat 1\.\d{3}, of \w+[^)]*\): raise n_iter or burn_in"
+    ) as caught:
         fit(_quick(), X, y)
     assert [(warning.filename, warning.lineno) for warning in caught] == [(__file__, fit.__code__.co_firstlineno)]
+
+
+def test_chains_run_until_they_converge(rng, monkeypatch):
+    monkeypatch.setattr("spikeslab.sklearn._convergence.ERROR_TARGET", 0.008)
+    x = rng.standard_normal((50, 1))
+    X = x + 0.3 * rng.standard_normal((50, 40))
+    y = x[:, 0] + rng.standard_normal(50)
+    short = SpikeSlabRegressor(n_chains=2, max_time=0.0, random_state=0)
+    with pytest.warns(
+        ConvergenceWarning, match=r"largest Monte Carlo error of a PIP 0\.0\d\d, of x\d+\): raise max_time\."
+    ):
+        short.fit(X, y)
+    assert short.n_iter_ == 1000
+    assert not short.converged_
+    model = SpikeSlabRegressor(n_chains=2, random_state=0).fit(X, y)
+    assert model.converged_
+    assert model.n_iter_ > 1000
+    judged = model.pip_ >= 0.05
+    assert np.array_equal(np.isfinite(model.pip_error_), judged)
+    assert model.pip_error_[judged].max() <= 0.008
+    assert model._posterior.coef.shape[0] <= 2 * 4000
+    again = SpikeSlabRegressor(n_chains=2, random_state=1).fit(X, y)
+    assert model.pip_[judged] == pytest.approx(again.pip_[judged], abs=0.03)
+
+
+def test_a_given_number_of_steps_is_kept(rng):
+    X, y, _ = _data(rng, n=20)
+    model = SpikeSlabRegressor(n_chains=2, n_iter=50, random_state=0).fit(X, y)
+    assert model.n_iter_ == 50
+    assert not model.converged_
 
 
 def test_an_interrupted_fit_leaves_nothing(rng, monkeypatch):
@@ -159,6 +191,7 @@ def test_figure_and_arviz(rng):
         ),
         ({"n_chains": 0}, "n_chains must be an integer >= 1, but got 0."),
         ({"n_iter": 2.5}, "n_iter must be an integer >= 1, but got 2.5."),
+        ({"max_time": -1}, "max_time must be a number >= 0, but got -1."),
         ({"burn_in": -1}, "burn_in must be an integer >= 0, but got -1."),
         ({"slab_scale": 0.0}, "slab_scale must be a number > 0, but got 0.0."),
         ({"inclusion_prior": 3}, "inclusion_prior must be a pair (a, b) of a Beta law, but got 3."),

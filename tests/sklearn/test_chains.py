@@ -5,7 +5,11 @@ import numpy as np
 import pytest
 
 from spikeslab.sklearn import SpikeSlabRegressor
-from spikeslab.sklearn._chains import Chain, run_chains, spawn
+from spikeslab.sklearn._chains import Buffer, Chain, record, run_chains, spawn
+from spikeslab.sklearn._gibbs_linear import GramChain, GramData
+from spikeslab.sklearn._sweep import PointMassPrior
+
+PRIOR = PointMassPrior(a=1.0, b=2.0, slab_df=3.0, slab_scale=1.0)
 
 
 class _Counter(Chain):
@@ -57,6 +61,33 @@ def test_spawn_is_reproducible_and_gives_different_streams():
     assert first[1].random() != first[0].random()
     assert spawn(np.random.RandomState(0), 1)[0].random() == spawn(np.random.RandomState(0), 1)[0].random()
     assert len(spawn(np.random.default_rng(0), 4)) == 4
+
+
+@pytest.mark.parametrize(("total", "thin"), [(50, 1), (101, 2), (1000, 16)])
+def test_a_limited_buffer_stores_draws_at_equal_distances(total, thin):
+    """However the draws come in, chains of one length store the same ones."""
+    for rows in (7, 64):
+        buffer = Buffer(3, 1, rows)
+        buffer.limit = 100
+        for start in range(0, total, rows):
+            count = min(rows, total - start)
+            for row in range(count):
+                buffer.room.scalars[row, 0] = start + row
+                beta = np.array([0.0, start + row, 0.0])
+                record(beta, np.array([1]), buffer.room, row)
+            buffer.flush(count)
+        coef, scalars = buffer.collect()
+        assert scalars[:, 0].tolist() == list(range(0, total, thin))
+        assert coef.toarray()[:, 1].tolist() == list(range(0, total, thin))
+
+
+def test_a_restarted_chain_forgets_its_draws(rng):
+    chain = GramChain(GramData(20.0 * np.eye(2), np.array([20.0, 0.0]), 30.0, 20.0), PRIOR, 10, rng)
+    run_chains([chain], 60, 1)
+    chain.restart()
+    (draws,) = run_chains([chain], 100, 1)
+    assert (draws.steps, draws.coef.shape[0], draws.scalars["sigma"].size) == (40, 40, 40)
+    assert draws.pip == pytest.approx((draws.coef.toarray() != 0).mean(axis=0), abs=0.2)
 
 
 def test_verbose_fits_show_their_progress(capsys):

@@ -12,7 +12,7 @@ def _chain(rng, classes=2, draws=50, p=3):
     coef = rng.standard_normal((draws, classes * p)) * (rng.random((draws, classes * p)) < 0.5)
     by_class = coef.reshape(draws, classes, p)
     moments = (coef != 0).mean(0)[:p], by_class.mean(0), (by_class**2).mean(0)
-    return coef, ChainDraws(sparse.csr_array(coef), np.empty((draws, 0)), {"s": rng.random(draws)}, *moments)
+    return coef, ChainDraws(sparse.csr_array(coef), np.empty((draws, 0)), {"s": rng.random(draws)}, *moments, draws)
 
 
 @pytest.fixture

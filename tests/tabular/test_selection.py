@@ -7,7 +7,9 @@ import pandas as pd
 import pytest
 from sklearn.metrics import brier_score_loss
 
+from spikeslab.errors import spell
 from spikeslab.sklearn import SpikeSlabClassifier, SpikeSlabRegressor
+from spikeslab.sklearn._convergence import Convergence
 from spikeslab.tabular.design import make_design
 from spikeslab.tabular.selection import Selection, SelectionRule, compute_scores
 from spikeslab.tabular.table import DataTable
@@ -36,21 +38,37 @@ def test_variables_are_columns_of_the_file(selection):
 
 
 @pytest.mark.parametrize(
-    ("rhat", "ess", "sentence", "reliable"),
+    ("rhat", "error", "sentence", "reliable"),
     [
-        (1.0, 1000.0, "agree, and there are enough draws: the numbers are reliable", True),
-        (1.0, 200.0, "enough draws for about two digits", True),
-        (1.07, 50.0, "agree only roughly", True),
-        (1.5, 50.0, "do not agree yet, and the numbers are not reliable", False),
-        (float("nan"), 50.0, "too few draws to tell", False),
+        (1.009, 0.01, "The chains agree, and the numbers are reliable (largest R-hat 1.009, of a; largest Monte", True),
+        (1.02, 0.01, "agree only roughly", True),
+        (1.005, 0.03, "agree only roughly", True),
+        (1.108, 0.01, "do not agree yet, and the numbers are not reliable (largest R-hat 1.108, of a", False),
+        (1.005, 0.06, "PIP 0.060, of a): n_iter=240 gives better ones", False),
+        (float("inf"), 0.25, "do not agree yet, and the numbers are not reliable (largest R-hat inf", False),
+        (float("nan"), 0.25, "too few draws to tell", False),
     ],
 )
-def test_convergence_is_a_sentence(selection, rhat, ess, sentence, reliable):
-    selection.estimator.rhat_, selection.estimator.ess_ = {"sigma": rhat}, {"sigma": ess}
-    selection.coefficients[["rhat", "ess"]] = rhat, ess
+def test_convergence_is_a_sentence(selection, rhat, error, sentence, reliable):
+    """One variable that the chains disagree on is enough, however well the monitored scalars agree."""
+    scalar = 1.0 if rhat == rhat else rhat
+    selection.estimator._convergence = Convergence({"sigma": scalar}, np.array([rhat]), np.array([error]))
+    selection.estimator._names = lambda: ["a"]
     found, reliability = selection.convergence
-    assert sentence in found
+    assert sentence in spell(found)
     assert reliability == reliable
+
+
+def test_the_remedy_of_a_fit_that_ran_out_of_time_is_more_time(selection):
+    selection.estimator._convergence = Convergence({"sigma": 1.2}, np.array([np.nan]), np.array([np.nan]))
+    selection.estimator.set_params(n_iter=None, max_time=10.0)
+    assert spell(selection.convergence[0]).endswith("(largest R-hat 1.200, of sigma): max_time=40 gives better ones.")
+
+
+def test_the_table_names_variables_that_the_chains_disagree_on(selection):
+    assert selection.table(5).notes == ()
+    selection.coefficients.loc[0, "rhat"] = 1.3
+    assert selection.table(5).notes == ("The chains disagree on a: do not rely on these rows.",)
 
 
 def test_scores(selection):

@@ -61,7 +61,11 @@ FDR = Annotated[
 ]
 Method = Annotated[str, typer.Option(help="auto, gibbs, minibatch (classes only), sgld-sa, sgld-em or sgld.")]
 Iterations = Annotated[
-    int | None, typer.Option(help="Steps that each chain keeps after its burn-in; the method's default if not given.")
+    int | None,
+    typer.Option(help="Steps that each chain keeps after its burn-in; as many as convergence takes if not given."),
+]
+MaxTime = Annotated[
+    float, typer.Option(metavar="SECONDS", help="Time after which chains that have not converged stop.")
 ]
 
 
@@ -80,13 +84,16 @@ def select(
     fdr: FDR = None,
     method: Method = "auto",
     iterations: Iterations = None,
+    max_time: MaxTime = 30.0,
 ) -> None:
     """Find the variables of a table that matter, and how much, with probabilities.
 
     Bayesian regression (gaussian) or classification (binomial, multinomial) with a spike-and-slab prior: each variable
-    gets the probability that it is in the model (PIP), a mean coefficient and an interval. The folder --out gets
-    summary.csv, inclusion.png, traces.png, report.html, and the model for `spikeslab predict`. Files of an earlier
-    select are replaced; other files stay.
+    gets the probability that it is in the model (PIP), a mean coefficient and an interval. Unless --iterations is
+    given, the chains run until R-hat is at most 1.01 and the Monte Carlo error of every PIP at most 0.02, or for
+    --max-time seconds; the last line says what was reached. The folder --out gets summary.csv, inclusion.png,
+    traces.png, report.html, and the model for `spikeslab predict`. Files of an earlier select are replaced; other files
+    stay.
 
     For example:
 
@@ -95,6 +102,7 @@ def select(
     - with columns of text: `spikeslab select people.tsv.gz --target employed --family binomial --one-hot --drop name`
     """
     _check_options(family, level, threshold, fdr, method, seed, iterations)
+    check_number("max_time", max_time, ">= 0")
     from spikeslab.tabular.design import make_design
     from spikeslab.tabular.selection import Selection, SelectionRule
     from spikeslab.tabular.table import KINDS, read_table
@@ -106,12 +114,14 @@ def select(
     rule = SelectionRule(0.5 if threshold is None else threshold, fdr)
     options: dict[str, object] = {"target": target, "family": family, "out": out, "level": level, "seed": seed}
     options |= {"threshold": threshold, "fdr": fdr, "method": method, "iterations": iterations}
+    options |= {"max_time": None if iterations else max_time}
     options |= {"one_hot": one_hot, "drop": drop}
     console, spelling = plain_console(), make_spelling(cast("TyperCommand", context.command))
     table = read_table(data)
     response = read_target(table, target, family)
     design = make_design(table, target, one_hot=one_hot, drop=drop or ())
-    estimator = _make_estimator(response.family, method, seed, iterations, verbose=console.is_terminal)
+    estimator = _make_estimator(response.family, method, seed, iterations)
+    estimator.set_params(max_time=max_time, verbose=int(console.is_terminal))
     _print_data(console, table, response, design, spelling)
     _fit(estimator, design, response)
     selection = Selection(estimator, design, response, rule, level)
@@ -161,14 +171,14 @@ def _check_options(
         check_count("iterations", iterations, minimum=10)
 
 
-def _make_estimator(family: str, method: str, seed: int, iterations: int | None, verbose: bool) -> Estimator:
+def _make_estimator(family: str, method: str, seed: int, iterations: int | None) -> Estimator:
     from spikeslab.sklearn import SpikeSlabClassifier, SpikeSlabRegressor
 
     cls = SpikeSlabRegressor if family == "gaussian" else SpikeSlabClassifier
     if method not in cls._methods:
         allowed = f"must be one of {quote(cls._methods)} for the family {family}"
         raise ArgumentValueError("method", allowed, method)
-    return cls(method, n_iter=iterations, n_jobs=-1, random_state=seed, verbose=int(verbose))
+    return cls(method, n_iter=iterations, n_jobs=-1, random_state=seed)
 
 
 def _print_data(console: Console, table: DataTable, target: Target, design: Design, spelling: Spelling) -> None:

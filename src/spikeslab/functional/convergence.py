@@ -90,7 +90,12 @@ def _split(draws: Draws) -> Draws:
 
 
 def _normal_scores(draws: Draws) -> Draws:
-    """Return the normal quantiles of the ranks; equal draws share their mean rank."""
+    """Return the normal quantiles of the ranks; equal draws share their mean rank.
+
+    Indicators are returned as they are: the scores are an affine function of them, which changes no ratio.
+    """
+    if ((draws == draws.min()) | (draws == draws.max())).all():
+        return draws
     _, place, counts = np.unique(draws, return_inverse=True, return_counts=True)
     twice = 2 * np.cumsum(counts) - counts - 1  # 0 for the rank 1, 1 for 1.5, 2 for 2, ...
     scores: Draws = _score_table(draws.size)[twice[place.reshape(draws.shape)]]

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import functools
 import os
+import time
 from abc import abstractmethod
 from numbers import Integral
 from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeVar, cast
 
 import numpy as np
+from scipy import sparse
 from sklearn.base import BaseEstimator
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.feature_selection import SelectorMixin
@@ -26,6 +28,7 @@ from spikeslab.errors import (
 from spikeslab.functional.convergence import ess_bulk, rhat
 from spikeslab.report.progress import Progress
 from spikeslab.sklearn._chains import run_chains
+from spikeslab.sklearn._convergence import assess
 from spikeslab.sklearn._moments import standardise
 from spikeslab.sklearn._sgld import SGLDChain, SGLDOptions
 from spikeslab.sklearn._sweep import PointMassPrior
@@ -38,12 +41,15 @@ if TYPE_CHECKING:
     from numpy.random import Generator
     from numpy.typing import NDArray
 
-    from spikeslab.sklearn._chains import Chain, ChainDraws
+    from spikeslab.sklearn._chains import Chain, ChainDraws, GibbsChain
+    from spikeslab.sklearn._convergence import Convergence
     from spikeslab.sklearn._moments import Scaling
     from spikeslab.sklearn._posterior import LinearPosterior
     from spikeslab.sklearn._sweep import Floats
 
 RHAT_LIMIT = 1.1
+STORED = 4000  # draws of a chain that are stored when it runs on; the others count in the estimates alone
+GROWTH = (1.3, 4.0)  # bounds of the factor by which the number of draws grows at a time
 
 F = TypeVar("F", bound="Callable[..., Any]")
 
@@ -81,10 +87,11 @@ def guard_fit(fit: F) -> F:
         except BaseException:
             estimator.__dict__ = before
             raise
-        value, name = max((np.nan_to_num(value, posinf=np.inf), name) for name, value in estimator.rhat_.items())
-        if value > RHAT_LIMIT:
-            message = f"The chains have not converged (R-hat of {name} is {value:.2f}): raise n_iter or burn_in."
-            warn(ConvergenceWarning(message))
+        found = estimator._convergence
+        given = estimator.n_iter is not None or estimator.method_.startswith("sgld")
+        if found.largest_rhat > RHAT_LIMIT or (not given and not found.reached):
+            numbers, remedy = found.describe(estimator._names()), "n_iter or burn_in" if given else "max_time"
+            warn(ConvergenceWarning(f"The chains have not converged ({numbers}): raise {remedy}."))
         return estimator
 
     return cast("F", wrapped)
@@ -106,10 +113,13 @@ class SpikeSlabBase(SelectorMixin, BaseEstimator):  # type: ignore[misc]
     intercept_: Any
     rhat_: dict[str, float]
     ess_: dict[str, float]
+    pip_error_: Floats
+    converged_: bool
     n_iter_: int
     n_features_in_: int
     feature_names_in_: NDArray[np.object_]
     _posterior: LinearPosterior
+    _convergence: Convergence
 
     def __init__(
         self,
@@ -118,6 +128,7 @@ class SpikeSlabBase(SelectorMixin, BaseEstimator):  # type: ignore[misc]
         n_chains: int = 4,
         n_iter: int | None = None,
         burn_in: int | None = None,
+        max_time: float = 30.0,
         inclusion_prior: tuple[float, float | None] = (1.0, None),
         slab_scale: float | None = None,
         slab_df: float | None = None,
@@ -130,6 +141,7 @@ class SpikeSlabBase(SelectorMixin, BaseEstimator):  # type: ignore[misc]
         self.n_chains = n_chains
         self.n_iter = n_iter
         self.burn_in = burn_in
+        self.max_time = max_time
         self.inclusion_prior = inclusion_prior
         self.slab_scale = slab_scale
         self.slab_df = slab_df
@@ -148,6 +160,7 @@ class SpikeSlabBase(SelectorMixin, BaseEstimator):  # type: ignore[misc]
         for name, minimum in (("n_iter", 1), ("burn_in", 0)):
             if getattr(self, name) is not None:
                 check_count(name, getattr(self, name), minimum)
+        check_number("max_time", self.max_time, ">= 0")
         for name in ("slab_scale", "slab_df"):
             if getattr(self, name) is not None:
                 check_number(name, getattr(self, name), "> 0")
@@ -205,8 +218,8 @@ class SpikeSlabBase(SelectorMixin, BaseEstimator):  # type: ignore[misc]
 
     def _sample_sgld(
         self, X: Any, y: Floats, n_classes: int, method: str, rngs: Sequence[Generator]
-    ) -> tuple[list[ChainDraws], Scaling, int]:
-        """Run one of the paper's methods on standardised X and return (draws, scaling, kept steps)."""
+    ) -> tuple[list[ChainDraws], Scaling]:
+        """Run one of the paper's methods on standardised X and return (draws, scaling)."""
         options = SGLDOptions() if self.sgld is None else self.sgld
         if not isinstance(options, SGLDOptions):
             raise ArgumentTypeError("sgld", "must be an SGLDOptions or None", options)
@@ -219,20 +232,54 @@ class SpikeSlabBase(SelectorMixin, BaseEstimator):  # type: ignore[misc]
         burn_in, kept = self._steps(12_000, 48_000)
         steps = burn_in + kept
         chains = [SGLDChain(rows, y.astype(kind), n_classes, method, options, burn_in, steps, rng) for rng in rngs]
-        return self._sample(chains, steps), scaling, kept
+        return self._run(chains, steps, type(self).__name__), scaling
 
-    def _sample(self, chains: Sequence[Chain], steps: int) -> list[ChainDraws]:
+    def _run(self, chains: Sequence[Chain], steps: int, stage: str) -> list[ChainDraws]:
         if not self.verbose:
             return run_chains(chains, steps, self._threads())
+        with Progress({stage: steps * len(chains)}) as progress:
+            return run_chains(chains, steps, self._threads(), lambda done, total: progress.update(stage, done))
+
+    def _sample(self, chains: Sequence[GibbsChain], steps: int) -> list[ChainDraws]:
+        """Run the chains for `steps` steps and, unless `n_iter` is given, on until they converge or time is up.
+
+        Chains that disagree start their draws anew, since what came before was a part of their burn-in.
+        """
+        begin = time.monotonic()
         name = type(self).__name__
-        with Progress({name: steps * len(chains)}) as progress:
-            return run_chains(chains, steps, self._threads(), lambda done, total: progress.update(name, done))
+        draws = self._run(chains, steps, name)
+        while self.n_iter is None:
+            coef = sparse.csr_array(sparse.vstack([each.coef for each in draws], format="csr"))
+            scalars = {name: np.stack([each.scalars[name] for each in draws]) for name in draws[0].scalars}
+            features = draws[0].mean.shape[1]
+            pip = np.mean([each.pip for each in draws], axis=0)
+            found = assess(coef, len(draws), scalars, pip[:features])
+            left = self.max_time - (time.monotonic() - begin)
+            if found.reached or left <= 0.0:
+                break
+            kept, done = draws[0].steps, chains[0].done
+            speed = done / (self.max_time - left)
+            wanted = int(kept * (np.clip(1.2 * found.missing_factor, *GROWTH) - 1.0))
+            more = min(wanted, int(speed * left))
+            if 8 * more < kept:
+                break
+            for chain in chains:
+                chain.buffer.limit = STORED
+                if found.largest_rhat > RHAT_LIMIT and 2 * more > kept:
+                    chain.restart()
+            draws = self._run(chains, done + more, f"{name}, continued")
+        return draws
 
     def _store(self, posterior: LinearPosterior, method: str, n_iter: int, intercept: Any) -> None:
         """Set the fitted attributes, at the very end of a fit and of loading a model."""
         self._posterior, self.method_, self.n_iter_, self.intercept_ = posterior, method, n_iter, intercept
         self.pip_, self.coef_, self.coef_std_ = posterior.pip, posterior.mean, posterior.std
-        self.rhat_ = {name: rhat(draws) for name, draws in posterior.scalars.items()}
+        exact = not method.startswith("sgld")
+        self._convergence = assess(
+            posterior.coef, posterior.n_chains, posterior.scalars, posterior.pip, exact_zeros=exact
+        )
+        self.rhat_, self.pip_error_ = self._convergence.scalars, self._convergence.error
+        self.converged_ = self._convergence.reached
         self.ess_ = {name: ess_bulk(draws) for name, draws in posterior.scalars.items()}
 
     def get_support(
@@ -268,7 +315,10 @@ class SpikeSlabBase(SelectorMixin, BaseEstimator):  # type: ignore[misc]
         return [None]
 
     def summary(self, level: float = 0.95, threshold: float = 0.0) -> pd.DataFrame:
-        """Tabulate the variables, the most probable ones first: pip, mean, std, lower, upper, rhat and ess by name.
+        """Tabulate the variables, the most probable ones first, by name.
+
+        The columns are pip, pip_error (its Monte Carlo standard error), mean, std, lower, upper, rhat and ess; several
+        coefficient vectors also have class_pip, the probability that the class uses the variable.
 
         Args:
             level: Posterior probability of the intervals.
@@ -284,10 +334,13 @@ class SpikeSlabBase(SelectorMixin, BaseEstimator):  # type: ignore[misc]
         post = self._posterior
         order = np.argsort(-post.pip, kind="stable")
         order = order[post.pip[order] >= threshold]
-        interval = post.interval(level)
+        interval, class_pip = post.interval(level), post.class_pip()
         frames = []
         for c, label in enumerate(self._class_labels()):
-            columns = {"pip": post.pip[order], "mean": post.mean[c, order], "std": post.std[c, order]}
+            columns = {"pip": post.pip[order], "pip_error": self.pip_error_[order]}
+            if label is not None and not self.method_.startswith("sgld"):
+                columns["class_pip"] = class_pip[c, order]
+            columns |= {"mean": post.mean[c, order], "std": post.std[c, order]}
             columns |= {"lower": interval[c, order, 0], "upper": interval[c, order, 1]}
             columns |= {name: np.full(order.size, np.nan) for name in ("rhat", "ess")}
             for i in np.flatnonzero(post.pip[order] >= 0.05):

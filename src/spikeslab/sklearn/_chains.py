@@ -56,16 +56,27 @@ def record(beta: Floats, included: Ints, room: Room, row: int) -> int:
 
 
 class Buffer:
-    """Room for the draws of one call of a kernel, emptied into a list of matrices after it."""
+    """Room for the draws of one call of a kernel, emptied into a list of matrices after it.
+
+    Of n draws only every `thin`-th is stored, where `thin` is the smallest power of 2 that stores at most `limit`.
+    """
 
     def __init__(self, n_columns: int, n_scalars: int, rows: int = 256) -> None:
         self.n_columns = n_columns
         self.rows = rows
+        self.limit: int | None = None
+        self.thin = 1
+        self.seen = 0
         size = max(4 * n_columns, 32 * rows)
         pointers = np.zeros(rows + 1, dtype=np.int64)
         self.room = Room(np.empty(size, np.int64), np.empty(size), pointers, np.empty((rows, n_scalars)))
+        self.clear()
+
+    def clear(self) -> None:
+        """Forget all draws."""
         self._coefs: list[sparse.csr_array] = []
         self._scalars: list[Floats] = []
+        self.thin, self.seen = 1, 0
 
     def flush(self, rows: int) -> None:
         """Take the first `rows` draws out of the buffer."""
@@ -74,8 +85,14 @@ class Buffer:
         room = self.room
         end = room.indptr[rows]
         parts = (room.values[:end].copy(), room.indices[:end].copy(), room.indptr[: rows + 1].copy())
-        self._coefs.append(sparse.csr_array(parts, shape=(rows, self.n_columns)))
-        self._scalars.append(room.scalars[:rows].copy())
+        kept = slice(-self.seen % self.thin, None, self.thin)
+        self._coefs.append(sparse.csr_array(parts, shape=(rows, self.n_columns))[kept])
+        self._scalars.append(room.scalars[:rows][kept].copy())
+        self.seen += rows
+        while self.limit is not None and -(-self.seen // self.thin) > self.limit:
+            coef, scalars = self.collect()
+            self._coefs, self._scalars = [coef[::2]], [scalars[::2]]
+            self.thin *= 2
 
     def collect(self) -> tuple[sparse.csr_array, Floats]:
         """Return all draws taken so far: coefficients (draws, columns) and scalars (draws, n_scalars)."""
@@ -95,6 +112,7 @@ class ChainDraws:
         pip: Estimate of P(gamma_j = 1), shape (features,).
         mean: Estimate of E[beta], shape (classes, features).
         square: Estimate of E[beta^2], shape (classes, features).
+        steps: Number of steps after the burn-in.
     """
 
     coef: sparse.csr_array
@@ -103,6 +121,7 @@ class ChainDraws:
     pip: Floats
     mean: Floats
     square: Floats
+    steps: int
 
 
 def share_with_any_class(coef: sparse.csr_array, n_features: int) -> Floats:
@@ -182,12 +201,19 @@ class GibbsChain(Chain):
     def _adapt(self, sweeps: int) -> None:
         """Tune the moves at a milestone; `sums` is over the last `sweeps` sweeps."""
 
+    def restart(self) -> None:
+        """Turn all draws so far into burn-in, after which the moves are tuned anew."""
+        self._adapt(self.done - self.burn_in)
+        self.burn_in = self.done
+        self.sums[:] = 0.0
+        self.buffer.clear()
+
     def collect(self) -> ChainDraws:
         """Return the draws and the Rao-Blackwell estimates."""
         coef, scalars = self.buffer.collect()
         pip, mean, square = (self.sums / max(self.done - self.burn_in, 1)).transpose(1, 0, 2)
         named = {name: scalars[:, i] for i, name in enumerate(self.scalar_names)}
-        return ChainDraws(coef, scalars[:, len(named) :], named, pip[0], mean, square)
+        return ChainDraws(coef, scalars[:, len(named) :], named, pip[0], mean, square, self.done - self.burn_in)
 
 
 def spawn(random_state: int | np.random.RandomState | Generator | None, n: int) -> list[Generator]:

@@ -45,6 +45,11 @@ class LinearPosterior:
         """Number of chains."""
         return int(next(iter(self.scalars.values())).shape[0])
 
+    def class_pip(self) -> Floats:
+        """Compute the share of draws in which each class uses each feature, shape (classes, features)."""
+        counts = np.bincount(self.coef.indices, minlength=self.coef.shape[1])
+        return (counts / max(self.coef.shape[0], 1)).reshape(self.mean.shape)
+
     def linear_predictor(self, X: Any) -> Iterator[tuple[slice, Floats]]:
         """Yield blocks of (rows, draws of the linear predictor of shape (rows, chains * draws, classes))."""
         classes = self.intercept.shape[1]

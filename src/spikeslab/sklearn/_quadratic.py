@@ -34,12 +34,11 @@ if TYPE_CHECKING:
     from numpy.random import Generator
     from numpy.typing import NDArray
 
-    from spikeslab.sklearn._chains import Chain
     from spikeslab.sklearn._sweep import PointMassPrior
 
     Floats = NDArray[np.float64]
     Ints = NDArray[np.int64]
-    Sample = Callable[[Sequence[Chain], int], list[ChainDraws]]
+    Sample = Callable[[Sequence[GramChain], int], list[ChainDraws]]
 
 BLOCK = 4_000_000  # entries of X made dense at once
 
@@ -151,7 +150,7 @@ class QuadraticPosterior:
         square = (draws.square[0] * self.factor**2).reshape(self.vectors, -1)
         pip = draws.pip * (self.factor > 0) if self.vectors == 1 else share_with_any_class(coef, mean.shape[1])
         scalars = {name: draws.scalars[name] for name in ("slab_scale", "model_size")}
-        return ChainDraws(coef, intercept, scalars, pip, mean, square)
+        return ChainDraws(coef, intercept, scalars, pip, mean, square, draws.steps)
 
 
 def mean_of(draws: Sequence[ChainDraws]) -> Floats:

@@ -241,4 +241,5 @@ class SGLDChain(Chain):
             1.0 - np.prod(1.0 - inclusion, axis=0) if len(inclusion) > 1 else inclusion[0],
             coef.mean(axis=0),
             (coef**2).mean(axis=0),
+            self.done - self.burn_in,
         )

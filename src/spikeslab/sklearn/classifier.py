@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from spikeslab.sklearn._chains import Chain, ChainDraws
+    from spikeslab.sklearn._chains import ChainDraws, GibbsChain
     from spikeslab.sklearn._moments import Scaling
     from spikeslab.sklearn._quadratic import Expansion
     from spikeslab.sklearn._sweep import Floats, Ints
@@ -67,10 +67,14 @@ class SpikeSlabClassifier(ClassifierMixin, SpikeSlabBase):  # type: ignore[misc]
             - "sgld-sa", "sgld-em", "sgld": the algorithms of the paper, with the options `sgld`. Their
               inclusion probabilities are not calibrated.
         n_chains: Independent chains, run in threads.
-        n_iter: Steps kept per chain after the burn-in; None is 500 to 2000 sweeps of "gibbs" (more for small
+        n_iter: Steps kept per chain after the burn-in; None is at least 500 to 2000 sweeps of "gibbs" (more for small
             data), 1000 of "minibatch", and 48000 steps of the paper's methods.
         burn_in: Steps discarded per chain; None is half as many as kept but at least 300 sweeps, and 12000
             steps of the paper's methods.
+        max_time: Seconds after which chains of the exact samplers that have not converged stop. With n_iter=None
+            they run on, after the number of steps above, until R-hat is at most 1.01 and the Monte Carlo standard
+            error of `pip_` at most 0.02 for every feature with a `pip_` of 0.05 or more. A fit that reaches the
+            limit depends on the speed of the machine.
         inclusion_prior: (a, b) of the Beta prior of the inclusion probability of a coefficient; b=None is the
             number of coefficients, which expects about one and lets the data say otherwise.
         slab_scale: Prior scale of the slab's standard deviation, in log odds per sd(x); None is 1.
@@ -90,7 +94,9 @@ class SpikeSlabClassifier(ClassifierMixin, SpikeSlabBase):  # type: ignore[misc]
         intercept_: Posterior means of the intercepts, shape (1,) or (n_classes,).
         rhat_: Rank-normalised split R-hat of the monitored scalars, by name.
         ess_: Bulk effective sample sizes of the monitored scalars, by name.
-        n_iter_: Steps kept per chain after the burn-in, as `n_iter`.
+        pip_error_: Monte Carlo standard errors of `pip_`; NaN where it is below 0.05, and for the paper's methods.
+        converged_: True if R-hat and `pip_error_` are as small as `max_time` asks for.
+        n_iter_: Steps kept per chain after the burn-in.
         method_: Method that was used.
         n_features_in_: Number of features.
         feature_names_in_: Names of the features, if X had names.
@@ -130,8 +136,8 @@ class SpikeSlabClassifier(ClassifierMixin, SpikeSlabBase):  # type: ignore[misc]
         method = self._choose_method(X.shape, classes.size)
         rngs = spawn(self.random_state, self.n_chains)
         if method.startswith("sgld"):
-            draws, scaling, kept = self._sample_sgld(X, labels.astype(np.float64), classes.size, method, rngs)
-            return self._finish(draws, scaling, classes, method, kept)
+            draws, scaling = self._sample_sgld(X, labels.astype(np.float64), classes.size, method, rngs)
+            return self._finish(draws, scaling, classes, method)
         if method == "minibatch":
             self._fit_quadratic(X.tocsr() if is_sparse(X) else X, labels, classes, None)
             return self
@@ -140,12 +146,12 @@ class SpikeSlabClassifier(ClassifierMixin, SpikeSlabBase):  # type: ignore[misc]
         default = int(np.clip(300_000_000 / max(columns.size * vectors, 1), 500, 2000))
         burn_in, kept = self._steps(max(300, default // 2), default)
         prior = self._prior(scaling.kept.size * vectors)
-        chains: Sequence[Chain]
+        chains: Sequence[GibbsChain]
         if classes.size == 2:
             chains = [LogisticChain(columns, labels.astype(np.float64), prior, burn_in, rng) for rng in rngs]
         else:
             chains = [MultinomialChain(columns, labels, classes.size, prior, burn_in, rng) for rng in rngs]
-        return self._finish(self._sample(chains, burn_in + kept), scaling, classes, method, kept)
+        return self._finish(self._sample(chains, burn_in + kept), scaling, classes, method)
 
     def _choose_method(self, shape: tuple[int, int], n_classes: int) -> str:
         if self.method != "auto":
@@ -175,7 +181,7 @@ class SpikeSlabClassifier(ClassifierMixin, SpikeSlabBase):  # type: ignore[misc]
         burn_in, kept = self._steps(500, 1000)
         scaled = expansion if num_data is None else expansion.rescale(num_data)
         draws = QuadraticPosterior(scaled, prior).draw(self._sample, rngs, burn_in, burn_in + kept)
-        self._finish(draws, scaling, classes, "minibatch", kept)
+        self._finish(draws, scaling, classes, "minibatch")
         return scaling, mean_of(draws), expansion
 
     @guard_fit
@@ -218,13 +224,11 @@ class SpikeSlabClassifier(ClassifierMixin, SpikeSlabBase):  # type: ignore[misc]
             raise ArgumentValueError("y", f"must hold only the given classes {known.tolist()}", unknown.tolist())
         return known
 
-    def _finish(
-        self, chains: Sequence[ChainDraws], scaling: Scaling, classes: NDArray[Any], method: str, kept: int
-    ) -> Self:
+    def _finish(self, chains: Sequence[ChainDraws], scaling: Scaling, classes: NDArray[Any], method: str) -> Self:
         centred = np.concatenate([chain.intercept for chain in chains])
         posterior = pool(chains, scaling, centred)
         intercept = centred.mean(axis=0) - posterior.mean[:, scaling.kept] @ scaling.x_mean
-        self._store(posterior, method, kept, intercept)
+        self._store(posterior, method, chains[0].steps, intercept)
         self._stream, self.classes_ = None, classes
         return self
 

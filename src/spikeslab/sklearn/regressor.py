@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from numpy.random import Generator
 
-    from spikeslab.sklearn._chains import Chain, ChainDraws
+    from spikeslab.sklearn._chains import ChainDraws, GibbsChain
     from spikeslab.sklearn._moments import Scaling
     from spikeslab.sklearn._posterior import LinearPosterior
     from spikeslab.sklearn._sweep import Floats
@@ -50,9 +50,13 @@ class SpikeSlabRegressor(RegressorMixin, SpikeSlabBase):  # type: ignore[misc]
             - "sgld-sa", "sgld-em", "sgld": the algorithms of the paper, with the options `sgld`. Their
               inclusion probabilities are not calibrated.
         n_chains: Independent chains, run in threads.
-        n_iter: Steps kept per chain after the burn-in; None is 1000 sweeps of "gibbs" and 48000 steps of the
+        n_iter: Steps kept per chain after the burn-in; None is at least 1000 sweeps of "gibbs" and 48000 steps of the
             paper's methods.
         burn_in: Steps discarded per chain; None is 500 sweeps and 12000 steps.
+        max_time: Seconds after which chains of the exact samplers that have not converged stop. With n_iter=None
+            they run on, after the number of steps above, until R-hat is at most 1.01 and the Monte Carlo standard
+            error of `pip_` at most 0.02 for every feature with a `pip_` of 0.05 or more. A fit that reaches the
+            limit depends on the speed of the machine.
         inclusion_prior: (a, b) of the Beta prior of the inclusion probability; b=None is n_features, which
             expects about one variable and lets the data say otherwise.
         slab_scale: Prior scale of the slab's standard deviation, in units of sd(y) per sd(x); None is 0.4.
@@ -70,7 +74,9 @@ class SpikeSlabRegressor(RegressorMixin, SpikeSlabBase):  # type: ignore[misc]
         sigma_: Posterior mean of the standard deviation of the noise.
         rhat_: Rank-normalised split R-hat of the monitored scalars, by name.
         ess_: Bulk effective sample sizes of the monitored scalars, by name.
-        n_iter_: Steps kept per chain after the burn-in, as `n_iter`.
+        pip_error_: Monte Carlo standard errors of `pip_`; NaN where it is below 0.05, and for the paper's methods.
+        converged_: True if R-hat and `pip_error_` are as small as `max_time` asks for.
+        n_iter_: Steps kept per chain after the burn-in.
         method_: Method that was used.
         n_features_in_: Number of features.
         feature_names_in_: Names of the features, if X had names.
@@ -104,8 +110,8 @@ class SpikeSlabRegressor(RegressorMixin, SpikeSlabBase):  # type: ignore[misc]
         method = "gibbs" if self.method == "auto" else self.method
         if method != "gibbs":
             *rngs, rng = spawn(self.random_state, self.n_chains + 1)
-            draws, scaling, kept = self._sample_sgld(X, y - y.mean(), 0, method, rngs)
-            return self._finish(draws, replace(scaling, y_mean=float(y.mean())), y.size, method, kept, rng)
+            draws, scaling = self._sample_sgld(X, y - y.mean(), 0, method, rngs)
+            return self._finish(draws, replace(scaling, y_mean=float(y.mean())), y.size, method, rng)
         if X.shape[1] <= GRAM_LIMIT and X.shape[1] < WIDE * X.shape[0]:
             return self._fit_moments(Moments.of(X, y))
         columns, scaling = standardise(X)
@@ -149,22 +155,21 @@ class SpikeSlabRegressor(RegressorMixin, SpikeSlabBase):  # type: ignore[misc]
         data, scaling = moments.standardise()
         return self._fit_gibbs(partial(GramChain, data), scaling, moments.n)
 
-    def _fit_gibbs(self, make_chain: Callable[..., Chain], scaling: Scaling, n: float) -> Self:
+    def _fit_gibbs(self, make_chain: Callable[..., GibbsChain], scaling: Scaling, n: float) -> Self:
         prior = self._prior(scaling.kept.size, self._noise_scale)
         burn_in, kept = self._steps(500, 1000)
         *rngs, rng = spawn(self.random_state, self.n_chains + 1)
         draws = self._sample([make_chain(prior, burn_in, r) for r in rngs], burn_in + kept)
-        return self._finish(draws, scaling, n, "gibbs", kept, rng)
+        return self._finish(draws, scaling, n, "gibbs", rng)
 
-    def _finish(
-        self, chains: Sequence[ChainDraws], scaling: Scaling, n: float, method: str, kept: int, rng: Generator
-    ) -> Self:
+    def _finish(self, chains: Sequence[ChainDraws], scaling: Scaling, n: float, method: str, rng: Generator) -> Self:
         for chain in chains:
             chain.scalars["sigma"] *= scaling.y_scale
         sigma = np.concatenate([chain.scalars["sigma"] for chain in chains])
         level = scaling.y_mean + sigma / np.sqrt(n) * rng.standard_normal(sigma.size)
         posterior = pool(chains, scaling, level[:, None])
-        self._store(posterior, method, kept, scaling.y_mean - scaling.x_mean @ posterior.mean[0, scaling.kept])
+        intercept = scaling.y_mean - scaling.x_mean @ posterior.mean[0, scaling.kept]
+        self._store(posterior, method, chains[0].steps, intercept)
         return self
 
     def _store(self, posterior: LinearPosterior, method: str, n_iter: int, intercept: Any) -> None:

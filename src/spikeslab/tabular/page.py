@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from spikeslab.tabular.target import Target
 
 SHOWN = 100  # rows of the table on the page
+SLOWEST = 5  # variables among the diagnostics
 TRACED = 4  # coefficients with a trace
 LISTED = 12  # names of dropped columns on the screen
 PACKAGES = ("spikeslab", "numpy", "scipy", "scikit-learn", "numba", "pandas")
@@ -115,7 +116,8 @@ def selection_page(
 def _result(selection: Selection) -> list[Block]:
     notes = [
         f"PIP is the posterior inclusion probability: the probability, given these data, that a variable is in the "
-        f"model. Selected: {selection.rule}. The mean and the interval, which holds {100 * selection.level:g} % of the "
+        f"model; ± is its Monte Carlo standard error. Selected: {selection.rule}. The mean and the interval, which "
+        f"holds {100 * selection.level:g} % of the "
         "posterior probability, are those of the coefficient, which is zero when the variable is not in the model. "
         + _describe_unit(selection)
     ]
@@ -151,12 +153,20 @@ def _convergence(selection: Selection, figure: bytes, sentence: str) -> list[Blo
     rows: list[dict[str, Any]] = []
     for name, numbers in ((name, (estimator.rhat_[name], estimator.ess_[name])) for name in estimator.rhat_):
         rhat, ess = (number if np.isfinite(number) else None for number in numbers)
-        rows.append({"name": QUANTITIES.get(name, name), "rhat": rhat, "ess": ess})
+        rows.append({"name": QUANTITIES.get(name, name), "rhat": rhat, "ess": ess, "error": None})
+    found = estimator._convergence
+    for j in np.argsort(-np.nan_to_num(found.rhat, posinf=1e9), kind="stable")[:SLOWEST]:
+        if not np.isnan(found.rhat[j]):
+            finite = float(found.rhat[j]) if np.isfinite(found.rhat[j]) else None
+            error = None if np.isnan(found.error[j]) else float(found.error[j])
+            rows.append({"name": str(estimator._names()[j]), "rhat": finite, "ess": None, "error": error})
     columns = [Column("name", "Quantity"), Column("rhat", "R-hat", ".3f")]
-    columns += [Column("ess", "Effective sample size", ",.0f")]
+    columns += [Column("ess", "Effective sample size", ",.0f"), Column("error", "Error of the PIP", ".3f")]
     note = (
-        "R-hat compares the chains: 1 means that they found the same distribution, above 1.1 they did not. The "
-        "effective sample size is the number of independent draws that would give the same precision."
+        "R-hat compares the chains: 1 means that they found the same distribution, above 1.05 they did not. The "
+        "effective sample size is the number of independent draws that would give the same precision. Of the variables "
+        f"with a PIP of 0.05 or more, the {SLOWEST} with the largest R-hat are shown; that of a variable is the larger "
+        "one of its coefficient and of its being in the model. The error is the Monte Carlo standard error."
     )
     caption = "Each chain has a colour. Chains that mix well look like the same noise and have the same histogram."
     picture = Picture(figure, caption, "Traces and histograms of the draws of every chain.")

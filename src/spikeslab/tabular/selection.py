@@ -26,9 +26,9 @@ if TYPE_CHECKING:
 
 ALIKE = 0.9  # correlation, in size, from which the data can hardly tell two variables apart
 CANDIDATES = 200
-ENOUGH_DRAWS, FEW_DRAWS = 400, 100
-RHAT_GOOD, RHAT_LIMIT = 1.05, 1.1
+RHAT_LIMIT, ERROR_LIMIT = 1.05, 0.05  # beyond, a number is not reliable
 FIT_ROWS = 5000
+LISTED = 8  # names in a note
 
 
 @dataclass(frozen=True)
@@ -98,6 +98,10 @@ class Selection:
         if "class" in frame:
             columns["class"] = frame["class"].to_numpy()
         columns["pip"] = self.pip[place[:, 0]]
+        error = frame["pip_error"].groupby(place[:, 0]).max()  # of a column of text, that of its levels
+        columns["pip_error"] = error[place[:, 0]].to_numpy()
+        if "class_pip" in frame:
+            columns["class_pip"] = frame["class_pip"].to_numpy()
         columns["selected"] = self.selected[place[:, 0]]
         for name in ("mean", "std", "lower", "upper", "rhat", "ess"):
             columns[name] = frame[name].to_numpy()
@@ -112,12 +116,19 @@ class Selection:
         left = len(frame) - most
         columns = [Column(key, key.capitalize()) for key in ("variable", "level", "class") if key in frame]
         columns += [Column("pip", "PIP", ".3f")]
+        columns += [Column("pip_error", "±", ".3f")] if frame["pip_error"].notna().any() else []
+        columns += [Column("class_pip", "PIP of class", ".3f")] if "class_pip" in frame else []
         columns += [Column("level_pip", "PIP of level", ".3f")] if "level" in frame else []
         columns += [Column("mean", "Mean", ".4g"), Column("lower", f"{100 * self.level:g} % from", ".4g")]
         columns += [Column("upper", "to", ".4g")]
         rows = [{c.key: _cell(row[c.key]) for c in columns} for row in frame.head(most).to_dict(orient="records")]
         title = f"{pluralize(count, 'variable')} selected" if count else "No variable selected; the most probable are"
         notes = [f"{pluralize(left, 'more row')} in summary.csv."] if left > 0 else []
+        unsure = list(dict.fromkeys(frame["variable"][_is_unreliable(frame)]))
+        if unsure:
+            more = f" and {len(unsure) - LISTED} more" if len(unsure) > LISTED else ""
+            names = ", ".join(map(str, unsure[:LISTED]))
+            notes.append(f"The chains disagree on {names}{more}: do not rely on these rows.")
         return Table(title, columns, rows, notes)
 
     @cached_property
@@ -151,23 +162,20 @@ class Selection:
     @cached_property
     def convergence(self) -> tuple[str, bool]:
         """Sentence about the chains, with arguments marked, and True if their numbers can be relied on."""
-        selected = self.coefficients[self.coefficients["selected"]]
-        rhats = np.array([*self.estimator.rhat_.values(), *selected["rhat"]], dtype=np.float64)
-        sizes = np.array([*self.estimator.ess_.values(), *selected["ess"]], dtype=np.float64)
-        if not np.isfinite(rhats).any():
+        estimator = self.estimator
+        found = estimator._convergence
+        if np.isnan(found.largest_rhat):
             return f"There are too few draws to tell if the chains agree: raise {mark('n_iter')}.", False
-        worst, least = float(np.nanmax(rhats)), float(np.nanmin(sizes))
-        chains = self.estimator.n_chains
-        who = "The chains" if chains > 1 else "The two halves of the chain"
-        numbers = f"largest R-hat {worst:.3f}, smallest effective sample size {least:,.0f}"
-        if worst <= RHAT_GOOD and least >= ENOUGH_DRAWS:
-            return f"{who} agree, and there are enough draws: the numbers are reliable ({numbers}).", True
-        if worst <= RHAT_GOOD and least >= FEW_DRAWS:
-            return f"{who} agree, and there are enough draws for about two digits ({numbers}).", True
-        again = f"{mark('n_iter', 4 * self.estimator.n_iter_)} gives more exact numbers"
-        if worst <= RHAT_LIMIT:
-            return f"{who} agree only roughly ({numbers}): {again}.", True
-        return f"{who} do not agree yet, and the numbers are not reliable ({numbers}): {again}.", False
+        who = "The chains" if estimator.n_chains > 1 else "The two halves of the chain"
+        numbers = found.describe(estimator._names())
+        if found.reached:
+            return f"{who} agree, and the numbers are reliable ({numbers}).", True
+        more = mark("n_iter", 4 * estimator.n_iter_)
+        if estimator.n_iter is None and not estimator.method_.startswith("sgld"):
+            more = mark("max_time", round(4 * max(estimator.max_time, 1.0)))
+        if found.largest_rhat <= RHAT_LIMIT and not found.largest_error > ERROR_LIMIT:
+            return f"{who} agree only roughly ({numbers}): {more} gives more exact numbers.", True
+        return f"{who} do not agree yet, and the numbers are not reliable ({numbers}): {more} gives better ones.", False
 
     @cached_property
     def fit(self) -> dict[str, str]:
@@ -209,6 +217,11 @@ def compute_scores(estimator: Estimator, X: pd.DataFrame, y: NDArray[Any], level
     brier = squares[:, 1] if proba.shape[1] == 2 else squares.sum(axis=1)  # of two classes, of the second alone
     out["Brier score"] = f"{float(brier.mean()):.4f}"
     return out
+
+
+def _is_unreliable(frame: pd.DataFrame) -> pd.Series:
+    """Return a mask of the rows whose chains disagree, or whose inclusion probability has a large error."""
+    return (frame["rhat"] > RHAT_LIMIT) | (frame["pip_error"] > ERROR_LIMIT)
 
 
 def _cell(value: Any) -> str | float | None:
