@@ -134,6 +134,20 @@ def test_chains_run_until_they_converge(rng, monkeypatch):
     assert model.pip_[judged] == pytest.approx(again.pip_[judged], abs=0.03)
 
 
+@pytest.mark.parametrize(("size", "mean"), [(None, 2.5 * 30 / 37.5), (0.1, 0.1), (4.0, 4.0), (29.0, 29.0)])
+def test_the_prior_expects_the_given_number_of_variables(size, mean):
+    prior = SpikeSlabRegressor(expected_size=size)._prior(30)
+    assert 30 * prior.a / (prior.a + prior.b) == pytest.approx(mean)
+    assert SpikeSlabRegressor(inclusion_prior=(2.0, None))._prior(30)[:2] == (2.0, 30.0)
+
+
+def test_more_expected_variables_are_more_probable(rng):
+    X = rng.standard_normal((40, 20))
+    y = 0.3 * X[:, 0] + rng.standard_normal(40)
+    few, many = (_quick(expected_size=size).fit(X, y).pip_ for size in (0.5, 10.0))
+    assert (few < many).all()
+
+
 def test_a_given_number_of_steps_is_kept(rng):
     X, y, _ = _data(rng, n=20)
     model = SpikeSlabRegressor(n_chains=2, n_iter=50, random_state=0).fit(X, y)
@@ -197,6 +211,15 @@ def test_figure_and_arviz(rng):
         ({"inclusion_prior": 3}, "inclusion_prior must be a pair (a, b) of a Beta law, but got 3."),
         ({"random_state": -1}, "random_state must be an integer >= 0, but got -1."),
         ({"n_jobs": 0}, "n_jobs must be None or an integer other than 0, but got 0."),
+        ({"expected_size": 0}, "expected_size must be a number > 0, but got 0."),
+        (
+            {"expected_size": 30},
+            "expected_size must be less than 30, the number of coefficients that vary, but got 30.",
+        ),
+        (
+            {"expected_size": 3, "inclusion_prior": (1, 9)},
+            "inclusion_prior replaces expected_size, but got (1, 9) and expected_size=3.",
+        ),
         ({"inclusion_prior": (0, 1)}, "inclusion_prior[0] must be a number > 0, but got 0."),
     ],
 )

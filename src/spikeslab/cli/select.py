@@ -67,6 +67,12 @@ Iterations = Annotated[
 MaxTime = Annotated[
     float, typer.Option(metavar="SECONDS", help="Time after which chains that have not converged stop.")
 ]
+ExpectedSize = Annotated[
+    float | None,
+    typer.Option(
+        help="Number of variables that are expected to matter; about 2.5 if not given, many more are possible."
+    ),
+]
 
 
 @spells(n_iter="--iterations", path="TABLE")
@@ -85,6 +91,7 @@ def select(
     method: Method = "auto",
     iterations: Iterations = None,
     max_time: MaxTime = 30.0,
+    expected_size: ExpectedSize = None,
 ) -> None:
     """Find the variables of a table that matter, and how much, with probabilities.
 
@@ -103,6 +110,8 @@ def select(
     """
     _check_options(family, level, threshold, fdr, method, seed, iterations)
     check_number("max_time", max_time, ">= 0")
+    if expected_size is not None:
+        check_number("expected_size", expected_size, "> 0")
     from spikeslab.tabular.design import make_design
     from spikeslab.tabular.selection import Selection, SelectionRule
     from spikeslab.tabular.table import KINDS, read_table
@@ -114,14 +123,14 @@ def select(
     rule = SelectionRule(0.5 if threshold is None else threshold, fdr)
     options: dict[str, object] = {"target": target, "family": family, "out": out, "level": level, "seed": seed}
     options |= {"threshold": threshold, "fdr": fdr, "method": method, "iterations": iterations}
-    options |= {"max_time": None if iterations else max_time}
+    options |= {"max_time": None if iterations else max_time, "expected_size": expected_size}
     options |= {"one_hot": one_hot, "drop": drop}
     console, spelling = plain_console(), make_spelling(cast("TyperCommand", context.command))
     table = read_table(data)
     response = read_target(table, target, family)
     design = make_design(table, target, one_hot=one_hot, drop=drop or ())
     estimator = _make_estimator(response.family, method, seed, iterations)
-    estimator.set_params(max_time=max_time, verbose=int(console.is_terminal))
+    estimator.set_params(max_time=max_time, expected_size=expected_size, verbose=int(console.is_terminal))
     _print_data(console, table, response, design, spelling)
     _fit(estimator, design, response)
     selection = Selection(estimator, design, response, rule, level)

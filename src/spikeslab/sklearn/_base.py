@@ -23,6 +23,7 @@ from spikeslab.errors import (
     check_choice,
     check_count,
     check_number,
+    mark,
     warn,
 )
 from spikeslab.functional.convergence import ess_bulk, rhat
@@ -48,6 +49,8 @@ if TYPE_CHECKING:
     from spikeslab.sklearn._sweep import Floats
 
 RHAT_LIMIT = 1.1
+SHAPE = 0.5  # a of the Beta law: broad, so that the data soon say how many variables there are
+EXPECTED_SIZE = 2.5  # of many variables; it is 2.5 p / (p + 7.5), less if there are few
 STORED = 4000  # draws of a chain that are stored when it runs on; the others count in the estimates alone
 GROWTH = (1.3, 4.0)  # bounds of the factor by which the number of draws grows at a time
 
@@ -129,7 +132,8 @@ class SpikeSlabBase(SelectorMixin, BaseEstimator):  # type: ignore[misc]
         n_iter: int | None = None,
         burn_in: int | None = None,
         max_time: float = 30.0,
-        inclusion_prior: tuple[float, float | None] = (1.0, None),
+        inclusion_prior: tuple[float, float | None] | None = None,
+        expected_size: float | None = None,
         slab_scale: float | None = None,
         slab_df: float | None = None,
         sgld: SGLDOptions | None = None,
@@ -143,6 +147,7 @@ class SpikeSlabBase(SelectorMixin, BaseEstimator):  # type: ignore[misc]
         self.burn_in = burn_in
         self.max_time = max_time
         self.inclusion_prior = inclusion_prior
+        self.expected_size = expected_size
         self.slab_scale = slab_scale
         self.slab_df = slab_df
         self.sgld = sgld
@@ -166,19 +171,39 @@ class SpikeSlabBase(SelectorMixin, BaseEstimator):  # type: ignore[misc]
                 check_number(name, getattr(self, name), "> 0")
         if self.n_jobs == 0 or not isinstance(self.n_jobs, Integral | None):
             raise ArgumentValueError("n_jobs", "must be None or an integer other than 0", self.n_jobs)
+        if self.expected_size is not None:
+            check_number("expected_size", self.expected_size, "> 0")
+            if self.inclusion_prior is not None:
+                both = Phrase(f"got {self.inclusion_prior!r} and {mark('expected_size', self.expected_size)}")
+                raise ArgumentValueError("inclusion_prior", f"replaces {mark('expected_size')}", both)
         prior = self.inclusion_prior
+        if prior is None:
+            return
         if not (isinstance(prior, tuple | list) and len(prior) == 2):
             raise ArgumentValueError("inclusion_prior", "must be a pair (a, b) of a Beta law", prior)
         check_number("inclusion_prior[0]", prior[0], "> 0")
         if prior[1] is not None:
             check_number("inclusion_prior[1]", prior[1], "> 0")
 
+    def _inclusion_law(self, n_features: int) -> tuple[float, float]:
+        """Return (a, b) of the Beta law of the inclusion probability of `n_features` coefficients."""
+        p = max(n_features, 1)
+        if self.inclusion_prior is not None:
+            a, b = self.inclusion_prior
+            return float(a), float(p if b is None else b)
+        if self.expected_size is None:
+            return SHAPE, 1.0 + SHAPE * p / EXPECTED_SIZE
+        if self.expected_size >= p:
+            allowed = f"must be less than {p:,}, the number of coefficients that vary"
+            raise ArgumentValueError("expected_size", allowed, self.expected_size)
+        return SHAPE, SHAPE * (p / self.expected_size - 1.0)
+
     def _prior(self, n_features: int, noise_scale: float = 1.0) -> PointMassPrior:
-        a, b = self.inclusion_prior
+        a, b = self._inclusion_law(n_features)
         df, scale = self._default_slab
         return PointMassPrior(
-            float(a),
-            float(max(n_features, 1) if b is None else b),
+            a,
+            b,
             float(df if self.slab_df is None else self.slab_df),
             float(scale if self.slab_scale is None else self.slab_scale),
             1.0,

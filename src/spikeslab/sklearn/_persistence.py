@@ -187,7 +187,8 @@ def _rebuild_estimator(record: Mapping[str, Any], size: int, arrays: Mapping[str
     params = dict(record["params"])
     if "warmup" in params:  # the name of burn_in in files of an early version
         params["burn_in"] = params.pop("warmup")
-    params["inclusion_prior"] = tuple(params["inclusion_prior"])
+    if params["inclusion_prior"] is not None:
+        params["inclusion_prior"] = tuple(params["inclusion_prior"])
     if params["sgld"] is not None:
         options: dict[str, Any] = {name: tuple(v) if isinstance(v, list) else v for name, v in params["sgld"].items()}
         params["sgld"] = SGLDOptions(**options)

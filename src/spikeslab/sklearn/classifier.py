@@ -75,8 +75,10 @@ class SpikeSlabClassifier(ClassifierMixin, SpikeSlabBase):  # type: ignore[misc]
             they run on, after the number of steps above, until R-hat is at most 1.01 and the Monte Carlo standard
             error of `pip_` at most 0.02 for every feature with a `pip_` of 0.05 or more. A fit that reaches the
             limit depends on the speed of the machine.
-        inclusion_prior: (a, b) of the Beta prior of the inclusion probability of a coefficient; b=None is the
-            number of coefficients, which expects about one and lets the data say otherwise.
+        inclusion_prior: (a, b) of the Beta prior of the inclusion probability of a coefficient; None follows from
+            `expected_size`, and b=None is the number of coefficients.
+        expected_size: Prior mean of the number of non-zero coefficients, over all classes, in a prior that allows for
+            many times as many; None is about 2.5, with a prior probability of 0.4 that there is none.
         slab_scale: Prior scale of the slab's standard deviation, in log odds per sd(x); None is 1.
         slab_df: Prior degrees of freedom of the slab's variance; None is 3. A large value fixes the slab.
         sgld: Options of the stochastic-gradient methods; None is the paper's.
