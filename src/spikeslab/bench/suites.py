@@ -190,6 +190,14 @@ SUITES = {
         blocks=6,
         unit="data set",
     ),
+    "selection-reassurance": Suite(
+        "inclusion probabilities of fits that have converged, against runs ten times as long (half an hour)",
+        "reassurance:run",
+        40,
+        ("reassurance",),
+        blocks=5,
+        unit="fit",
+    ),
     "cost": Suite(
         "time of pruning, predictions, `compress` and the start of a command, and memory of training (minutes)",
         "cost:run",
