@@ -59,7 +59,7 @@ def test_mixes_when_four_classes_are_separable(rng):
     prior = PointMassPrior(a=1.0, b=40.0, slab_df=3.0, slab_scale=1.0)
     chains = [MultinomialChain(np.ascontiguousarray(X.T), labels, 4, prior, 500, r) for r in rng.spawn(2)]
     draws = run_chains(chains, 2000, 2)
-    assert max(d.scalars["slab_scale"].max() for d in draws) < 1e4
+    assert max(d.scalars["slab_scale"].max() for d in draws) < 1e5
     for name in ("slab_scale", "model_size"):
         assert rhat(np.stack([d.scalars[name] for d in draws])) < 1.05
     assert np.mean([d.pip for d in draws], 0).round(1).tolist()[:2] == [1.0, 1.0]

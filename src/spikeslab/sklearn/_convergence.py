@@ -49,7 +49,7 @@ class Convergence:
     @property
     def reached(self) -> bool:
         """True if every R-hat and every error is at most its target."""
-        return self.largest_rhat <= RHAT_TARGET and not self.largest_error > ERROR_TARGET
+        return bool(self.largest_rhat <= RHAT_TARGET and not self.largest_error > ERROR_TARGET)
 
     @property
     def missing_factor(self) -> float:

@@ -6,9 +6,9 @@ with X standardised. The parametrisation is symmetric: every class has its own c
 own indicator, all of which share pi and s2, and its own intercept (prior as in `PointMassPrior`).
 Given the other classes, class c is a logistic regression with offset -log sum_{d != c} exp(psi_id) (Holmes
 and Held, 2006), so that the Polya-Gamma sweep of `_gibbs_logistic` applies to one class after the other. The
-move of `_class_patterns` then redraws a feature's coefficients in all classes together. The likelihood does
-not depend on a common shift of the intercepts, whose normal prior makes it independent of their differences
-and of everything else: it is drawn afresh before every sweep and taken out after it, which changes no
+moves of `_class_patterns` then redraw a feature's coefficients in all classes together, and exchange features. The
+likelihood does not depend on a common shift of the intercepts, whose normal prior makes it independent of their
+differences and of everything else: it is drawn afresh before every sweep and taken out after it, which changes no
 probability and leaves one dimension less. The Metropolis step on the common scale is that of
 `_gibbs_logistic`, with and without the intercepts in turn, and the move of `_hamiltonian` takes all included
 coefficients further than draws given the Polya-Gamma variables do. A sweep leaves p(b0, beta, gamma, s2 | y)
@@ -31,7 +31,7 @@ import numpy as np
 
 from spikeslab.kernels.compiling import compile_cached
 from spikeslab.sklearn._chains import ChainDraws, GibbsChain, has_room, record, share_with_any_class
-from spikeslab.sklearn._class_patterns import class_patterns, log_likelihood, move_pattern
+from spikeslab.sklearn._class_patterns import class_patterns, exchange_feature, log_likelihood, move_pattern
 from spikeslab.sklearn._gibbs_logistic import SCALE_STEPS, draw_factor, linear_predictor, log_scale_prior
 from spikeslab.sklearn._hamiltonian import LEARNING, hamiltonian_move
 from spikeslab.sklearn._polya_gamma import draw_polya_gamma
@@ -45,6 +45,7 @@ if TYPE_CHECKING:
 
 
 PATTERN_MOVES = 4  # features per sweep
+EXCHANGES = 6  # of features per sweep, if there are many; few features need few
 
 
 class MultinomialState(NamedTuple):
@@ -115,6 +116,21 @@ def move_patterns(
 
 
 @compile_cached()
+def exchange_features(
+    columns: Floats, labels: Ints, state: MultinomialState, prior: PointMassPrior, patterns: Ints, rng: Generator
+) -> None:
+    """Try to replace a few features in use by others."""
+    beta = state.beta
+    for _ in range(min(EXCHANGES, 1 + beta.shape[1] // 50)):
+        used = np.flatnonzero(np.abs(beta).sum(axis=0))
+        if used.shape[0] == 0:
+            return
+        j = used[int(rng.random() * used.shape[0])]
+        elsewhere = count_nonzero(beta.ravel()) - count_nonzero(beta[:, j].copy())
+        exchange_feature(columns, labels, state.psi, beta, state.slab[0], prior, elsewhere, patterns, j, rng)
+
+
+@compile_cached()
 def scale_moves(labels: Ints, state: MultinomialState, prior: PointMassPrior, rng: Generator) -> float:
     """Multiply (intercepts, beta, sqrt(s2)) by common factors in Metropolis steps; return the log likelihood.
 
@@ -171,6 +187,7 @@ def multinomial_sweeps(
         for c in range(classes):
             sweep_class(columns, labels, state, c, prior, swaps, rng, sums[c])
         move_patterns(columns, labels, state, prior, patterns, rng)
+        exchange_features(columns, labels, state, prior, patterns, rng)
         hamiltonian_move(columns, labels, psi, beta, intercepts, slab[0], precision, pace, learning, rng)
         shift = intercepts.mean()
         intercepts -= shift
