@@ -39,11 +39,8 @@ def total(tensors: list[Tensor]) -> float:
     return float(sum(tensor.double().abs().sum() for tensor in tensors))
 
 
-@pytest.mark.parametrize(
-    ("fused", "pinned"),
-    [(True, (52.180337, 17.026404, 10785.791, 0.081640040)), (False, (50.902668, 15.820194, 10829.228, 0.079905234))],
-)
-def test_own_loop(fused: bool, pinned: tuple[float, ...]) -> None:
+@pytest.mark.parametrize("fused", [True, False])
+def test_own_loop(fused: bool) -> None:
     model, (x, y) = perceptron(), rows()
     weights = ss.select_weights(model, "3.weight")
     prior = ss.SpikeSlab(weights, v0=0.02, v1=1.0, delta=0.3, adapt=ss.SA(ss.polynomial(1.0, power=0.75, offset=3)))
@@ -59,7 +56,7 @@ def test_own_loop(fused: bool, pinned: tuple[float, ...]) -> None:
     rho, kappa = prior.rho["3.weight"], prior.kappa["3.weight"]
     found = (total(list(model.parameters())), total([rho]), total(list(kappa)), prior.delta["3.weight"])
     assert int((model[3].weight == 0).sum()) == 128
-    assert found == pytest.approx(pinned, rel=DIGITS)
+    assert found == pytest.approx((52.180337, 17.026404, 10785.791, 0.081640040), rel=DIGITS)
 
 
 @pytest.mark.parametrize(("sampler", "pinned"), [("SGLD", 75.604269), ("PSGLD", 291.63665)])
@@ -154,7 +151,7 @@ def test_sparse_file(tmp_path) -> None:
     assert hashlib.sha256(content).hexdigest() == "a06b4799a0e6cb91560a92170ebccbbbb968e06efe0796665809328ac77bca27"
 
 
-@pytest.mark.parametrize(("preset", "pinned"), [("paper", 40.77), ("default", 5.9842)])
+@pytest.mark.parametrize(("preset", "pinned"), [("paper", 40.748), ("default", 6.0296)])
 def test_uci_cell(preset: str, pinned: float) -> None:
     generator = torch.Generator().manual_seed(0)
     x = torch.randn(60, 3, dtype=torch.float64, generator=generator)

@@ -11,7 +11,8 @@ pytest.importorskip("numba")
 
 from spikeslab.kernels import _threads as parallel
 from spikeslab.kernels import fused
-from spikeslab.kernels.philox import BLOCK_BYTES, fill_normal
+from spikeslab.kernels.philox import BLOCK_BYTES
+from spikeslab.kernels.philox_numba import fill_normal
 
 DTYPES = [np.float32, np.float64]
 SIZES = [1, 7, 511, 512, 513, 1024, 1025, 5000]

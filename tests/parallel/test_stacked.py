@@ -8,7 +8,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 import spikeslab as ss
-from spikeslab.kernels.noise import TorchNoise
+from spikeslab.kernels.noise import Noise
 from spikeslab.likelihoods import StackedGaussianLikelihood
 from spikeslab.parallel.stacked import StackedModel
 from spikeslab.priors import StackedSpikeSlab
@@ -28,7 +28,7 @@ def network(seed: int) -> nn.Sequential:
     return nn.Sequential(nn.Linear(4, 5), nn.ReLU(), nn.Linear(5, 1)).double()
 
 
-class SliceOfNoise(TorchNoise):
+class SliceOfNoise(Noise):
     """What the stacked sampler draws, cut down to one chain."""
 
     def __init__(self, seed: int, chain: int) -> None:

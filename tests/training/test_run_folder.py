@@ -30,7 +30,7 @@ from spikeslab.training.run_folder import lock_folder
 def kill_and_resume(folder: Path, finished: dict, moments: list[float]) -> list[int]:
     """Kill a run ``moment`` seconds after its first checkpoint, or before it; let it end; return where that was."""
     context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["spikeslab.training", "spikeslab.kernels.philox"])
+    context.set_forkserver_preload(["spikeslab.training", "spikeslab.kernels.philox_numba"])
     steps = []
     for index, moment in enumerate(moments):
         place = folder / str(index)

@@ -39,10 +39,12 @@ import numpy as np
 from numba import carray, njit, types
 from numba.extending import overload
 
+from spikeslab.kernels import philox_numba as philox_numba  # the sampler draws with it too
 from spikeslab.kernels._compiler import release_compiler
 from spikeslab.kernels._intrinsics import LARGEST_F32, LARGEST_F64, bits_of, exp2, fma, pointer, prefetch
 from spikeslab.kernels.compiling import compile_cached
-from spikeslab.kernels.philox import BLOCK_BYTES, normal_block
+from spikeslab.kernels.philox import BLOCK_BYTES
+from spikeslab.kernels.philox_numba import normal_block
 
 # Columns of the int64 table, a row for each tensor: addresses (0 for none), the number of elements, the stream of its
 # noise, and the number of its first block.

@@ -1,68 +1,111 @@
-"""Sources of noise: standard normal numbers as a pure function of (kind, seed, step).
+"""Noise of the samplers: standard normal numbers as a pure function of (seed, step, parameter, element).
 
-Nothing is read from or written to torch's global generators, so the noise is the same after a resume and on every
-process that has the same seed, whatever else draws random numbers.
+Nothing is read from or written to torch's global generators, so the noise is the same after a resume, on every process
+that has the same seed, however the parameters are sharded, and on every device (:mod:`spikeslab.kernels.philox`).
 """
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar
+from types import ModuleType
+from typing import Any
 
 import torch
 from torch import Tensor
 
-from spikeslab.errors import ArgumentValueError, check_count, mark
+from spikeslab.errors import ArgumentValueError, check_count
+from spikeslab.functional.tensors import is_dense
+from spikeslab.kernels import philox_torch
+from spikeslab.kernels.philox_torch import Range
+from spikeslab.shards import local, locate
 
-MASK32 = 0xFFFFFFFF
-FUSED_OF_KIND = {"torch": False, "philox": True}
+KIND = "philox"
+LINE = 16  # slices of the buffer start on cache lines
 
 
-class Noise(ABC):
-    """Source of noise; its state is its kind and a seed, an integer in [0, 2**64)."""
+class Noise:
+    """Standard normal numbers; their state is a seed, an integer in [0, 2**64).
 
-    kind: ClassVar[str]
+    They do not depend on how they are drawn, but for the last bits in float64: by compiled loops on the CPU, where
+    numba is used, and with torch elsewhere.
 
-    def __init__(self, seed: int) -> None:
+    Args:
+        seed: Seed.
+        kernels: :mod:`spikeslab.kernels.philox_numba`, or ``None`` to draw with torch alone.
+        compile: If True, draw with ``torch.compile`` where torch draws.
+    """
+
+    def __init__(self, seed: int, kernels: ModuleType | None = None, *, compile: bool = False) -> None:  # noqa: A002
         if check_count("seed", seed, minimum=0) >= 1 << 64:
             raise ArgumentValueError("seed", "must be an integer below 2**64", seed)
         self.seed = int(seed)
-        self._buffers: dict[tuple[torch.device, torch.dtype], Tensor] = {}
+        self.step = 0
+        self._kernels = kernels
+        self._compile = compile
+        self._draw_blocks = torch.compile(philox_torch.draw_blocks) if compile else philox_torch.draw_blocks
+        self._buffers: dict[torch.dtype, Tensor] = {}
 
-    @abstractmethod
     def start(self, step: int) -> None:
         """Begin the numbers of ``step``."""
+        self.step = step
 
-    @abstractmethod
     def draw(self, params: Sequence[Tensor], streams: Sequence[int] | None = None) -> list[Tensor]:
-        """Return a standard normal tensor for each of ``params``, which share a device and a dtype, in their layout.
+        """Return a standard normal tensor for this rank's part of each of ``params``, in its layout.
 
-        ``streams`` are their numbers in the sampler, by default their positions. The tensors are valid until the next
-        call.
+        They share a device and a dtype; half precision rounds the numbers of float32. ``streams`` are their positions
+        in the sampler, by default those in the list. The tensors are valid until the next call.
         """
+        parts = [local(param) for param in params]
+        if not parts:
+            return []
+        numbers = list(streams if streams is not None else range(len(params)))
+        dtype = torch.float64 if parts[0].dtype == torch.float64 else torch.float32
+        places = [locate(param) for param in params]
+        draw = self._draw_with_numba if self._kernels is not None and parts[0].is_cpu else self._draw_with_torch
+        consecutive = [
+            Range(number, place, part.numel())
+            for number, place, part in zip(numbers, places, parts, strict=True)
+            if isinstance(place, int)
+        ]
+        flat = iter(draw(consecutive, dtype, parts[0].device))
+        return [
+            _in_layout_of(part, next(flat) if isinstance(place, int) else self._draw_at(place, number, part, dtype))
+            for number, place, part in zip(numbers, places, parts, strict=True)
+        ]
 
-    def _buffer(self, device: torch.device, dtype: torch.dtype, size: int) -> Tensor:
+    def _draw_with_numba(self, ranges: Sequence[Range], dtype: torch.dtype, device: torch.device) -> list[Tensor]:
+        assert self._kernels is not None
+        spans = [-(-size // LINE) * LINE for _, _, size in ranges]
+        drawn = []
+        for (stream, offset, size), part in zip(ranges, self._buffer(dtype, sum(spans)).split(spans), strict=True):
+            self._kernels.fill_normal(part[:size].numpy(), self.seed, self.step, stream, offset)
+            drawn.append(part[:size])
+        return drawn
+
+    def _draw_with_torch(self, ranges: Sequence[Range], dtype: torch.dtype, device: torch.device) -> list[Tensor]:
+        return philox_torch.draw_ranges(ranges, self.seed, self.step, dtype, device, self._draw_blocks)
+
+    def _draw_at(self, index: Tensor, stream: int, part: Tensor, dtype: torch.dtype) -> Tensor:
+        return philox_torch.normals_at(index.to(part.device), self.seed, self.step, stream, dtype)
+
+    def _buffer(self, dtype: torch.dtype, size: int) -> Tensor:
         """Return memory for the numbers, kept between steps: to allocate it anew would cost more than an SGD step."""
-        key = device, dtype
-        if key not in self._buffers or len(self._buffers[key]) < size:
-            self._buffers[key] = torch.empty(size, dtype=dtype, device=device)
-        return self._buffers[key][:size]
+        if dtype not in self._buffers or len(self._buffers[dtype]) < size:
+            self._buffers[dtype] = torch.empty(size, dtype=dtype)
+        return self._buffers[dtype][:size]
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Noise:
         """Return a source of the same noise: all but the seed is made anew in every step."""
-        return type(self)(self.seed)
+        return type(self)(self.seed, self._kernels, compile=self._compile)
 
     def state_dict(self) -> dict[str, Any]:
         """Return kind and seed; the step is the sampler's."""
-        return {"kind": self.kind, "seed": self.seed}
+        return {"kind": KIND, "seed": self.seed}
 
     def check_state(self, state: Mapping[str, Any]) -> None:
-        """Raise if ``state`` is of another kind of noise."""
-        kind = state["kind"]
-        if kind != self.kind:
-            hint = f"create the sampler with {mark('fused', FUSED_OF_KIND[kind])}" if kind in FUSED_OF_KIND else ""
-            raise ArgumentValueError("state_dict", f"must have noise of the kind {self.kind!r}", kind, hint)
+        """Raise if ``state`` is of another kind of noise, as earlier versions drew without numba."""
+        if state["kind"] != KIND:
+            raise ArgumentValueError("state_dict", f"must have noise of the kind {KIND!r}", state["kind"])
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Load the seed."""
@@ -70,55 +113,11 @@ class Noise(ABC):
         self.seed = int(state["seed"])
 
 
-class TorchNoise(Noise):
-    """Normal numbers from torch's own generator of each device, seeded anew for every step."""
-
-    kind: ClassVar[str] = "torch"
-
-    def __init__(self, seed: int) -> None:
-        super().__init__(seed)
-        self._generators: dict[torch.device, torch.Generator] = {}
-
-    def start(self, step: int) -> None:
-        """Begin the numbers of ``step``; :meth:`draw` continues them."""
-        self._generators = {}
-        self._step_seed = step_seed(self.seed, step)
-
-    def draw(self, params: Sequence[Tensor], streams: Sequence[int] | None = None) -> list[Tensor]:
-        """Return a standard normal tensor for each of ``params``; torch's generators go on from one to the next."""
-        first = params[0]
-        generator = self._generators.get(first.device)
-        if generator is None:
-            generator = torch.Generator(first.device)
-            generator.manual_seed(self._step_seed)
-            self._generators[first.device] = generator
-        # One call for all: small tensors would take torch's slow scalar path one by one.
-        sizes = [param.numel() for param in params]
-        flat = self._buffer(first.device, first.dtype, sum(sizes)).normal_(generator=generator)
-        return [_in_layout_of(param, part) for param, part in zip(params, torch.split(flat, sizes), strict=True)]
-
-
 def _in_layout_of(param: Tensor, flat: Tensor) -> Tensor:
-    """Return ``flat`` with the strides of ``param``, so that adding one to the other is a straight pass."""
-    if param.is_contiguous() or not param.is_contiguous(memory_format=torch.channels_last):
-        return flat.view(param.shape)
-    return flat.as_strided(param.shape, param.stride())
-
-
-def step_seed(seed: int, step: int) -> int:
-    """Return a 32-bit seed for each step, different for all steps of a run and unrelated for other runs.
-
-    torch's CPU generator uses 32 bits of its seed. For every ``seed`` this is a permutation of the 32-bit numbers,
-    so no two of the first 2**32 steps share their noise; a random 32-bit hash would repeat one after about 80,000.
-    """
-    key = mix64(seed)
-    word = (step ^ key) & MASK32
-    for rotation in (0, 16, 32):
-        word ^= (key >> rotation) & MASK32
-        word = (word ^ (word >> 16)) * 0x7FEB352D & MASK32
-        word = (word ^ (word >> 15)) * 0x846CA68B & MASK32
-        word ^= word >> 16
-    return word
+    """Return ``flat`` with the dtype and the strides of ``param``, so that adding them is a straight pass."""
+    strides = param.stride() if is_dense(param) else None
+    noise = flat.view(param.shape) if strides is None else flat.as_strided(param.shape, strides)
+    return noise.to(param.dtype)
 
 
 def mix64(value: int) -> int:

@@ -1,4 +1,4 @@
-r"""Standard normal noise as a pure function of (seed, step, stream, element), vectorised and multi-threaded.
+r"""Standard normal noise as a pure function of (seed, step, stream, element): the definition, in NumPy.
 
 The bits come from Philox4x32 with 7 rounds, a counter-based generator: with :math:`c` the 128-bit counter
 (four 32-bit words), :math:`k` the 64-bit key and :math:`\hi, \lo` the halves of a 64-bit product, a round is
@@ -17,16 +17,20 @@ Box and Muller's transform turns two uniforms, each of one word, into two indepe
     u \in \{(i + 1/2)\,2^{-32}\}, \quad \theta \in \{2 \pi i\,2^{-32}\} .
 
 The key is the seed, the counter is (number of the counter, step, stream), and no state is kept: a chunk of a
-tensor, a resumed run and another DDP rank see the same numbers. 256 counters make a block (`BLOCK_BYTES` of
-output, 1024 float32 or 512 float64), which is always computed as a whole, by loops of constant length that
-LLVM turns into SIMD code.
+tensor, a shard of it on another process, a resumed run and another device see the same numbers. ``stream`` is the
+parameter's position in the sampler, and an element is counted in the whole tensor, in the order of memory.
+
+256 counters make a block of ``BLOCK_BYTES`` of output, 1024 float32 or 512 float64. Its pairs of words come in the
+order of the counters, of each counter first words 1 and 3, then words 0 and 2 in float32, and in float64 one pair of
+64-bit words, 0 and 1, 2 and 3. Pair i of a block gives element i by the cosine, and element i of its second half by the
+sine.
+
+Three implementations agree word for word: :func:`normals` here is the reference, :mod:`~spikeslab.kernels.philox_numba`
+the fast one, :mod:`~spikeslab.kernels.philox_torch` runs on any device. Their normals differ by at most two units in
+the last place, because NumPy and torch have no fused multiply-add.
 
 Seven rounds are the fewest that pass all of TestU01's BigCrush (Salmon et al.: "crush-resistant"); the other
 three of the usual ten are a margin that would cost 0.2 ns per number, a quarter of the time.
-
-Every fused multiply-add is written as one (`fma`, correctly rounded everywhere) and no fast-math flag is
-set. So the values do not depend on how a compiler contracts or vectorises these loops and are the same on all
-machines with IEEE arithmetic; one without an FMA instruction has it from the C library, slowly.
 
 References:
     J. K. Salmon, M. A. Moraes, R. O. Dror and D. E. Shaw. Parallel random numbers: as easy as 1, 2, 3.
@@ -35,287 +39,188 @@ References:
     Ann. Math. Statist. 29, 1958.
 """
 
-from collections.abc import Callable, Sequence
-from functools import partial
-from typing import Any, ClassVar
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any, TypeAlias
 
 import numpy as np
-import torch
-from numba import njit, types
-from numba.extending import overload
-from torch import Tensor
 
-from spikeslab.functional.tensors import is_dense
-from spikeslab.kernels._intrinsics import bits_of, float_of, fma
-from spikeslab.kernels._threads import run as run_in_threads
-from spikeslab.kernels.compiling import compile_cached
-from spikeslab.kernels.noise import Noise
+Array: TypeAlias = "np.ndarray[Any, np.dtype[Any]]"
 
 ROUNDS = 7
 BLOCK_BYTES = 4096
+COUNTERS = BLOCK_BYTES // 16
+"""Counters of a block."""
 
-_COUNTERS = BLOCK_BYTES // 16
-_HALF = _COUNTERS // 2
-_BLOCK_F32 = BLOCK_BYTES // 4
-_BLOCK_F64 = BLOCK_BYTES // 8
-_PAIRS_F32 = _BLOCK_F32 // 2
-_PAIRS_F64 = _BLOCK_F64 // 2
-
-# Philox4x32: the multipliers and the Weyl increments of the key.
-_M0, _M1 = np.uint64(0xD2511F53), np.uint64(0xCD9E8D57)
-_W0, _W1 = np.uint64(0x9E3779B9), np.uint64(0xBB67AE85)
-_LOW, _U32 = np.uint64(0xFFFFFFFF), np.uint64(32)
+# The multipliers and the Weyl increments of the key.
+M0, M1 = 0xD2511F53, 0xCD9E8D57
+W0, W1 = 0x9E3779B9, 0xBB67AE85
+MASK32 = 0xFFFFFFFF
 # The top bit of the counter's second word tells float64 blocks from float32 ones.
-_F64_DOMAIN = np.uint64(0x80000000)
+FLOAT64_DOMAIN = 0x80000000
+
+
+def _singles(*values: float) -> tuple[float, ...]:
+    return tuple(float(np.float32(value)) for value in values)
 
 
 # Minimax polynomials in relative error (Remez, from the lowest degree up), largest error beside each.
-# -2 log(1 + g) / g on [-1/2, 0]: 1.5e-7
-_L0, _L1, _L2, _L3 = (np.float32(c) for c in (-1.9999998, 1.0000731, -0.66372526, 0.5445009))
-_L4, _L5, _L6, _L7 = (np.float32(c) for c in (-0.07603775, 1.5708568, 2.163073, 2.3698595))
-# sin(pi v / 2) / v in v^2 on [0, 1]: 5e-9
-_S0, _S1, _S2 = (np.float32(c) for c in (1.5707964, -0.6459637, 0.07968968))
-_S3, _S4 = (np.float32(c) for c in (-0.0046737664, 0.00015148513))
-# cos(pi v / 2) / (1 - v^2) in v^2 on [0, 1]: 2e-7
-_C0, _C1, _C2, _C3 = (np.float32(c) for c in (0.9999998, -0.23369421, 0.01993807, -0.0008456497))
-# The same two for float64: below 3e-19
 # fmt: off
-_SIN_F64 = (
+# -2 log(1 + g) / g on [-1/2, 0]: 1.5e-7
+LOG_F32 = _singles(
+    -1.9999998, 1.0000731, -0.66372526, 0.5445009,
+    -0.07603775, 1.5708568, 2.163073, 2.3698595,
+)
+# sin(pi v / 2) / v in v^2 on [0, 1]: 5e-9
+SIN_F32 = _singles(1.5707964, -0.6459637, 0.07968968, -0.0046737664, 0.00015148513)
+# cos(pi v / 2) / (1 - v^2) in v^2 on [0, 1]: 2e-7
+COS_F32 = _singles(0.9999998, -0.23369421, 0.01993807, -0.0008456497)
+# The same two for float64: below 3e-19
+SIN_F64 = (
     1.5707963267948966, -0.6459640975062462, 0.07969262624616544, -0.004681754135302642,
     0.0001604411847068215, -3.5988430072074545e-06, 5.692134872570759e-08, -6.684321711462924e-10,
     5.870610751654548e-12,
 )
-_COS_F64 = (
+COS_F64 = (
     1.0, -0.23370055013616983, 0.01996895776487807, -0.0008945229984735785,
     2.473727635857907e-05, -4.6476599104846925e-07, 6.32144026083398e-09, -6.510489709760251e-11,
     5.107486707605735e-13,
 )
 # 2 artanh(s) / s in s^2 on [0, 1/9]: 1e-18
-_ATANH_F64 = (
+ATANH_F64 = (
     2.0, 0.6666666666666613, 0.4000000000019032, 0.28571428544925415,
     0.2222222411175897, 0.1818173978814419, 0.1538663544661244, 0.13300102597282076,
     0.12112248395585694, 0.08315686484813598, 0.17060059017674506,
 )
 # fmt: on
-
-_HALF_F32, _ONE_F32 = np.float32(0.5), np.float32(1.0)
-_TWO_LOG2_F32 = np.float32(2.0 * np.log(2.0))
-_2_POW_M31 = np.float32(2.0**-31)
-_I0, _I1, _EXPONENT_SHIFT_F32 = np.int32(0), np.int32(1), np.int32(23)
-_NOT_SIGN_F32, _SIGN_F32 = np.int32(0x7FFFFFFF), np.int32(-0x80000000)
-_MANTISSA_F32, _EXPONENT_OF_HALF_F32 = np.int32(0x007FFFFF), np.int32(0x3F000000)
-# Biased exponent of 2^32 * 1/2, and what multiplies a float32 by -2^-32 when added to its bits.
-_TOP_F32, _TIMES_MINUS_2_POW_M32 = np.int32(158), np.int32(0x80000000 - (32 << 23))
-
-_TWO_LOG2_F64 = 2.0 * np.log(2.0)
-_2_POW_52, _2_POW_M51, _2_POW_M52, _2_POW_M53 = 2.0**52, 2.0**-51, 2.0**-52, 2.0**-53
-_U1, _U12, _U52, _U63 = np.uint64(1), np.uint64(12), np.uint64(52), np.uint64(63)
-_U0, _SIGN_F64 = np.uint64(0), np.uint64(1 << 63)
-_MANTISSA_F64, _EXPONENT_OF_HALF_F64 = np.uint64((1 << 52) - 1), np.uint64(1022 << 52)
-# The bits of 2^52, whose last bit is worth 1: an integer below 2^52 put there needs no conversion.
-_BITS_OF_2_POW_52 = np.uint64(1075 << 52)
+TWO_LOG2 = 2.0 * math.log(2.0)
+(TWO_LOG2_F32,) = _singles(TWO_LOG2)
 
 
-@njit(nogil=True)
-def _philox_words(words: Any, c0: Any, c1: Any, c2: Any, c3: Any, k0: Any, k1: Any) -> None:
-    """Write the Philox words of counters (c0 + j, c1, c2, c3), j below 256, into 512 uint64.
+def normals(index: Array, seed: int, step: int, stream: int, dtype: type[np.floating[Any]] = np.float32) -> Array:
+    """Return the normals of some elements.
 
-    Words 0 and 1 of counter j go to words[j], 2 and 3 to words[256 + j], the even one in the high half.
+    >>> normals(np.array([0, 1, 2**40]), seed=0, step=1, stream=0)
+    array([-0.7347854, -1.1248751,  1.3772026], dtype=float32)
+
+    Args:
+        index: Numbers of the elements, not negative.
+        seed: Seed, below 2^64.
+        step: Step, below 2^32.
+        stream: Position of the parameter, below 2^32.
+        dtype: float32 or float64, which draw independent numbers of the same law.
     """
-    # The words live in the low halves of uint64s, as AVX2's and NEON's 32 x 32 -> 64 bit multiplications want
-    # them; what stands in the high halves is never read, so it needs no clearing. Two counters in turns: one
-    # alone leaves the multipliers waiting for each other.
-    for j in range(_HALF):
-        a, b, c, d = c0 + np.uint64(j), c1, c2, c3
-        e, f, g, h = (c0 + np.uint64(j)) + np.uint64(_HALF), c1, c2, c3
-        x, y = k0, k1
-        for _ in range(ROUNDS - 1):
-            p, q = (a & _LOW) * _M0, (c & _LOW) * _M1
-            r, s = (e & _LOW) * _M0, (g & _LOW) * _M1
-            a, b, c, d = (q >> _U32) ^ (b ^ x), q, (p >> _U32) ^ (d ^ y), p
-            e, f, g, h = (s >> _U32) ^ (f ^ x), s, (r >> _U32) ^ (h ^ y), r
-            x, y = (x + _W0) & _LOW, (y + _W1) & _LOW
-        # In the last round the low half of the product is a word already in its place.
-        words[j] = (c & _LOW) * _M1 ^ ((b ^ x) << _U32)
-        words[_COUNTERS + j] = (a & _LOW) * _M0 ^ ((d ^ y) << _U32)
-        words[_HALF + j] = (g & _LOW) * _M1 ^ ((f ^ x) << _U32)
-        words[_COUNTERS + _HALF + j] = (e & _LOW) * _M0 ^ ((h ^ y) << _U32)
+    narrow = np.dtype(dtype) == np.float32
+    size = BLOCK_BYTES // np.dtype(dtype).itemsize
+    block, within = np.divmod(np.asarray(index, np.int64), size)
+    half, pair = np.divmod(within, size // 2)
+    counters = (block * COUNTERS + (pair // 2 if narrow else pair)).astype(np.uint64)
+    w0, w1, w2, w3 = words(counters, seed, step, stream, dtype)
+    if narrow:
+        odd = pair % 2 == 1
+        cosine, sine = _box_muller_f32(np.where(odd, w0, w1), np.where(odd, w2, w3))
+    else:
+        cosine, sine = _box_muller_f64(w0 << _U32 | w1, w2 << _U32 | w3)
+    return np.where(half == 0, cosine, sine).astype(dtype)
 
 
-@njit(nogil=True)
-def _box_muller_f32(out: Any) -> None:
-    """Turn the 1024 words in out (as bits) into normals: words i and 512 + i are radius and angle of two.
+def count_blocks(offset: int, size: int, itemsize: int) -> int:
+    """Return the number of blocks that hold ``size`` elements from ``offset`` on.
+
+    >>> count_blocks(0, 1024, 4), count_blocks(1000, 100, 4), count_blocks(5, 0, 8)
+    (1, 2, 0)
+    """
+    length = BLOCK_BYTES // itemsize
+    return -(-(offset % length + size) // length) if size else 0
+
+
+def words(
+    counters: Array, seed: int, step: int, stream: int, dtype: type[np.floating[Any]]
+) -> tuple[Array, Array, Array, Array]:
+    """Return the four words of each counter, for numbers of a dtype; all are uint64."""
+    a, b, c, d = counters & _LOW, counters >> _U32, np.full_like(counters, step), np.full_like(counters, stream)
+    if np.dtype(dtype) == np.float64:
+        b |= np.uint64(FLOAT64_DOMAIN)
+    x, y = seed & MASK32, seed >> 32
+    for _ in range(ROUNDS):
+        p, q = a * np.uint64(M0), c * np.uint64(M1)
+        a, b, c, d = (q >> _U32) ^ b ^ np.uint64(x), q & _LOW, (p >> _U32) ^ d ^ np.uint64(y), p & _LOW
+        x, y = (x + W0) & MASK32, (y + W1) & MASK32
+    return a, b, c, d
+
+
+_LOW, _U32, _U1, _U11 = (np.uint64(value) for value in (MASK32, 32, 1, 11))
+_HALF_32, _HALF_64 = np.uint64(1 << 31), np.uint64(1 << 63)
+
+
+def _box_muller_f32(x: Array, y: Array) -> tuple[Array, Array]:
+    """Return the two normals of pairs of 32-bit words: one is the radius, one the angle.
 
     The radius word's top bit says on which side of 1/2 the uniform u lies, the others how far from the end, 0
     or 1, of that side. So -log u is accurate at both ends: u is at least 2^-33 (6.76 sigma) and so is 1 - u.
     """
-    words = out.view(np.int32)
-    # Two loops, the first of which leaves the squared radius: the processor overlaps more elements of a short one.
-    for i in range(_PAIRS_F32):
-        x = words[i]
-        # 2^32 u below one half, 2^32 (1 - u) above.
-        bits = bits_of(np.float32(np.int32(x & _NOT_SIGN_F32)) + _HALF_F32)
-        if x < _I0:
-            exponent = _I0
-            g = float_of(np.int32(bits + _TIMES_MINUS_2_POW_M32))
-        else:
-            exponent = np.int32(_TOP_F32 - np.int32(bits >> _EXPONENT_SHIFT_F32))
-            g = float_of(np.int32(np.int32(bits & _MANTISSA_F32) | _EXPONENT_OF_HALF_F32)) - _ONE_F32
-        # u = 2^-exponent (1 + g) with g in [-1/2, 0]: both terms of -2 log u are positive, nothing cancels.
-        # Estrin's scheme: a shorter chain of dependent operations than Horner's.
-        g2 = g * g
-        low = fma(fma(_L3, g, _L2), g2, fma(_L1, g, _L0))
-        high = fma(fma(_L7, g, _L6), g2, fma(_L5, g, _L4))
-        out[i] = fma(np.float32(exponent), _TWO_LOG2_F32, fma(high, g2 * g2, low) * g)
-    for i in range(_PAIRS_F32):
-        y = words[_PAIRS_F32 + i]
-        radius = np.sqrt(out[i])
-        # The top bit is the sign of the cosine; the others make the angle pi v / 2 in [-pi/2, pi/2).
-        v = np.float32(np.int32(y << _I1)) * _2_POW_M31
-        v2 = v * v
-        sine = fma(fma(fma(fma(_S4, v2, _S3), v2, _S2), v2, _S1), v2, _S0) * v
-        cosine = fma(fma(fma(_C3, v2, _C2), v2, _C1), v2, _C0) * (_ONE_F32 - v2)
-        out[i] = float_of(np.int32(bits_of(radius) ^ np.int32(y & _SIGN_F32))) * cosine
-        out[_PAIRS_F32 + i] = radius * sine
+
+    # The product of two float32 is exact in float64: a sum that is then rounded is a fused multiply-add.
+    def fma(a: Array, b: Array | float, c: Array | float) -> Array:
+        return rounded(a * b + c)
+
+    def rounded(value: Array) -> Array:
+        return value.astype(np.float32).astype(np.float64)
+
+    def horner(coefficients: Sequence[float], value: Array) -> Array:
+        total = np.full_like(value, coefficients[-1])
+        for coefficient in coefficients[-2::-1]:
+            total = fma(total, value, coefficient)
+        return total
+
+    # 2^32 u below one half, 2^32 (1 - u) above.
+    scaled = rounded(rounded(x & (_HALF_32 - _U1)) + 0.5)
+    mantissa, exponent = np.frexp(scaled)
+    above = x >= _HALF_32
+    # u = 2^-exponent (1 + g) with g in [-1/2, 0]: both terms of -2 log u are positive, nothing cancels.
+    g = np.where(above, scaled * -(2.0**-32), mantissa - 1.0)
+    g2 = rounded(g * g)
+    # Estrin's scheme: a shorter chain of dependent operations than Horner's.
+    l0, l1, l2, l3, l4, l5, l6, l7 = LOG_F32
+    low, high = fma(fma(g, l3, l2), g2, fma(g, l1, l0)), fma(fma(g, l7, l6), g2, fma(g, l5, l4))
+    log = rounded(fma(high, rounded(g2 * g2), low) * g)
+    radius = rounded(np.sqrt(fma(np.where(above, 0.0, 32.0 - exponent), TWO_LOG2_F32, log)))
+    # The top bit is the sign of the cosine; the others make the angle pi v / 2 in [-pi/2, pi/2).
+    v = rounded((y << _U1).astype(np.uint32).view(np.int32)) * 2.0**-31
+    v2 = rounded(v * v)
+    cosine, sine = rounded(horner(COS_F32, v2) * rounded(1.0 - v2)), rounded(horner(SIN_F32, v2) * v)
+    return np.where(y >= _HALF_32, -radius, radius) * cosine, radius * sine
 
 
-@njit
-def _horner(coefficients: Any, x: Any) -> Any:
-    value = coefficients[-1]
-    for k in range(len(coefficients) - 2, -1, -1):
-        value = fma(value, x, coefficients[k])
-    return value
+def _box_muller_f64(x: Array, y: Array) -> tuple[Array, Array]:
+    """Return the two normals of pairs of 64-bit words, with 53-bit uniforms."""
 
+    # As if the product were exact: those of 24 bits are, and what the sum loses is added at the end.
+    def fma(a: Array, b: Array | float, c: Array | float) -> Array:
+        a1, b1 = (np.asarray(value).astype(np.float32).astype(np.float64) for value in (a, b))
+        product, rest = a1 * b1, a1 * (b - b1) + (a - a1) * b
+        total = product + c
+        part = total - product
+        return total + ((product - (total - part)) + (c - part) + rest)
 
-# numpy's error model: Python's test for a zero divisor would keep the loop from becoming SIMD code.
-@njit(nogil=True, error_model="numpy")
-def _box_muller_f64(out: Any) -> None:
-    """Turn the 512 64-bit words in out (as bits) into normals, as _box_muller_f32 with 53-bit uniforms."""
-    words = out.view(np.uint64)
-    for i in range(_PAIRS_F64):
-        x = words[i]
-        y = words[_PAIRS_F64 + i]
-        # 2^53 u below one half, 2^53 (1 - u) above.
-        scaled = (float_of((x << _U1) >> _U12 | _BITS_OF_2_POW_52) - _2_POW_52) + 0.5
-        bits = bits_of(scaled)
-        if x >> _U63 != _U0:
-            exponent = 0.0
-            g = -_2_POW_M53 * scaled
-        else:
-            exponent = (1075.0 + _2_POW_52) - float_of(bits >> _U52 | _BITS_OF_2_POW_52)
-            g = float_of(bits & _MANTISSA_F64 | _EXPONENT_OF_HALF_F64) - 1.0
-        # log(1 + g) = 2 artanh(s)
-        s = g / (2.0 + g)
-        radius = np.sqrt(fma(exponent, _TWO_LOG2_F64, -2.0 * s * _horner(_ATANH_F64, s * s)))
-        v = fma(float_of((y << _U1) >> _U12 | _BITS_OF_2_POW_52) - _2_POW_52, _2_POW_M51, _2_POW_M52 - 1.0)
-        v2 = v * v
-        sine = _horner(_SIN_F64, v2) * v
-        cosine = _horner(_COS_F64, v2) * (1.0 - v2)
-        out[i] = float_of(bits_of(radius) ^ (y & _SIGN_F64)) * cosine
-        out[_PAIRS_F64 + i] = radius * sine
+    def horner(coefficients: Sequence[float], value: Array) -> Array:
+        total = np.full_like(value, coefficients[-1])
+        for coefficient in coefficients[-2::-1]:
+            total = fma(value, total, coefficient)
+        return total
 
-
-@njit(nogil=True)
-def _normal_block_f32(out: Any, seed: Any, step: Any, stream: Any, block: Any) -> None:
-    first = block * np.uint64(_COUNTERS)
-    _philox_words(out.view(np.uint64), first & _LOW, first >> _U32, step, stream, seed & _LOW, seed >> _U32)
-    _box_muller_f32(out)
-
-
-@njit(nogil=True)
-def _normal_block_f64(out: Any, seed: Any, step: Any, stream: Any, block: Any) -> None:
-    first = block * np.uint64(_COUNTERS)
-    c1 = (first >> _U32) | _F64_DOMAIN
-    _philox_words(out.view(np.uint64), first & _LOW, c1, step, stream, seed & _LOW, seed >> _U32)
-    _box_muller_f64(out)
-
-
-def normal_block(out: Any, seed: Any, step: Any, stream: Any, block: Any) -> None:
-    """Fill one whole block with normals; to be called from a numba kernel.
-
-    The block holds the elements from `block * out.size` on of the tensor that fill_normal would write.
-
-    Args:
-        out: The block, an array of `BLOCK_BYTES` bytes (1024 float32 or 512 float64, not checked) aligned to
-            8 bytes as np.empty's are. A kernel allocates one per thread and uses it for all its blocks.
-        seed: The seed, uint64.
-        step: The step, uint64 below 2^32.
-        stream: The stream, uint64 below 2^32.
-        block: The number of the block, uint64.
-    """
-    _BLOCKS[out.dtype](out, *(np.uint64(v) for v in (seed, step, stream, block)))
-
-
-@overload(normal_block, strict=False)  # a lambda has no annotations
-def _normal_block_overload(out: Any, seed: Any, step: Any, stream: Any, block: Any) -> Callable[..., None]:
-    of_dtype = _normal_block_f32 if out.dtype == types.float32 else _normal_block_f64
-    return lambda out, seed, step, stream, block: of_dtype(
-        out, np.uint64(seed), np.uint64(step), np.uint64(stream), np.uint64(block)
-    )
-
-
-_BLOCKS = {np.dtype(np.float32): _normal_block_f32, np.dtype(np.float64): _normal_block_f64}
-
-
-@compile_cached()
-def _fill_blocks(out: Any, seed: Any, step: Any, stream: Any, first: Any, last: Any) -> None:
-    size = BLOCK_BYTES // out.itemsize
-    scratch = np.empty(size, out.dtype)
-    for block in range(first, last):
-        part = out[block * size : (block + 1) * size]
-        # A block is made of 64-bit words: one that starts between two of them, or is incomplete, needs a detour.
-        if part.size == size and part.ctypes.data % 8 == 0:
-            normal_block(part, seed, step, stream, block)
-        else:
-            normal_block(scratch, seed, step, stream, block)
-            part[:] = scratch[: part.size]
-
-
-def fill_normal(out: np.ndarray[Any, Any], seed: int, step: int, stream: int) -> None:
-    """Write out[i] = normal(seed, step, stream, i), the same at any number of threads.
-
-    float32 and float64 draw independent numbers of the same law; float32 reaches 6.76 sigma, float64 8.65.
-
-    Args:
-        out: A contiguous vector of float32 or float64.
-        seed: The seed, below 2^64.
-        step: The step, below 2^32.
-        stream: The number of the stream (a tensor, a chain), below 2^32.
-    """
-    fill = partial(_fill_blocks, out, np.uint64(seed), np.uint64(step), np.uint64(stream))
-    run_in_threads(fill, -(-out.nbytes // BLOCK_BYTES), torch.get_num_threads())
-
-
-_LINE = 16  # slices of the buffer start on cache lines
-
-
-class PhiloxNoise(Noise):
-    """Normal numbers from Philox, a pure function of (seed, step, parameter, element in memory order).
-
-    They are the same at any number of threads and for any choice of active parameters. Where the fused update runs,
-    the kernel draws the same numbers itself.
-    """
-
-    kind: ClassVar[str] = "philox"
-
-    def __init__(self, seed: int) -> None:
-        super().__init__(seed)
-        self.step = 0
-
-    def start(self, step: int) -> None:
-        """Begin the numbers of ``step``."""
-        self.step = step
-
-    def draw(self, params: Sequence[Tensor], streams: Sequence[int] | None = None) -> list[Tensor]:
-        """Return a standard normal tensor for each of ``params``; half precision rounds the numbers of float32."""
-        dtype = torch.float64 if params[0].dtype == torch.float64 else torch.float32
-        spans = [-(-param.numel() // _LINE) * _LINE for param in params]
-        parts = self._buffer(torch.device("cpu"), dtype, sum(spans)).split(spans)
-        noises = []
-        for stream, param, part in zip(streams or range(len(params)), params, parts, strict=True):
-            flat = part[: param.numel()]
-            fill_normal(flat.numpy(), self.seed, self.step, stream)
-            strides = param.stride() if is_dense(param) else None
-            noise = flat.view(param.shape) if strides is None else flat.as_strided(param.shape, strides)
-            noises.append(noise.to(param.device, param.dtype))
-        return noises
+    # 2^53 u below one half, 2^53 (1 - u) above.
+    scaled = ((x & (_HALF_64 - _U1)) >> _U11).astype(np.float64) + 0.5
+    mantissa, exponent = np.frexp(scaled)
+    above = x >= _HALF_64
+    g = np.where(above, scaled * -(2.0**-53), mantissa - 1.0)
+    # log(1 + g) = 2 artanh(s)
+    s = g / (2.0 + g)
+    log = -2.0 * s * horner(ATANH_F64, s * s)
+    radius = np.sqrt(fma(np.where(above, 0.0, 53.0 - exponent), TWO_LOG2, log))
+    v = ((y & (_HALF_64 - _U1)) >> _U11).astype(np.float64) * 2.0**-51 + (2.0**-52 - 1.0)
+    v2 = v * v
+    cosine, sine = horner(COS_F64, v2) * (1.0 - v2), horner(SIN_F64, v2) * v
+    return np.where(y >= _HALF_64, -radius, radius) * cosine, radius * sine

@@ -24,7 +24,7 @@ from spikeslab.errors import (
 )
 from spikeslab.functional.tensors import align, is_dense
 from spikeslab.kernels.fused_update import FusedUpdate, load_kernels
-from spikeslab.kernels.noise import Noise, TorchNoise
+from spikeslab.kernels.noise import Noise
 from spikeslab.kernels.protocol import Move
 from spikeslab.priors.base import Prior
 from spikeslab.schedules import MAKERS, ScheduleLike, describe_schedule, parse_call
@@ -61,7 +61,7 @@ class Sampler(WeightHolder, Optimizer):
     Attributes:
         steps: Number of steps taken.
         prior: Prior of the sparse weights, or ``None``.
-        noise: Source of the noise, which ``fused`` decides.
+        noise: Source of the noise.
         drew_seed: True if no seed was given, so that a state brings its own.
     """
 
@@ -90,13 +90,8 @@ class Sampler(WeightHolder, Optimizer):
         }
         fused, compiled = self.defaults["fused"], self.defaults["compile"]
         kernels = load_kernels(fused, compile=compiled, params=names)
-        self.noise: Noise = TorchNoise(seed)
-        self._fused: FusedUpdate | None = None
-        if kernels is not None:
-            from spikeslab.kernels.philox import PhiloxNoise  # needs numba, as the kernels do
-
-            self.noise = PhiloxNoise(seed)
-            self._fused = FusedUpdate(kernels, prior) if self._can_fuse else None
+        self.noise = Noise(seed, None if kernels is None else kernels.philox_numba, compile=compiled)
+        self._fused = FusedUpdate(kernels, prior) if kernels is not None and self._can_fuse else None
 
     def add_param_group(self, param_group: Group) -> None:
         """Add a group, after a check of its settings and parameters."""
@@ -105,7 +100,7 @@ class Sampler(WeightHolder, Optimizer):
         numbers = {name: float(schedule(self.steps + 1)) for name, schedule in schedules.items()}
         self._check_numbers({**group, **numbers})
         if group["fused"] is not self.defaults["fused"]:
-            expectation = "must be the same in all groups, because it decides on the noise"
+            expectation = "must be the same in all groups"
             raise ArgumentValueError("fused", expectation, group["fused"], "give it to the sampler")
         super().add_param_group({**param_group, **numbers})
         try:

@@ -48,7 +48,7 @@ class SGHMC(Sampler):
         prior: Prior of the sparse weights.
         gradient_noise: V, the variance of a coordinate of the stochastic gradient of U; that much less is injected.
         seed: Seed of the noise; ``None`` takes one from torch's global generator.
-        fused: If True, numba does the whole update in one pass over memory, with its own noise; ``None`` does so if
+        fused: If True, numba does the whole update in one pass over memory; ``None`` does so if
             numba is installed and all parameters are float32 or float64 on the CPU.
         foreach: If True, use the list versions of torch's operations.
         compile: If True, compile the update with ``torch.compile``; the noise is drawn outside.
