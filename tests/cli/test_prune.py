@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,7 @@ from recipes import read_files
 from safetensors.torch import load_file, save_file
 from torch import nn
 
+from spikeslab.cli import prune as cli_prune
 from spikeslab.cli.app import run
 from spikeslab.compression import load_sparse
 
@@ -42,6 +44,19 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
+def test_a_command_that_was_stopped_while_writing_does_not_hinder_the_next(place, monkeypatch):
+    def stop(folder, contents):
+        folder.mkdir(parents=True)
+        (folder / f"recipe.py.{os.getpid() + 10**7}.tmp").write_text("half")
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(cli_prune, "write_together", stop)
+    run(["prune", "recipe.py", "--out", "out/half"])
+    monkeypatch.undo()
+    monkeypatch.chdir(place)
+    assert run(["prune", "recipe.py", "--out", "out/half"]) == 0
+
+
 def test_inclusion_probabilities_are_written(place):
     assert run(["prune", "recipe.py", "--inclusion", "--out", "out/half"]) == 0
     found = load_file(place / "out" / "half" / "inclusion.safetensors")
@@ -51,7 +66,7 @@ def test_inclusion_probabilities_are_written(place):
     }
     kept = {name: tensor[weights[name] != 0].mean() for name, tensor in found.items()}
     assert all(kept[name] > found[name][weights[name] == 0].max() for name in found)
-    assert "--sparsity 0.5 --inclusion --seed 0 --out out/half" in (place / "out/half/layers.md").read_text()
+    assert "spikeslab prune recipe.py --inclusion --seed 0 --out out/half" in (place / "out/half/layers.md").read_text()
 
 
 def test_a_network_is_pruned_compared_and_written(place, capsys):
@@ -98,7 +113,7 @@ def test_options_reach_the_pruning(place, capsys):
     record = json.loads((place / "run" / "layers.json").read_text())
     assert [(row["solver"], row["rows"]) for row in record["rows"]] == [("diagonal", 200)]
     assert record["run"]["command"] == (
-        "spikeslab prune recipe.py --sparsity 0.5 --pattern 2:4 --weights '0.*' --solver diagonal --batches 2 "
+        "spikeslab prune recipe.py --pattern 2:4 --weights '0.*' --solver diagonal --batches 2 "
         "--dense dense.safetensors --seed 0 --out run"
     )
 

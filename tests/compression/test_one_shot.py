@@ -215,3 +215,156 @@ def test_a_gram_matrix_that_does_not_fit_is_refused(monkeypatch):
     with pytest.raises(ValueError, match=r"Gram matrices that fit in memory, but '0\.weight' has 64 inputs"):
         prune_one_shot(perceptron(), [inputs()], progress=False)
     assert prune_one_shot(perceptron(), [inputs()], solver="diagonal", progress=False).layers
+
+
+class PreActivation(nn.Module):
+    """Convolution, shortcut and batch normalisation behind their sum."""
+
+    def __init__(self, inplace: bool) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.conv, self.norm, self.inplace = nn.Conv2d(8, 8, 3, padding=1), nn.BatchNorm2d(8), inplace
+
+    def forward(self, x: Tensor) -> Tensor:
+        out = self.conv(x)
+        if self.inplace:
+            out += 3.0 * x
+        else:
+            out = out + 3.0 * x
+        return self.norm(out)
+
+
+def test_an_addition_in_place_is_seen_before_a_normalisation():
+    norms = [prune_one_shot(PreActivation(b), [images()], progress=False).model.norm for b in (True, False)]
+    torch.testing.assert_close(norms[0].running_var, norms[1].running_var)
+    torch.testing.assert_close(norms[0].running_mean, norms[1].running_mean)
+
+
+def test_a_filter_without_weights_gives_the_shift_of_its_normalisation():
+    """Statistics of the training set differ from those of the batches: the difference must not be divided by zero."""
+    model, x = convolutions(), images()
+    with torch.no_grad():
+        model[0].weight[:4] *= 0.01
+        inner = model[0](x)
+        model[1].running_mean, model[1].running_var = inner.mean((0, 2, 3)) + 0.1 * inner.std(), inner.var((0, 2, 3))
+    pruned = prune_one_shot(model, [x], sparsity=0.8, weights="0.weight", progress=False).model
+    empty = pruned[0].weight.flatten(1).eq(0.0).all(1)
+    assert empty.any()
+    with torch.no_grad():
+        assert pruned[:2](x)[:, empty].abs().max() < 0.01
+
+
+def test_a_normalisation_that_runs_twice_is_measured_in_both_places():
+    class Twice(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            torch.manual_seed(0)
+            self.one, self.two, self.norm = nn.Linear(64, 8), nn.Linear(64, 8), nn.BatchNorm1d(8)
+
+        def forward(self, x: Tensor) -> Tensor:
+            return self.norm(self.one(x)) + self.norm(10.0 * self.two(x))
+
+    pruned = prune_one_shot(Twice(), [inputs()], sparsity=0.1, progress=False).model
+    assert pruned.norm.running_var.min() > 0.9
+
+
+class Written(nn.Module):
+    """Products that are written by hand: inputs times weights, or weights times inputs."""
+
+    def __init__(self, left: bool) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.randn(64, 32, generator=torch.manual_seed(0)))
+        self.left = left
+
+    def forward(self, x: Tensor) -> Tensor:
+        return (self.weight.T @ x.T).T if self.left else x @ self.weight
+
+
+@pytest.mark.parametrize("solver", ["exchange", "refit", "fast", "diagonal"])
+@pytest.mark.parametrize("left", [True, False])
+def test_products_that_are_written_by_hand(left: bool, solver: str):
+    first, second = inputs().split((150, 250))
+    result = prune_one_shot(Written(left), [first, second], weights=["weight"], solver=solver, progress=False)
+    assert int(result.model.weight.eq(0.0).sum()) == 1024
+    plain = nn.Linear(64, 32, bias=False)
+    plain.weight.data = Written(left).weight.data.T.contiguous()
+    expected = prune_one_shot(plain, [first, second], solver=solver, progress=False).model.weight.T
+    torch.testing.assert_close(result.model.weight, expected, atol=1e-4, rtol=1e-4)
+
+
+def test_a_matrix_that_is_used_in_both_orientations_is_pruned_once():
+    class Tied(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.weight = nn.Parameter(torch.randn(64, 64, generator=torch.manual_seed(0)))
+
+        def forward(self, x: Tensor) -> Tensor:
+            return torch.relu(x @ self.weight.T) @ self.weight
+
+    result = prune_one_shot(Tied(), [inputs()], weights=["weight"], progress=False)
+    assert [(fit.rows, fit.zeros) for fit in result.layers] == [(400, 2048)]
+    assert result.sparsity == 0.5
+
+
+@pytest.mark.parametrize(("rank", "share"), [(8, 0.5), (8, 0.8), (32, 0.5)])
+def test_exchanges_in_single_precision_do_no_harm(rank: int, share: float):
+    generator = torch.manual_seed(0)
+    x = torch.randn(512, rank, generator=generator) @ torch.randn(rank, 256, generator=generator)
+    x = x + 0.01 * torch.randn(512, 256, generator=generator)
+    model = nn.Linear(256, 24, bias=False)
+    errors = {
+        solver: prune_one_shot(model, [x], share, solver=solver, progress=False).layers[0].error
+        for solver in ("exchange", "refit")
+    }
+    assert errors["exchange"] <= errors["refit"] * (1 + 1e-3)
+
+
+def test_the_diagonal_needs_no_gram_matrix():
+    model, x = perceptron(), inputs()
+    fit = prune_one_shot(model, [x], solver="diagonal", weights="0.weight", progress=False).layers[0]
+    dense = model[0].weight.detach()
+    kept = dense * keep_largest(dense * x.square().sum(0).sqrt(), Pattern(dense.numel() // 2))
+    expected = ((kept - dense).square() * x.square().sum(0)).sum() / (dense.square() * x.square().sum(0)).sum()
+    assert fit.error == pytest.approx(float(expected), rel=1e-4)
+
+
+@pytest.mark.parametrize(("pattern", "sparsity"), [("7:10", 0.3), ("1:3", 2 / 3), ("2:4", None)])
+def test_the_sparsity_of_a_pattern_may_be_named(pattern: str, sparsity: float | None):
+    model = nn.Linear(120, 10)
+    result = prune_one_shot(model, [inputs(size=120)], sparsity, pattern, progress=False)
+    assert result.layers[0].zeros == round(1200 * (1 - int(pattern[0]) / int(pattern[2:])))
+
+
+def test_layers_that_a_pattern_does_not_divide_stay_dense_by_default():
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Conv2d(3, 8, 7), nn.Conv2d(8, 8, 3))
+    x = torch.randn(20, 3, 16, 16)
+    assert prune_one_shot(model, [x], pattern="2:4", progress=False).dense == ["0.weight"]
+    with pytest.raises(ValueError, match=r"pattern must divide the inputs of every layer, but '0\.weight' has 3\."):
+        prune_one_shot(model, [x], pattern="2:4", weights="*.weight", progress=False)
+
+
+def test_no_layer_is_emptied():
+    result = prune_one_shot(perceptron(), [inputs()], sparsity=0.9999, inclusion=True, progress=False)
+    assert all(int(result.model.get_parameter(fit.name).count_nonzero()) == 1 for fit in result.layers)
+
+
+def test_frozen_weights_and_those_of_later_batches_are_pruned_too():
+    class Experts(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            torch.manual_seed(0)
+            self.one, self.two = nn.Linear(64, 8), nn.Linear(64, 8)
+
+        def forward(self, x: Tensor) -> Tensor:
+            return self.one(x) if len(x) > 100 else self.two(x)
+
+    batches = [inputs(), inputs(90)]
+    found = prune_one_shot(Experts().requires_grad_(False), batches, weights="*.weight", progress=False)
+    assert [(fit.name, fit.rows) for fit in found.layers] == [("one.weight", 400), ("two.weight", 90)]
+
+
+@pytest.mark.parametrize("returned", [torch.zeros(3, 3), torch.full((80, 64), torch.nan)])
+def test_a_solver_that_returns_something_else_is_refused(returned: Tensor):
+    with pytest.raises(ValueError, match=r"solver must return finite weights of the shape \(80, 64\) for '0\.weight'"):
+        prune_one_shot(perceptron(), [inputs()], solver=lambda *_: returned, progress=False)

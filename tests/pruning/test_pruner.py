@@ -339,3 +339,13 @@ def test_a_pattern_that_does_not_fit_is_refused(shape, pattern, message) -> None
 def test_more_zeros_than_a_pattern_allows_are_refused() -> None:
     with pytest.raises(ArgumentValueError, match=r"sparsity must be at most 0\.5, since 1 layer must keep 4 weights"):
         ss.Pruner(distinct((2, 4)), 0.6, pattern="2:4")
+
+
+def test_a_pattern_is_loaded_with_what_follows_from_it() -> None:
+    weights = distinct((6, 8))
+    pruner = ss.Pruner(weights, 0.25)
+    pruner.load_settings({"pattern": "2:4"})
+    assert pruner.highest == 0.5
+    pruner.load_settings({"sparsity": pruner.settings_dict()["sparsity"]})
+    pruner.step()
+    assert weights[0].detach().reshape(-1, 4).eq(0.0).sum(1).max() <= 2

@@ -11,10 +11,10 @@ import typer
 
 from spikeslab.cli._errors import spells
 from spikeslab.cli._options import COPY, check_counts, check_folder, check_seed, use_threads
-from spikeslab.cli._output import plain_console, print_result, write_file
+from spikeslab.cli._output import plain_console, print_result
 from spikeslab.cli.compress import METRICS, RESULT, ROUNDED, RecipeArgument, explain_errors, scale_metric
 from spikeslab.errors import ArgumentError, check_choice, check_number, mark, pluralize
-from spikeslab.files import check_free
+from spikeslab.files import check_free, sweep, write_together
 from spikeslab.report.tables import Cell, Column, Provenance, Table, command_line
 
 if TYPE_CHECKING:
@@ -48,8 +48,11 @@ def prune(
         Path | None, typer.Option(help="Folder for the results; out/NAME-pruned for NAME.py if not given.")
     ] = None,
     sparsity: Annotated[
-        float, typer.Option(metavar="SHARE", help="Share of zeros of every pruned layer; with --pattern, that of it.")
-    ] = 0.5,
+        float | None,
+        typer.Option(
+            metavar="SHARE", help="Share of zeros of every pruned layer.", show_default="0.5, or that of --pattern"
+        ),
+    ] = None,
     pattern: Annotated[
         str | None, typer.Option(metavar="N:M", help="Keep N of every M neighbouring inputs, as 2:4.")
     ] = None,
@@ -105,17 +108,22 @@ def prune(
     - some layers, with more data: `spikeslab prune recipe.py --sparsity 0.7 --weights 'blocks.*' --batches 20`
     """
     check_seed(seed)
-    check_number("sparsity", sparsity, "(0, 1)")
+    if sparsity is not None:
+        check_number("sparsity", sparsity, "(0, 1)")
     if solver is not None:
         check_choice("solver", solver, SOLVERS)
     check_counts(number=number, threads=threads)
     folder = Path("out") / f"{recipe.stem}-pruned" if out is None else out
     check_folder(folder)
+    if folder.is_dir():
+        sweep(folder)  # what a command that was stopped has left
     check_free(folder, "out")
     from spikeslab.cli._stored_network import read_dense
     from spikeslab.cli.recipe import FORWARD, MODEL, TRAIN, read_recipe
     from spikeslab.compression import one_shot
-    from spikeslab.compression.sparse_file import load_tensors_into, save_sparse
+    from spikeslab.compression.finalize import finalize
+    from spikeslab.compression.sparse_file import load_tensors_into
+    from spikeslab.compression.sparse_format import encode
     from spikeslab.forward_pass import run
     from spikeslab.states import encode_tensors
     from spikeslab.training.randomness import seed_everything
@@ -153,14 +161,15 @@ def prune(
     options: dict[str, Any] = {"sparsity": sparsity, "pattern": pattern, "weights": weights, "solver": solver}
     options |= {"inclusion": inclusion, "batches": number, "dense": dense, "seed": seed, "threads": threads, "out": out}
     made_by = Provenance(command_line("prune", recipe, **options), seed)
-    write_file(folder / COPY, recipe.read_bytes())
-    files = [save_sparse(found.model, folder / FILE)]
+    contents = {FILE: encode(finalize(found.model).state_dict(), "fp32")}
     if inclusion:
-        write_file(folder / INCLUSION, encode_tensors(found.inclusion))
-        files.append(folder / INCLUSION)
-    files += [path for stem, table in tables.items() for path in table.write(folder / stem, made_by)]
+        contents[INCLUSION] = encode_tensors(found.inclusion)
+    for stem, table in tables.items():
+        contents |= table.encode(stem, made_by)
+    contents[COPY] = recipe.read_bytes()
+    write_together(folder, contents)
     console = plain_console()
-    print_result(console, list(tables.values()), [*files, folder / COPY])
+    print_result(console, list(tables.values()), [folder / name for name in contents])
     file, origin = shlex.quote(str(folder / FILE)), shlex.quote(str(recipe))
     console.print(f"Next:\n  spikeslab sparsity {file} --recipe {origin}", soft_wrap=True)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import warnings
 from collections.abc import Iterable, Mapping, Sequence
@@ -253,7 +254,10 @@ class Compression:
             return
         if self.structure == CHANNELS:
             raise ArgumentValueError("pattern", f"must be None with {mark('structure', CHANNELS)}", pattern)
-        if self.sparsity not in (DEFAULT_SPARSITY, share := parse_pattern(pattern).sparsity):
+        share = parse_pattern(pattern).sparsity
+        if self.sparsity != DEFAULT_SPARSITY and (
+            self.sparsity == AUTO or not math.isclose(float(self.sparsity), share)
+        ):
             raise ArgumentValueError("sparsity", f"must be {share:g} with {mark('pattern', pattern)}", self.sparsity)
 
     def _check_auto(self) -> None:

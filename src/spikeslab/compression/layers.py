@@ -25,7 +25,7 @@ OTHERS = 0.1
 Chosen: TypeAlias = str | Sequence[str] | Iterable[Tensor] | Mapping[str, str | None] | None
 
 
-def weight_names(model: nn.Module, weights: Chosen = None) -> list[str]:
+def weight_names(model: nn.Module, weights: Chosen = None, *, trained: bool = True) -> list[str]:
     """Return the names of the weights to prune, in the model's order.
 
     >>> model = nn.Sequential(nn.Linear(4, 8), nn.Linear(8, 8), nn.Linear(8, 2))
@@ -39,6 +39,7 @@ def weight_names(model: nn.Module, weights: Chosen = None) -> list[str]:
             layers but those that an embedding shares. Matrices of other modules, such as an attention written by hand
             or the ``Conv1D`` of transformers, are taken where they are most of what is no embedding. It warns if
             trained matrices of more than a tenth of the model are left out.
+        trained: If True, refuse weights that are not trained.
     """
     parameters = dict(model.named_parameters())
     if weights is None:
@@ -49,7 +50,7 @@ def weight_names(model: nn.Module, weights: Chosen = None) -> list[str]:
         items: list[object] = list(weights)
         globs = [item for item in items if isinstance(item, str)]
         names = _match(model, globs) if len(globs) == len(items) else _find_names(parameters, items)
-    if frozen := [name for name in names if not parameters[name].requires_grad]:
+    if trained and (frozen := [name for name in names if not parameters[name].requires_grad]):
         raise ArgumentValueError("weights", "must be trained", Phrase(f"{quote(frozen)} has requires_grad=False"))
     return names
 

@@ -4,28 +4,29 @@ The layers are pruned in the order in which they run, each with the inputs that 
 sparse regression of :mod:`spikeslab.functional.reconstruction`. Then the statistics of batch normalisation are moved by
 the difference that pruning made on the same inputs:
 
-.. math:: \mu \leftarrow \mu + \bar x_{\text{pruned}} - \bar x_{\text{dense}}, \qquad
-    \sigma^2 \leftarrow \sigma^2\, s^2_{\text{pruned}} / s^2_{\text{dense}}.
+.. math:: \mu \leftarrow \bar x_{\text{pruned}} + (\mu - \bar x_{\text{dense}})\, r, \qquad
+    \sigma^2 \leftarrow \sigma^2\, r^2, \qquad r = s_{\text{pruned}} / s_{\text{dense}}.
 
 Statistics of a few hundred inputs in their place would harm even the dense network.
 """
 
 from __future__ import annotations
 
+import math
 import os
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, NamedTuple, NoReturn, TypeAlias
 
 import torch
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
-from spikeslab.compression.layers import Chosen, weight_names
+from spikeslab.compression.layers import EMBEDDINGS, Chosen, weight_names
 from spikeslab.errors import (
     ArgumentTypeError,
     ArgumentValueError,
@@ -42,8 +43,8 @@ from spikeslab.functional.reconstruction import (
     exchange,
     find_support,
     inclusion_probabilities,
-    reconstruction_error,
     refit,
+    row_errors,
 )
 from spikeslab.graph.products import Product, ProductMode, plain_products
 from spikeslab.graph.tracing import check_module, copy_model
@@ -57,10 +58,12 @@ Solver: TypeAlias = Callable[[Tensor, Tensor, Pattern], Tensor]
 EXCHANGE, REFIT, FAST, DIAGONAL = "exchange", "refit", "fast", "diagonal"
 EXCHANGED_INPUTS = 1024
 """Most inputs of a layer whose weights are exchanged by default."""
+SPARSITY = 0.5
+"""Share of zeros by default."""
 LEAST_INPUTS = 64
 """Inputs below which a layer stays dense by default: too few are left to make up for those that go."""
 FAST_STEPS = 15
-"""Steps of the alternating direction method where it shall be fast."""
+"""Steps of the alternating direction method in the fast solver."""
 COPIES = 8
 """Matrices of the size of a Gram matrix that the regression of a layer takes."""
 STAGE = "Pruning"
@@ -82,7 +85,11 @@ def solve_fast(dense: Tensor, gram: Tensor, pattern: Pattern) -> Tensor:
 def solve_by_exchange(dense: Tensor, gram: Tensor, pattern: Pattern) -> Tensor:
     """Return sparse weights whose support is found by the alternating direction method, then by exchanges."""
     damped = damp(gram)
-    return refit(dense, damped, exchange(dense, damped, find_support(dense, damped, pattern), pattern))
+    start = find_support(dense, damped, pattern)
+    before, after = (refit(dense, damped, each) for each in (start, exchange(dense, damped, start, pattern)))
+    # Rounding can lead the exchanges astray where the inputs are of low rank.
+    better = row_errors(after, dense, damped) < row_errors(before, dense, damped)
+    return torch.where(better.unsqueeze(1), after, before)
 
 
 SOLVERS: dict[str, Solver] = {EXCHANGE: solve_by_exchange, REFIT: solve_by_refit, FAST: solve_fast}
@@ -172,7 +179,7 @@ class OneShot:
 def prune_one_shot(
     model: nn.Module,
     batches: Iterable[Any],
-    sparsity: float = 0.5,
+    sparsity: float | None = None,
     pattern: str | None = None,
     *,
     weights: Chosen = None,
@@ -196,7 +203,8 @@ def prune_one_shot(
         batches: Inputs, tuples that end with targets, or mappings of arguments of the network, as
             :func:`~spikeslab.forward_pass.split_batch` reads them; a list or a loader that can be read again. A layer
             needs as many rows of inputs as it has inputs; a convolution has a row for each place.
-        sparsity: Share of zeros of every pruned layer, in (0, 1). With a pattern it is the pattern's.
+        sparsity: Share of zeros of every pruned layer, in (0, 1); ``None`` is the share of the pattern, or a half. No
+            layer is emptied.
         pattern: ``"N:M"`` keeps N of every M neighbouring inputs, those of channels in a convolution, as ``"2:4"``.
         weights: Weights to prune: globs over parameter names, or parameters. By default all that are multiplied with at
             least 64 inputs, but those that an embedding shares.
@@ -222,9 +230,9 @@ def prune_one_shot(
         raise ArgumentTypeError("batches", expectation, Phrase("got an iterator"))
     if solver is not None and not callable(solver):
         check_choice("solver", solver, (*SOLVERS, DIAGONAL))
-    keep = read_pattern(pattern, check_number("sparsity", sparsity, "(0, 1)"))
+    keep = read_pattern(pattern, sparsity)
     original = unwrap(model)
-    chosen = None if weights is None else weight_names(original, weights)
+    chosen = None if weights is None else weight_names(original, weights, trained=False)
     found = _Pruning(copy_model(original), batches, keep, chosen, solver, inclusion, forward or run).run(progress)
     if not inplace:
         return found
@@ -232,31 +240,57 @@ def prune_one_shot(
     return replace(found, model=model)
 
 
-def read_pattern(pattern: str | None, sparsity: float) -> Callable[[int, int], Pattern]:
-    """Return the function from the outputs and inputs of a matrix to what it keeps.
+def read_pattern(pattern: str | None, sparsity: float | None) -> Callable[[int, int], Pattern]:
+    """Return the function from the outputs and inputs of a matrix to what it keeps; no matrix is emptied.
 
     Raises:
-        ValueError: If the pattern is none, or does not have the sparsity.
+        ValueError: If there is no such pattern, or it does not have the sparsity.
     """
+    if sparsity is not None:
+        check_number("sparsity", sparsity, "(0, 1)")
     if pattern is None:
-        return lambda outputs, inputs: Pattern(outputs * inputs - round(sparsity * outputs * inputs))
+        share = SPARSITY if sparsity is None else sparsity
+        return lambda outputs, inputs: Pattern(max(1, outputs * inputs - round(share * outputs * inputs)))
     parsed = parse_pattern(pattern)
-    if sparsity not in (0.5, parsed.sparsity):
+    if sparsity is not None and not math.isclose(sparsity, parsed.sparsity, abs_tol=1e-6):
         expectation = f"must be {parsed.sparsity:g} with {mark('pattern', pattern)}"
         raise ArgumentValueError("sparsity", expectation, sparsity)
     return lambda outputs, inputs: parsed
 
 
-class _Cut(Exception):  # noqa: N818
-    """Ends a forward pass after the product that is looked at."""
+class _Cut(BaseException):
+    """Ends a forward pass after the product that is looked at; no handler of the network's own catches it."""
 
 
-Step: TypeAlias = tuple[Any, ...]
-"""Place of a product in a run: its key, and the outputs and inputs of its matrices."""
+class Step(NamedTuple):
+    """Place of a product in a run.
 
+    Attributes:
+        name: Name of the parameter.
+        key: Place of the weights in it.
+        outputs: Outputs of each matrix.
+        inputs: Inputs of each matrix.
+        neighbours: Neighbouring inputs that a pattern divides: those of a place in a window, if there is one.
+    """
 
-def _step(product: Product) -> Step:
-    return *product.key, *product.matrices().shape[-2:]
+    name: str
+    key: tuple[Any, ...]
+    outputs: int
+    inputs: int
+    neighbours: int
+
+    @classmethod
+    def of(cls, product: Product) -> Step:
+        """Return the place of a product."""
+        outputs, inputs = product.matrices().shape[-2:]
+        return cls(
+            product.name, product.key, outputs, inputs, inputs if product.window is None else product.weight.shape[1]
+        )
+
+    @property
+    def storage(self) -> tuple[Any, ...]:
+        """Place of the weights whatever their orientation: a transposed matrix has the same."""
+        return self.name, self.key[1], self.outputs * self.inputs
 
 
 @dataclass
@@ -285,16 +319,17 @@ class _Inputs:
     product: Product
     sums: Tensor
     gram: Tensor
-    outputs: _Moments = field(default_factory=_Moments)
+    outputs: _Moments | None = None
     rows: int = 0
 
     @classmethod
-    def start(cls, product: Product, diagonal: bool) -> _Inputs:
+    def start(cls, product: Product, diagonal: bool, with_outputs: bool) -> _Inputs:
         """Return empty sums."""
         groups, _, inputs = product.matrices().shape
         sums = product.weight.new_zeros(groups, inputs, dtype=torch.float32)
         gram = sums.clone() if diagonal else sums.new_zeros(groups, inputs, inputs)
-        return cls(product._replace(inputs=product.inputs[:0], outputs=product.outputs[:0]), sums, gram)
+        outputs = _Moments() if with_outputs else None
+        return cls(product._replace(inputs=product.inputs[:0], outputs=product.outputs[:0]), sums, gram, outputs)
 
     def add(self, product: Product) -> None:
         """Add the rows of a product of the same weights."""
@@ -303,15 +338,16 @@ class _Inputs:
             self.sums += x.sum(1)
             self.gram += x.square().sum(1) if self.gram.ndim == 2 else x.mT @ x
             self.rows += x.shape[1]
-        self.outputs.add(product.outputs)
+        if self.outputs is not None:
+            self.outputs.add(product.outputs)
 
-    def predict_outputs(self, before: Tensor, after: Tensor) -> tuple[Tensor, Tensor]:
-        """Return mean and variance that each output has with other weights; ``before`` are those that were seen."""
+    def predict_outputs(self, outputs: _Moments, before: Tensor, after: Tensor) -> tuple[Tensor, Tensor]:
+        """Return mean and variance of each output with the weights ``after``, given those with ``before``."""
         center = self.sums.double() / self.rows
         mean = torch.einsum("goi,gi->go", after.double(), center)
         square = ((after.double() @ (self.gram.double() / self.rows)) * after).sum(-1)
         moved = torch.einsum("goi,gi->go", (after - before).double(), center).flatten()
-        return self.outputs.compute()[0] + moved, (square - mean.square()).clamp_min(0.0).flatten()
+        return outputs.compute()[0] + moved, (square - mean.square()).clamp_min(0.0).flatten()
 
 
 @dataclass
@@ -339,6 +375,7 @@ class _Pruning:
     inclusion: dict[str, Tensor] = field(default_factory=dict)
     _parameters: dict[str, nn.Parameter] = field(default_factory=dict)
     _moments: dict[_BatchNorm, _Moments] = field(default_factory=dict)
+    _norm_uses: Counter[_BatchNorm] = field(default_factory=Counter)
     _followers: dict[Step, _BatchNorm] = field(default_factory=dict)
     _corrected: set[_BatchNorm] = field(default_factory=set)
 
@@ -347,12 +384,11 @@ class _Pruning:
         self._parameters = select_matrices(self.network)
         with torch.no_grad(), uncompiled_eval_mode(self.network), plain_products(self.network), ExitStack() as stack:
             order = self._look()
-            uses = Counter(step for step in order if isinstance(step, tuple))
-            steps = [step for step in dict.fromkeys(order) if isinstance(step, _BatchNorm) or self._is_pruned(step)]
-            self._check_chosen({step[0] for step in steps if isinstance(step, tuple)})
+            uses = Counter(step for step in order if isinstance(step, Step))
+            steps = self._choose(order)
             bar = stack.enter_context(Progress({STAGE: len(steps)}, unit="layers")) if progress else None
             for step in steps:
-                if isinstance(step, tuple):
+                if isinstance(step, Step):
                     self._prune(step, uses[step])
                 elif self.fits and step not in self._corrected:
                     self._correct(step, self._measure(step).compute())
@@ -363,39 +399,45 @@ class _Pruning:
         return OneShot(self.network, self.fits, stayed, self.inclusion)
 
     def _look(self) -> list[Step | _BatchNorm]:
-        """Return the products of the first batch and the normalisations in their order, and measure the latter."""
+        """Return products and normalisations in the order in which they run, and measure the normalisations.
+
+        What only later batches use comes last.
+        """
         norms = [m for m in self.network.modules() if isinstance(m, _BatchNorm) and m.running_mean is not None]
         self._moments = {norm: _Moments() for norm in norms}
         order: list[Step | _BatchNorm] = []
-        last: Product | None = None
-        first = True
+        known: set[Step | _BatchNorm] = set()
+        passed: list[Step | _BatchNorm] = []
+        last: tuple[Step, Tensor, int] | None = None
+        has_batches = False
 
         def note(product: Product) -> None:
             nonlocal last
-            order.append(_step(product))
-            last = product
+            last = Step.of(product), product.outputs, product.outputs._version
+            passed.append(last[0])
 
         def add(norm: nn.Module, inputs: tuple[Tensor, ...]) -> None:
             if not isinstance(norm, _BatchNorm):
                 return
             self._moments[norm].add(inputs[0])
-            if first:
-                order.append(norm)
-                if last is not None and _is_same(inputs[0], last.outputs):
-                    self._followers[_step(last)] = norm
+            passed.append(norm)
+            if last is not None and _is_same(inputs[0], *last[1:]):
+                self._followers.setdefault(last[0], norm)
 
         handles = [norm.register_forward_pre_hook(add) for norm in norms]
         try:
             for batch in self._inputs():
-                with ProductMode(self._parameters, note) if first else torch.no_grad():
+                has_batches = True
+                passed.clear()
+                with ProductMode(self._parameters, note):
                     batch()
-                first = False
-                if not norms:
-                    break
+                self._norm_uses |= Counter(step for step in passed if isinstance(step, _BatchNorm))
+                order += [step for step in passed if step not in known]
+                known |= set(passed)
         finally:
             for handle in handles:
                 handle.remove()
-        if first:
+        if not has_batches:
             raise ArgumentValueError("batches", "must hold at least one batch of inputs", Phrase("got none"))
         return order
 
@@ -404,31 +446,58 @@ class _Pruning:
         for batch in self.batches:
             yield partial(self.run_forward, self.network, to_device_of(self.network, split_batch(batch)[0]))
 
-    def _is_pruned(self, step: Step) -> bool:
-        if self.chosen is not None:
-            return step[0] in self.chosen
-        shared = {id(m.weight) for m in self.network.modules() if isinstance(m, nn.Embedding)}
-        return step[-1] >= LEAST_INPUTS and id(dict(self.network.named_parameters())[step[0]]) not in shared
+    def _choose(self, order: Sequence[Step | _BatchNorm]) -> list[Step | _BatchNorm]:
+        """Return the products to prune and the normalisations, each once, and check the products."""
+        products = {step.storage: step for step in reversed(order) if isinstance(step, Step)}
+        if self.chosen is None:
+            parameters = dict(self.network.named_parameters())
+            shared = {id(m.weight) for m in self.network.modules() if isinstance(m, EMBEDDINGS)}
+            large = [step for step in products.values() if step.inputs >= LEAST_INPUTS]
+            pruned = {step for step in large if id(parameters[step.name]) not in shared and self._fits(step)}
+            if not pruned:
+                self._refuse(len(products), len(large))
+        else:
+            pruned = {step for step in products.values() if step.name in self.chosen}
+            if missing := [name for name in self.chosen if name not in {step.name for step in pruned}]:
+                expectation = "must be multiplied with inputs in a run of the model"
+                raise ArgumentValueError("weights", expectation, Phrase(f"{quote(missing)} never was"))
+            for step in pruned:
+                if not self._fits(step):
+                    message = Phrase(f"{step.name!r} has {step.neighbours:,}")
+                    raise ArgumentValueError("pattern", "must divide the inputs of every layer", message)
+        return [step for step in dict.fromkeys(order) if isinstance(step, _BatchNorm) or step in pruned]
 
-    def _check_chosen(self, found: set[str]) -> None:
-        if missing := [name for name in self.chosen or () if name not in found]:
-            expectation = "must be multiplied with inputs in a run of the model"
-            raise ArgumentValueError("weights", expectation, Phrase(f"{quote(missing)} never was"))
-        if not found:
-            expectation = f"must have a layer with at least {LEAST_INPUTS} inputs"
-            raise ArgumentValueError("model", expectation, Phrase("it has none"), f"{mark('weights')} can name others")
+    def _fits(self, step: Step) -> bool:
+        group = self.pattern(step.outputs, step.inputs).group
+        return group is None or step.neighbours % group == 0
+
+    def _refuse(self, products: int, large: int) -> NoReturn:
+        """Raise since no layer can be pruned."""
+        if large:
+            raise ArgumentValueError("pattern", "must divide the inputs of a layer", Phrase("it divides none"))
+        if products:
+            expectation, got = f"must have a layer with at least {LEAST_INPUTS} inputs", Phrase("it has none")
+            raise ArgumentValueError("model", expectation, got, f"{mark('weights')} can name others")
+        expectation = "must multiply parameters with inputs"
+        got = Phrase("no product was seen: transposed convolutions, autocast and weights that are computed are not")
+        raise ArgumentValueError("model", expectation, got)
 
     def _measure(self, norm: _BatchNorm) -> _Moments:
         """Return the moments of the inputs that a normalisation has now."""
         found = _Moments()
+        seen = 0
 
         def add(module: nn.Module, inputs: tuple[Tensor, ...]) -> None:
+            nonlocal seen
             found.add(inputs[0])
-            raise _Cut
+            seen += 1
+            if seen == self._norm_uses[norm]:
+                raise _Cut
 
         handle = norm.register_forward_pre_hook(add)
         try:
             for batch in self._inputs():
+                seen = 0
                 with suppress(_Cut):
                     batch()
         finally:
@@ -436,28 +505,32 @@ class _Pruning:
         return found
 
     def _correct(self, norm: _BatchNorm, moments: tuple[Tensor, Tensor]) -> None:
-        """Move the statistics of a normalisation by the difference that pruning made to mean and variance."""
+        """Move the statistics of a normalisation by the difference that pruning made to mean and variance.
+
+        What the running mean differs by from the mean of the batches shrinks with the scale of the outputs.
+        """
         self._corrected.add(norm)
         if norm.running_mean is None or norm.running_var is None:
             return
         (mean, var), (dense_mean, dense_var) = moments, self._moments[norm].compute()
-        norm.running_mean += (mean - dense_mean).to(norm.running_mean)
-        norm.running_var *= torch.where(dense_var > 0.0, var / dense_var, 1.0).to(norm.running_var)
+        ratio = torch.where(dense_var > 0.0, var / dense_var, 1.0)
+        norm.running_mean.copy_(mean + (norm.running_mean - dense_mean) * ratio.sqrt())
+        norm.running_var.copy_(norm.running_var * ratio)
 
     def _observe(self, step: Step, uses: int, diagonal: bool) -> _Inputs:
         """Return the inputs that a product has now."""
-        name, inputs = step[0], step[-1]
+        name, inputs = step.name, step.inputs
         found: _Inputs | None = None
         seen = 0
 
         def add(product: Product) -> None:
             nonlocal found, seen
-            if _step(product) != step:
+            if Step.of(product) != step:
                 return
             if found is None:
                 if not diagonal:
-                    _check_memory(name, inputs, product.weight)
-                found = _Inputs.start(product, diagonal)
+                    _check_memory(name, inputs, product)
+                found = _Inputs.start(product, diagonal, self._follower(step, uses) is not None)
             found.add(product)
             seen += 1
             if seen == uses:  # nothing behind it is needed
@@ -471,25 +544,27 @@ class _Pruning:
             raise ArgumentValueError("batches", "must hold finite inputs", Phrase(f"those of {name!r} are not"))
         if not diagonal and found.rows < inputs:
             message = Phrase(f"{name!r} has {inputs:,} inputs, and there are {found.rows:,} rows of them")
-            raise ArgumentValueError("batches", "must give a layer as many rows as it has inputs", message)
+            raise ArgumentValueError("batches", TOO_FEW, message)
         return found
 
     def _prune(self, step: Step, uses: int) -> None:
         """Prune the weights of one place in a run, and correct the normalisation behind it."""
-        name, inputs = step[0], step[-1]
+        name, inputs = step.name, step.inputs
         solver = self.solver or (EXCHANGE if inputs <= EXCHANGED_INPUTS else REFIT)
         seen = self._observe(step, uses, solver == DIAGONAL)
-        start, dense = time.perf_counter(), seen.product.matrices()
-        results = [self._solve(*pair, solver, name) for pair in zip(dense.float(), seen.gram, strict=True)]
-        pruned = torch.stack([weights for weights, _ in results])
+        start, dense = time.perf_counter(), seen.product.matrices().float().clone()  # of what is written to below
+        pairs = list(zip(dense, seen.gram, strict=True))
+        pruned = torch.stack([self._solve(*pair, solver, name) for pair in pairs])
         seconds = time.perf_counter() - start
-        if uses == 1 and solver != DIAGONAL and step in self._followers:
-            self._correct(self._followers[step], seen.predict_outputs(dense.float(), pruned))
+        if seen.outputs is not None and solver != DIAGONAL and (norm := self._follower(step, uses)) is not None:
+            self._correct(norm, seen.predict_outputs(seen.outputs, dense, pruned))
         if self.weighs:
-            self._weigh(seen, dense.float(), pruned)
-        seen.product.write(pruned.to(dense.dtype))
+            self._weigh(seen, dense, pruned)
+        seen.product.write(pruned)
         zeros = pruned.numel() - int(pruned.count_nonzero())
-        error = sum(error for _, error in results) / len(results)
+        change = sum(float(row_errors(weights, *pair).sum()) for weights, pair in zip(pruned, pairs, strict=True))
+        whole = sum(float(row_errors(torch.zeros_like(each), each, gram).sum()) for each, gram in pairs)
+        error = change / whole if whole > 0.0 else 0.0
         title = solver if isinstance(solver, str) else getattr(solver, "__name__", "function")
         self.fits.append(LayerFit(name, pruned.numel(), zeros, inputs, seen.rows, error, title, seconds))
 
@@ -503,27 +578,34 @@ class _Pruning:
         view = self.inclusion[name].as_strided(part.shape, part.stride(), part.storage_offset())
         seen.product._replace(weight=view).write(torch.stack(found))
 
-    def _solve(self, dense: Tensor, gram: Tensor, solver: str | Solver, name: str) -> tuple[Tensor, float]:
-        """Return the sparse weights of a matrix, and their error."""
+    def _follower(self, step: Step, uses: int) -> _BatchNorm | None:
+        """Return the normalisation that gets the outputs of a product and nothing else, or ``None``."""
+        norm = self._followers.get(step)
+        return norm if norm is not None and uses == self._norm_uses[norm] == 1 else None
+
+    def _solve(self, dense: Tensor, gram: Tensor, solver: str | Solver, name: str) -> Tensor:
+        """Return the sparse weights of a matrix."""
         pattern = self.pattern(*dense.shape)
-        if pattern.group is not None and dense.shape[1] % pattern.group:
-            message = Phrase(f"{name!r} has {dense.shape[1]:,}")
-            raise ArgumentValueError("pattern", "must divide the inputs of every layer", message)
         if solver == DIAGONAL:
-            kept = dense * keep_largest(dense * gram.sqrt(), pattern)
-            return kept, reconstruction_error(kept, dense, torch.diag(gram))
-        weights = (solver if callable(solver) else SOLVERS[solver])(dense, gram, pattern)
-        return weights, reconstruction_error(weights, dense, gram)
+            return dense * keep_largest(dense * gram.sqrt(), pattern)
+        found = (solver if callable(solver) else SOLVERS[solver])(dense, gram, pattern)
+        if found.shape != dense.shape or not torch.isfinite(found).all():
+            expectation = f"must return finite weights of the shape {tuple(dense.shape)} for {name!r}"
+            raise ArgumentValueError("solver", expectation, Phrase(f"got {tuple(found.shape)}"))
+        return found
 
 
-def _is_same(tensor: Tensor, other: Tensor) -> bool:
-    return tensor.shape == other.shape and tensor.data_ptr() == other.data_ptr()
+def _is_same(tensor: Tensor, other: Tensor, version: int) -> bool:
+    """Return True if a tensor is another one as it was at a version: nothing was added to it in place."""
+    same = tensor.shape == other.shape and tensor.data_ptr() == other.data_ptr()
+    return same and tensor._version == version
 
 
-def _check_memory(name: str, inputs: int, weight: Tensor) -> None:
-    """Raise if the Gram matrix of a layer, with what its regression takes, does not fit in the memory of a machine."""
-    needed = 4 * COPIES * inputs**2
-    if weight.is_cpu and needed > (memory := os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")):
+def _check_memory(name: str, inputs: int, product: Product) -> None:
+    """Raise if the Gram matrices of a layer, with what its regression takes, do not fit in the memory of a machine."""
+    groups = product.matrices().shape[0]
+    needed = 4 * (COPIES + groups - 1) * inputs**2
+    if product.weight.is_cpu and needed > (memory := os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")):
         raise ArgumentValueError(
             "weights",
             "must have Gram matrices that fit in memory",

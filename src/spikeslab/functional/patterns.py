@@ -62,7 +62,7 @@ def keep_largest(scores: Tensor, pattern: Pattern) -> Tensor:
     """
     sizes = scores.abs()
     if pattern.group is None:
-        return _keep(sizes.view(-1), pattern.keep).view(scores.shape)
+        return _keep(sizes.reshape(-1), pattern.keep).view(scores.shape)
     rows = sizes.reshape(-1, pattern.group)
     kept = torch.zeros_like(rows, dtype=torch.bool).scatter_(1, rows.topk(pattern.keep, dim=1).indices, True)
     return kept.view(scores.shape)

@@ -33,6 +33,8 @@ FIRST_PENALTY, LAST_PENALTY = 0.02, 2.0
 """First and last penalty of :func:`find_support`, in units of the mean curvature."""
 CANDIDATES = 16
 """Weights with the lowest costs that are tried against all that may enter, before each exchange."""
+REBUILT = 50
+"""Exchanges after which a tableau is computed anew, before rounding adds up."""
 LEAST_GAIN = 1e-6
 """Gain of an exchange, as a share of its cost, below which it may be rounding."""
 
@@ -47,15 +49,21 @@ def damp(gram: Tensor, share: float = 1e-3) -> Tensor:
     return gram + torch.diag(torch.where(diagonal > 0.0, share * mean, mean))
 
 
+def row_errors(weights: Tensor, dense: Tensor, gram: Tensor) -> Tensor:
+    """Return E of each row of the weights, given H or its diagonal."""
+    change = (weights - dense).double()
+    moved = change * gram.double() if gram.ndim == 1 else change @ gram.double()
+    return (moved * change).sum(1).clamp_min(0.0)
+
+
 def reconstruction_error(weights: Tensor, dense: Tensor, gram: Tensor) -> float:
-    """Return E, by which the outputs of the layer change, as a share of the sum of their squares.
+    """Return E, given H or its diagonal, as a share of the sum of the squares of the outputs.
 
     >>> round(reconstruction_error(torch.tensor([[1.0, 0.0]]), torch.tensor([[1.0, 0.5]]), torch.eye(2)), 6)
     0.2
     """
-    change = weights - dense
-    whole = float(((dense @ gram) * dense).sum())
-    return max(0.0, float(((change @ gram) * change).sum())) / whole if whole > 0.0 else 0.0
+    whole = float(row_errors(torch.zeros_like(dense), dense, gram).sum())
+    return float(row_errors(weights, dense, gram).sum()) / whole if whole > 0.0 else 0.0
 
 
 def find_support(dense: Tensor, gram: Tensor, pattern: Pattern, steps: int = 80) -> Tensor:
@@ -79,8 +87,8 @@ def find_support(dense: Tensor, gram: Tensor, pattern: Pattern, steps: int = 80)
     values, vectors = torch.linalg.eigh(gram / torch.outer(scale, scale))
     target = dense * scale
     rotated = (target @ vectors) * values
-    kept = keep_largest(target, pattern)
     sparse, sums = target, torch.zeros_like(target)
+    kept = torch.ones_like(dense, dtype=torch.bool)
     for penalty in torch.logspace(0.0, 1.0, steps, base=LAST_PENALTY / FIRST_PENALTY).mul_(FIRST_PENALTY).tolist():
         solved = ((rotated + penalty * ((sparse - sums) @ vectors)) / (values + penalty)) @ vectors.T
         sums = sums + solved
@@ -212,9 +220,11 @@ def exchange(dense: Tensor, gram: Tensor, support: Tensor, pattern: Pattern) -> 
         if count in (0, len(kept)):
             continue
         tableau = Tableau(target, gram, kept)
-        for _ in range(count):
+        for number in range(1, count + 1):
             if (pair := tableau.find_exchange(pattern.group)) is None:
                 break
+            if number % REBUILT == 0:
+                tableau = Tableau(target, gram, tableau.support)
             for pivot in pair:
                 tableau.sweep(pivot)
         found[row] = tableau.support
@@ -245,5 +255,7 @@ def inclusion_probabilities(dense: Tensor, gram: Tensor, support: Tensor) -> Ten
     else:
         changes = torch.stack([Tableau(row, gram, kept).changes for row, kept in zip(dense, support, strict=True)])
     count = int(support.sum())
-    price = float(changes.flatten().topk(count).values[-1]) if count else 0.0
+    if not count:
+        return torch.zeros_like(changes)
+    price = float(changes.flatten().topk(count).values[-1])
     return torch.sigmoid(changes / (price or torch.finfo(changes.dtype).tiny) - 1.0)

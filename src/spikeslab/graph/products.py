@@ -40,7 +40,7 @@ class Product(NamedTuple):
         name: Name of the parameter.
         weight: The parameter, or the part of it that is multiplied: a view of shape (outputs, inputs), or filters.
         inputs: Rows of inputs, (rows, inputs), or images.
-        outputs: Result, with a bias if the operation adds one.
+        outputs: Result, (rows, outputs) or images, with a bias if the operation adds one.
         window: Geometry of a convolution; ``None`` for a matrix.
     """
 
@@ -53,7 +53,7 @@ class Product(NamedTuple):
     @property
     def key(self) -> tuple[Any, ...]:
         """Place of the weights in the parameter, the same in every run."""
-        return self.name, self.weight.storage_offset(), *self.weight.shape
+        return self.name, self.weight.storage_offset(), *self.weight.shape, *self.weight.stride()
 
     def matrices(self) -> Tensor:
         """Return the weights as matrices (groups, outputs, inputs); inputs of a place in the window are neighbours."""
@@ -121,7 +121,7 @@ class ProductMode(TorchDispatchMode):
         if (name := self._name(right)) is not None:
             return Product(name, right.T, left, result)
         if (name := self._name(left)) is not None:
-            return Product(name, left, right.T, result)
+            return Product(name, left, right.T, result.T)
         return None
 
     def _name(self, tensor: Tensor) -> str | None:

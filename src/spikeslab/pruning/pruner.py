@@ -104,12 +104,18 @@ class Pruner(ScheduledPruner):
         if settings.get("rank", self.rank) == "saliency":
             _check_evidence(self.weights, self._prior)
         super().load_settings(settings)
+        self._groups = None if self.pattern is None else _check_groups(self.weights, parse_pattern(self.pattern))
+        self._keep = self._raise_floors(self._keep)
 
     def _find_floors(self, floor: float) -> list[int]:
-        kept = 0.0 if self._groups is None else 1.0 - self._groups.sparsity
-        return [
-            max(count, round(kept * size)) for count, size in zip(super()._find_floors(floor), self._sizes, strict=True)
-        ]
+        return self._raise_floors(super()._find_floors(floor))
+
+    def _raise_floors(self, floors: list[int]) -> list[int]:
+        """Return the numbers of weights that the layers must keep, those of the pattern included."""
+        if self._groups is None:
+            return floors
+        kept = 1.0 - self._groups.sparsity
+        return [max(count, round(kept * size)) for count, size in zip(floors, self._sizes, strict=True)]
 
     def _importances(self) -> list[Tensor]:
         return self._spare(self._weigh())

@@ -191,13 +191,18 @@ class Table:
 
     def write(self, stem: Path, run: Provenance) -> list[Path]:
         """Write ``stem.md`` and ``stem.json``, replacing older files, and return both paths."""
+        contents = self.encode(stem.name, run)
+        for name, content in contents.items():
+            write_atomically(stem.with_name(name), content)
+        return [stem.with_name(name) for name in contents]
+
+    def encode(self, stem: str, run: Provenance) -> dict[str, bytes]:
+        """Return the contents of ``stem.md`` and ``stem.json``, by the names of the files."""
         block = "\n" in run.command
         command = f"\n\n```bash\n{run.command}\n```\n\nThe" if block else f" `{run.command}`; the"
-        made = f"Made by{command} raw numbers are in `{stem.name}.json`.\n"
-        texts = {stem.with_suffix(".md"): f"{self.markdown()}\n{made}", stem.with_suffix(".json"): self.json(run)}
-        for path, text in texts.items():
-            write_atomically(path, text.encode())
-        return list(texts)
+        made = f"Made by{command} raw numbers are in `{stem}.json`.\n"
+        texts = {".md": f"{self.markdown()}\n{made}", ".json": self.json(run)}
+        return {Path(stem).with_suffix(suffix).name: text.encode() for suffix, text in texts.items()}
 
     def rich(self) -> RichTable:
         """Return the table for a terminal."""
