@@ -7,6 +7,7 @@ import math
 from dataclasses import replace
 
 import pytest
+from small import compress_small, data
 from synthetic_runs import STEPS, run_record, write_run
 
 from spikeslab.diagnostics.doctor import examine
@@ -305,3 +306,33 @@ def test_clipping_is_noted(healthy):
 def test_a_run_that_wrote_nothing_but_its_record():
     found = examine(RunFacts(run_record(status="running", steps=0)))
     assert [f.about for f in found] == ["end", "samples"]
+
+
+@pytest.fixture(scope="module")
+def compressed(tmp_path_factory) -> RunFacts:
+    folder = tmp_path_factory.mktemp("compressed") / "run"
+    compress_small(val_loader=[data(5)], epochs=20, samples=15, folder=folder)
+    return read_run(folder)
+
+
+def test_a_compression_is_not_judged_as_a_sampling_run(compressed):
+    found = examine(compressed)
+    assert [each.about for each in found if each.level is PROBLEM] == []
+    assert verdict(found).startswith("No problem was found")
+    assert finding(compressed, "mixing").sentence.endswith("whether it mixed is not judged.")
+    few = replace(compressed, samples=replace(compressed.samples, chains=[4]))
+    assert finding(few, "samples").level is NOTE, "as many as were asked for"
+    plain = changed(compressed, lambda record: record.update(temperature=0.0))
+    assert finding(plain, "law").level is NOTE
+    assert finding(plain, "mixing").change is None
+    sampling = with_settings(compressed, method=None)
+    del sampling.run["settings"]["method"]
+    assert finding(sampling, "mixing").level is PROBLEM
+
+
+def test_a_compression_is_compared_with_the_dense_network(compressed):
+    metrics = compressed.result["metrics"]
+    accuracies = ", ".join(f"{100 * metrics[name]['accuracy']:.2f} {name}" for name in ("dense", "sparse", "average"))
+    sentence = finding(compressed, "result").sentence
+    assert sentence.startswith(f"On the validation data with 50.0% of the weights zero: acc. %: {accuracies}; NLL: ")
+    assert "result" not in {each.about for each in examine(replace(compressed, result={}))}

@@ -10,6 +10,7 @@ import pytest
 import torch
 from browser import find_chromium, look
 from matplotlib.figure import Figure
+from small import compress_small, data
 from synthetic_runs import EVALUATION, write_run
 
 import spikeslab as ss
@@ -211,3 +212,16 @@ def test_the_browser_would_see_what_is_wrong(tmp_path):
     assert shown["requests"] == ["http://127.0.0.1:9/x.png"]
     assert shown["images"][0][1] == 0
     assert shown["width"] > 390
+
+
+def test_a_compression_begins_with_the_dense_and_the_sparse_network(tmp_path):
+    result = compress_small(val_loader=[data(5)], folder=tmp_path / "run", report=True)
+    html = (tmp_path / "run" / REPORT).read_text(encoding="utf-8")
+    titles = re.findall(r"<h2>([^<]*)", html)
+    assert titles[:2] == ["Dense and sparse", "Findings"]
+    shown = [part for part in re.split(r"</?t[rdh][^>]*>", html[html.index("<h2>Dense") :]) if part.strip()]
+    start = shown.index("dense")
+    assert shown[start + 1] == f"{100 * result.evaluation['dense']['accuracy']:.2f}"
+    start = shown.index("sparse")
+    assert shown[start + 1] == f"{100 * result.evaluation['sparse']['accuracy']:.2f}"
+    assert "209" in shown[start : start + 8]

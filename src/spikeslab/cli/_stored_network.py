@@ -12,13 +12,14 @@ from spikeslab.cli._options import COPY
 from spikeslab.cli.recipe import MODEL, VAL, RecipeError, read_recipe
 from spikeslab.compression import finalize
 from spikeslab.compression.onnx import INSTALL, missing_packages
-from spikeslab.compression.result import MODEL_FILE, REPORT_FILE, SPARSE_FILE
+from spikeslab.compression.result import MODEL_FILE, SPARSE_FILE
 from spikeslab.compression.sparse_file import load_tensors_into
 from spikeslab.compression.sparse_format import TensorFileError, decode, read_header
 from spikeslab.errors import first_line, mark, quote
 from spikeslab.files import check_links, read_record, read_regular
 from spikeslab.graph.tracing import ExampleInput
 from spikeslab.states import decode_tensors
+from spikeslab.training.run_folder import RESULT_FILE
 
 
 @dataclass(frozen=True)
@@ -90,7 +91,7 @@ def _read_tensors(model: Path, max_bytes: int | None) -> tuple[dict[str, Tensor]
             f"MODEL must be a folder with {MODEL_FILE} or {SPARSE_FILE} in it, or a safetensors file, but got {model}."
         )
     if model.is_dir():
-        check_links(*(model / name for name in (MODEL_FILE, SPARSE_FILE, REPORT_FILE, COPY)))
+        check_links(*(model / name for name in (MODEL_FILE, SPARSE_FILE, RESULT_FILE, COPY)))
     content = file.read_bytes()
     if read_header(content) is not None:
         return decode(content, str(file), max_bytes), file
@@ -98,7 +99,7 @@ def _read_tensors(model: Path, max_bytes: int | None) -> tuple[dict[str, Tensor]
 
 
 def _read_sparse_weights(model: Path) -> list[str] | None:
-    record = model / REPORT_FILE
+    record = model / RESULT_FILE
     if not record.is_file():
         return None
     weights = read_record(record, TensorFileError).get("weights")

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import math
 import shlex
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from importlib.resources import files as package_files
 from itertools import product
@@ -19,7 +18,7 @@ from spikeslab.cli._options import COPY, check_counts, check_file, check_folder,
 from spikeslab.cli._output import plain_console, print_result, write_file
 from spikeslab.errors import ArgumentError, ArgumentValueError, Phrase, check_choice, check_number, mark, pluralize
 from spikeslab.files import check_free, digest
-from spikeslab.report.tables import Cell, Column, Provenance, Table, command_line
+from spikeslab.report.tables import METRICS, Cell, Column, Provenance, Table, command_line, scale_metric
 
 if TYPE_CHECKING:
     from spikeslab.cli.recipe import Recipe
@@ -37,16 +36,6 @@ RESULT = "result"
 """Stem of the files with the table."""
 OWN_OPTIONS = ("scope", "floor", "lr", "temperature", "samples")
 """Settings that have an option of their own."""
-METRICS = {
-    "accuracy": ("acc. %", 100.0, ".2f"),
-    "nll": ("NLL", 1.0, ".4f"),
-    "ece": ("ECE %", 100.0, ".2f"),
-    "rmse": ("RMSE", 1.0, ".4g"),
-    "mae": ("MAE", 1.0, ".4g"),
-    "loss": ("loss", 1.0, ".4g"),
-    "metric": ("metric", 1.0, ".4g"),
-}
-"""Heading, factor and format of the numbers in the table."""
 ROUNDED = ("fp16", "int8")
 """Formats of a file that round values."""
 
@@ -198,12 +187,12 @@ def compress(
     from spikeslab.cli._stored_network import read_dense
     from spikeslab.cli.recipe import TEST, KeepRecipe, read_recipe
     from spikeslab.compression import Compression, Settings
-    from spikeslab.compression.result import MODEL_FILE, REPORT_FILE, SPARSE_FILE
+    from spikeslab.compression.result import MODEL_FILE, SPARSE_FILE
     from spikeslab.compression.sparse_file import load_tensors_into
     from spikeslab.compression.tasks import Evaluation, first_batch
     from spikeslab.diagnostics import REPORT
     from spikeslab.training.randomness import seed_everything
-    from spikeslab.training.run_folder import POSTERIOR
+    from spikeslab.training.run_folder import POSTERIOR, RESULT_FILE
 
     check_new_run(folder, resume)
     own: dict[str, Any] = {"lr": lr, "temperature": temperature, "samples": samples, "scope": scope}
@@ -245,7 +234,7 @@ def compress(
     with explain_errors(recipe):
         table = _compare(user, run.run())
         paths = table.write(folder / RESULT, Provenance(command, seed))
-    names = (MODEL_FILE, SPARSE_FILE, REPORT_FILE, POSTERIOR, COPY, REPORT)
+    names = (MODEL_FILE, SPARSE_FILE, RESULT_FILE, POSTERIOR, COPY, REPORT)
     console = plain_console()
     print_result(console, [table], [folder / name for name in names if (folder / name).exists()] + paths)
     place, origin = shlex.quote(str(folder)), shlex.quote(str(recipe))  # the copy may lack what the recipe imports
@@ -307,13 +296,6 @@ def read_changes(texts: Sequence[str]) -> dict[str, Any]:
         if len(values) > 1:
             raise InputError(f"{SET} must give {name} one value, but got {len(values)}.")
     return {name: values[0] for name, values in read}
-
-
-def scale_metric(name: str, numbers: Mapping[str, Any]) -> float | None:
-    """Return a number of an evaluation as the table shows it, or ``None`` if it is not there or not finite."""
-    # The NLL of a network that gives the right class no chance is infinite, which JSON lacks.
-    value = float(numbers.get(name, math.nan))
-    return METRICS[name][1] * value if math.isfinite(value) else None
 
 
 def _compare(recipe: Recipe, result: Compressed) -> Table:

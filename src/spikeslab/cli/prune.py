@@ -12,10 +12,10 @@ import typer
 from spikeslab.cli._errors import spells
 from spikeslab.cli._options import COPY, check_counts, check_folder, check_seed, use_threads
 from spikeslab.cli._output import plain_console, print_result
-from spikeslab.cli.compress import METRICS, RESULT, ROUNDED, RecipeArgument, explain_errors, scale_metric
+from spikeslab.cli.compress import RESULT, ROUNDED, RecipeArgument, explain_errors
 from spikeslab.errors import ArgumentError, check_choice, check_number, mark, pluralize
 from spikeslab.files import check_free, sweep, write_together
-from spikeslab.report.tables import Cell, Column, Provenance, Table, command_line
+from spikeslab.report.tables import METRICS, Cell, Column, Provenance, Table, command_line, scale_metric
 
 if TYPE_CHECKING:
     from torch import nn

@@ -440,7 +440,6 @@ class CompressionRun:
             seed=arguments.seed,
             command=arguments.command,
             checkpoint_every=arguments.checkpoint_every,
-            write_report=write_report if arguments.report else None,
         )
 
     def run(self) -> Compressed:
@@ -480,7 +479,8 @@ class CompressionRun:
             callbacks=[callback for callback in callbacks if callback is not None],
             precision=self.problem.settings.precision,
         )
-        training.run(steps=timeline.total, folder=self.run_folder)
+        folder = self.run_folder
+        training.run(steps=timeline.total, folder=folder)
         model.eval()
         check_finite(model, posterior, unbounded)
         if evaluation is not None and evaluate is not None:
@@ -489,8 +489,10 @@ class CompressionRun:
         if evaluation is not None and dense is not None and search is not None:
             report[SEARCH] = self._describe_search(search, evaluation, dense, posterior)
         result = Compressed(model, posterior, history.records, found, report, self.task)
-        if self.folder is not None:
-            result.write(self.folder)
+        if folder is not None:
+            result.write(folder.path)
+            if self.arguments.report:  # the page begins with the result
+                folder.try_to_write_report(write_report)
         return result
 
     @property

@@ -21,9 +21,9 @@ from spikeslab.posterior import Posterior
 from spikeslab.pruning import measure_sparsity
 from spikeslab.states import encode_tensors
 from spikeslab.training.log import nan_to_null
-from spikeslab.training.run_folder import POSTERIOR
+from spikeslab.training.run_folder import POSTERIOR, RESULT_FILE
 
-MODEL_FILE, SPARSE_FILE, REPORT_FILE = "model.safetensors", "sparse.safetensors", "report.json"
+MODEL_FILE, SPARSE_FILE = "model.safetensors", "sparse.safetensors"
 
 
 @dataclass(frozen=True)
@@ -92,7 +92,7 @@ class Compressed:
         write_atomically(folder / MODEL_FILE, encode_tensors(state_tensors(self.model)))
         # The same names as in the other file; finalize, for a module, would take parametrizations off.
         save_sparse(tensor_dict(self.model), folder / SPARSE_FILE)
-        write_record(folder / REPORT_FILE, nan_to_null(self.report))
+        write_record(folder / RESULT_FILE, nan_to_null(self.report))
 
 
 def find_unbounded(model: nn.Module) -> frozenset[str]:

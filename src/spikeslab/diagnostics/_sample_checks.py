@@ -24,6 +24,8 @@ def check_mixing(facts: RunFacts) -> Finding | None:
     if facts.samples is None or not any(facts.samples.chains):
         return None
     known = _select_quantities(facts.convergence)
+    if facts.is_compression:
+        return _describe_ensemble(facts)
     if not known:
         sentence = "There are too few samples to judge mixing."
         advice = "Collect at least 8 samples of one chain, or 4 of each of several; better 100 or more in all."
@@ -45,6 +47,17 @@ def check_mixing(facts: RunFacts) -> Finding | None:
     if worst.rhat > max(GOOD_RHAT, worst.chance) or ess < GOOD_ESS:
         return Finding("mixing", Level.NOTE, f"{subject} nearly agree: {numbers}.", "Run longer for reliable numbers.")
     return Finding("mixing", Level.OK, f"{subject} agree: {numbers}.")
+
+
+def _describe_ensemble(facts: RunFacts) -> Finding:
+    """Return what the samples of a compression are, whose halves differ because the chain cools."""
+    sentence = (
+        "The samples of a compression are an ensemble around the sparse network, from the end of a chain that cools: "
+        "whether it mixed is not judged."
+    )
+    advice = "To read them as a posterior, sample the sparse network on at one temperature, with pruner.freeze()."
+    hot = len(facts.series("temperature")) and float(facts.series("temperature").values.max()) > 0.0
+    return Finding("mixing", Level.OK, sentence, advice if hot else None)
 
 
 def _select_quantities(convergence: list[Convergence]) -> list[Convergence]:
@@ -71,9 +84,12 @@ def check_samples(facts: RunFacts) -> Finding | None:
         advice = "Lower thin, or run longer after burn-in."
         if facts.setting("samples") is not None:
             advice = "Ask for more samples, and for more epochs if there are too few steps for them."
-        return Finding("samples", Level.PROBLEM, f"There are only {count}.", advice)
+        level = Level.NOTE if facts.is_compression else Level.PROBLEM
+        return Finding("samples", level, f"There are only {count}.", advice)
     if total < ENOUGH:
         sentence = f"There are {count}: enough for an average, too few for an interval."
+        if facts.is_compression:
+            return Finding("samples", Level.OK, sentence)
         return Finding("samples", Level.NOTE, sentence, "Collect 100 or more.")
     return Finding("samples", Level.OK, f"There are {count}.")
 
@@ -90,7 +106,7 @@ def check_law(facts: RunFacts) -> Finding | None:
     if high == 0.0:
         sentence = "The samples were taken at temperature 0: they are points on the path of SGD, not posterior samples."
         advice = "Sample at a temperature above 0; 1 is the Bayes posterior."
-        return Finding("law", Level.PROBLEM, sentence, advice)
+        return Finding("law", Level.NOTE if facts.is_compression else Level.PROBLEM, sentence, advice)
     if low == 0.0 or high / low > CHANGED:
         change = f"from {values[0]:.3g} to {values[-1]:.3g}"
         sentence = f"The temperature went {change} while samples were taken, so they do not share one law."

@@ -15,9 +15,10 @@ import numpy as np
 
 from spikeslab.diagnostics._sample_checks import check_law, check_masks, check_mixing, check_samples, check_swaps
 from spikeslab.diagnostics.findings import Finding, Level
-from spikeslab.diagnostics.run_reader import RunFacts, Series
+from spikeslab.diagnostics.run_reader import RunFacts, Series, mapping
 from spikeslab.diagnostics.temperatures import check_temperature, check_travel
 from spikeslab.errors import pluralize
+from spikeslab.report.tables import METRICS, scale_metric
 
 Check: TypeAlias = Callable[[RunFacts], Finding | None]
 
@@ -29,6 +30,8 @@ NEARLY, HARDLY = 3.0, 0.9
 """Sums of omega after which 95 % and 59 % of the way to a fixed target are done."""
 TOLERANCE = 0.005
 """Amount by which the sparsity may miss its target."""
+NETWORKS = ("dense", "sparse", "average")
+"""Networks that a compression compares."""
 SPARSITIES = ("sparsity", "sparsity_sparse")
 CLIPPING = ("clip", "clip_norm", "clip_grad_norm", "grad_clip", "gradient_clip", "max_grad_norm")
 LOWER_LR = "Lower lr, by a factor of 3 to begin with."
@@ -57,6 +60,23 @@ def check_status(facts: RunFacts) -> Finding:
             return Finding("end", Level.NOTE, f"The run was interrupted at {done}{message}.", advice)
     advice = f"If no process runs any more, {resume}"
     return Finding("end", Level.NOTE, f"The run is at {done}: it is still running, or was killed.", advice)
+
+
+def check_result(facts: RunFacts) -> Finding | None:
+    """Compare the sparse network of a compression with the dense one on the validation data."""
+    found = mapping(facts.result.get("metrics"))
+    networks = {name: mapping(found.get(name)) for name in NETWORKS}
+    known = [name for name in METRICS if all(scale_metric(name, numbers) is not None for numbers in networks.values())]
+    if not known:
+        return None
+    parts = []
+    for name in known[:2]:
+        title, _, spec = METRICS[name]
+        values = (f"{format(scale_metric(name, numbers), spec)} {of}" for of, numbers in networks.items())
+        parts.append(f"{title}: {', '.join(values)}")
+    zeros = mapping(facts.result.get("network")).get("sparsity")
+    share = f" with {zeros:.1%} of the weights zero" if isinstance(zeros, float) else ""
+    return Finding("result", Level.OK, f"On the validation data{share}: {'; '.join(parts)}.")
 
 
 def check_loss(facts: RunFacts) -> Finding | None:
@@ -173,6 +193,7 @@ def check_clipping(facts: RunFacts) -> Finding | None:
 
 
 CHECKS: tuple[Check, ...] = (
+    check_result,
     check_status,
     check_loss,
     check_mixing,

@@ -18,7 +18,7 @@ from spikeslab.diagnostics._report_figures import (
     is_constant,
     latents_figure,
 )
-from spikeslab.diagnostics.doctor import examine
+from spikeslab.diagnostics.doctor import NETWORKS, examine
 from spikeslab.diagnostics.findings import Level, verdict
 from spikeslab.diagnostics.run_reader import RunFacts, Snapshot, mapping, read_run
 from spikeslab.diagnostics.temperatures import KINETIC
@@ -30,7 +30,7 @@ from spikeslab.report.figures import render_png
 from spikeslab.report.page import Block, Code, Facts, Grid, Page, Picture, Section, Text
 from spikeslab.report.plots import reliability_figure
 from spikeslab.report.progress import format_duration
-from spikeslab.report.tables import Column, Table
+from spikeslab.report.tables import METRICS, Cell, Column, Table, scale_metric
 from spikeslab.training.log import nan_to_null
 from spikeslab.training.run_folder import CHECKPOINTS, POSTERIOR
 
@@ -48,6 +48,7 @@ def run_page(folder: Path) -> Page:
     command = [Code(facts.run["command"])] if facts.run["command"] else []
     known = {name: facts.run[name] for name in ("seed", "num_data") if facts.run[name] is not None}
     sections = [
+        Section("Dense and sparse", _result(facts)),
         Section("Findings", _findings(facts)),
         Section("Curves", _curves(facts)),
         Section("Latents of the prior", _latents(facts)),
@@ -97,6 +98,31 @@ def _findings(facts: RunFacts) -> list[Block]:
         if finding.level is Level.PROBLEM
     ]
     return [*problems, Facts({f.about.capitalize(): f.text for f in findings if f.level is not Level.PROBLEM})]
+
+
+def _result(facts: RunFacts) -> list[Block]:
+    """Return the table of the dense, the sparse and the averaged network of a compression."""
+    found = {name: mapping(mapping(facts.result.get("metrics")).get(name)) for name in NETWORKS}
+    metrics = [name for name in METRICS if any(scale_metric(name, numbers) is not None for numbers in found.values())]
+    counts = mapping(facts.result.get("network"))
+    if not metrics or not {"weights", "nonzeros"} <= counts.keys():
+        return []
+    copies = {"dense": 0, "sparse": 1, "average": facts.result.get("samples")}
+    rows: list[dict[str, Cell]] = [
+        {
+            "network": name,
+            **{metric: scale_metric(metric, numbers) for metric in metrics},
+            "nonzeros": counts["weights"] if name == "dense" else (copies[name] or 0) * counts["nonzeros"],
+        }
+        for name, numbers in found.items()
+    ]
+    columns = [
+        Column("network", "Network"),
+        *(Column(metric, METRICS[metric][0], METRICS[metric][2]) for metric in metrics),
+        Column("nonzeros", "non-zeros", ","),
+    ]
+    note = f"The average is that of the {pluralize(copies['average'] or 0, 'sample')}, which have the same zeros."
+    return [Grid(Table("The networks on the validation data", columns, rows, [note]))]
 
 
 def _curves(facts: RunFacts) -> list[Block]:

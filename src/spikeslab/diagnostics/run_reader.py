@@ -1,8 +1,8 @@
 """Reader of a run's folder, for the doctor and the report.
 
 It reads ``run.json`` (settings and status), ``metrics.jsonl`` (records of the loop), ``checkpoints/``, ``posterior/``
-(samples on disk, with a folder per chain if there are several; samples in memory are in the checkpoint) and
-``evaluation.json``. All but the first may be missing.
+(samples on disk, with a folder per chain if there are several; samples in memory are in the checkpoint),
+``evaluation.json`` and, of a compression, ``report.json``. All but the first may be missing.
 """
 
 from __future__ import annotations
@@ -30,6 +30,7 @@ from spikeslab.training.run_folder import (
     METRICS_FILE,
     POSTERIOR,
     RECORD_FILE,
+    RESULT_FILE,
     read_run_record,
 )
 
@@ -39,6 +40,8 @@ if TYPE_CHECKING:
     Floats = NDArray[np.float64]
 
 LOSS = "training loss"
+COMPRESSION = {"method", "target", "collect_from"}
+"""Settings by which the run of a compression is recognised."""
 
 
 @dataclass(frozen=True)
@@ -105,6 +108,13 @@ class RunFacts:
     samples: SampleFacts | None = None
     snapshot: Snapshot | None = None
     convergence: list[Convergence] = field(default_factory=list)
+    result: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def is_compression(self) -> bool:
+        """True if the run made a network sparse: its samples are then a means, not the end."""
+        settings: dict[str, Any] = self.run["settings"]
+        return settings.keys() >= COMPRESSION
 
     def series(self, *keys: str) -> Series:
         """Return the numbers under ``keys``, such as ``"evaluation", "accuracy"``, including NaN."""
@@ -145,14 +155,15 @@ def read_run(folder: Path) -> RunFacts:
     """
     if not (folder / RECORD_FILE).is_file():
         raise RunError(f"{mark('run')} must be the folder of a run, with {RECORD_FILE} in it, but got {folder}.")
-    check_links(*(folder / name for name in ENTRIES))
+    check_links(*(folder / name for name in (*ENTRIES, RESULT_FILE)))
     run = read_run_record(folder / RECORD_FILE, RunError)
     evaluation = read_record(folder / EVALUATION_FILE, RunError) if (folder / EVALUATION_FILE).exists() else {}
     checkpoint = Checkpoints(folder / CHECKPOINTS).latest()
     metrics = _read_metrics(folder / METRICS_FILE)
     MetricsLog(folder / METRICS_FILE).check(None if checkpoint is None else checkpoint.state.get("log"))
+    result = read_record(folder / RESULT_FILE, RunError) if (folder / RESULT_FILE).exists() else {}
     samples, convergence = _describe_samples(_chains(folder / POSTERIOR, checkpoint))
-    facts = RunFacts(run, metrics, evaluation, samples, _snapshot(checkpoint))
+    facts = RunFacts(run, metrics, evaluation, samples, _snapshot(checkpoint), result=result)
     return replace(facts, convergence=[*_predictions(evaluation), *convergence, *_loss(facts)])
 
 

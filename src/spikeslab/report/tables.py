@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import platform
 import shlex
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -19,7 +20,28 @@ if TYPE_CHECKING:
     from rich.table import Table as RichTable
 
 MISSING = "–"
+METRICS = {
+    "accuracy": ("acc. %", 100.0, ".2f"),
+    "nll": ("NLL", 1.0, ".4f"),
+    "ece": ("ECE %", 100.0, ".2f"),
+    "rmse": ("RMSE", 1.0, ".4g"),
+    "mae": ("MAE", 1.0, ".4g"),
+    "loss": ("loss", 1.0, ".4g"),
+    "metric": ("metric", 1.0, ".4g"),
+}
+"""Heading, factor and format of the numbers of an evaluation."""
 Item = TypeVar("Item")
+
+
+def scale_metric(name: str, numbers: Mapping[str, Any]) -> float | None:
+    """Return a number of an evaluation as a table shows it, or ``None`` if it is not there or not finite.
+
+    >>> scale_metric("accuracy", {"accuracy": 0.5}), scale_metric("nll", {"nll": None})
+    (50.0, None)
+    """
+    # The NLL of a network that gives the right class no chance is infinite, which JSON lacks.
+    value = numbers.get(name)
+    return METRICS[name][1] * value if isinstance(value, (int, float)) and math.isfinite(value) else None
 
 
 @dataclass(frozen=True)

@@ -52,6 +52,8 @@ if TYPE_CHECKING:
 
 RECORD_FILE, METRICS_FILE, EVALUATION_FILE, LOCK_FILE = "run.json", "metrics.jsonl", "evaluation.json", ".lock"
 CHECKPOINTS, POSTERIOR, TENSORBOARD = "checkpoints", "posterior", "tensorboard"
+RESULT_FILE = "report.json"
+"""Numbers of a compression, which it writes after its last step."""
 ENTRIES = (RECORD_FILE, METRICS_FILE, EVALUATION_FILE, LOCK_FILE, CHECKPOINTS, POSTERIOR, TENSORBOARD)
 VERSION = 2
 """Version of the record, which has a checksum since 2."""
@@ -156,7 +158,7 @@ class RunFolder:
                 self._write_evaluation(run)
             self._write_record(run, total_steps, "finished")
             if self.write_report is not None:
-                self._try_to_write_report(self.write_report)
+                self.try_to_write_report(self.write_report)
 
     def check(self) -> None:
         """Check, without writing anything, that a run may begin or resume here.
@@ -263,7 +265,7 @@ class RunFolder:
             if callback.name == EVALUATION and isinstance(callback, Evaluate) and callback.last:
                 write_record(self.path / EVALUATION_FILE, nan_to_null(callback.last))
 
-    def _try_to_write_report(self, write: Callable[[Path], object]) -> None:
+    def try_to_write_report(self, write: Callable[[Path], object]) -> None:
         """Write the report; a failure is only a warning, since the run has finished."""
         try:
             write(self.path)
