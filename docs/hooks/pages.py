@@ -37,7 +37,7 @@ API = {
     "Compression": ["compression"],
     "Estimators": ["sklearn"],
     "Training": ["training", "forward_pass"],
-    "Integrations": ["integrations.lightning", "integrations.huggingface"],
+    "Integrations": ["integrations.lightning", "integrations.huggingface", "integrations.lora"],
     "Parallel": ["parallel"],
     "Diagnostics": ["diagnostics"],
     "Metrics": ["metrics"],
