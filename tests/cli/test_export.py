@@ -90,10 +90,20 @@ def test_what_cannot_be_exported_is_one_sentence(folder: Path, capsys: pytest.Ca
     (folder / "recipe.py").write_text(f"{RECIPE}{more}build = model\ndef model(): return Own(*build())\n")
     assert run(["export", str(folder), "--out", str(folder / "m.onnx"), "--no-compact"]) == 2
     assert capsys.readouterr().err == (
-        "Error: output must be given where a model returns neither a tensor nor logits, but it returned a dict of 'x', "
-        "'y'.\n"
+        "Error: output() must be given where a model returns neither a tensor nor logits, but it returned a dict of "
+        "'x', 'y'.\n"
     )
     assert not (folder / "m.onnx").exists()
+
+
+def test_the_recipe_says_which_output_is_exported(folder: Path, network: nn.Module) -> None:
+    more = "class Own(nn.Sequential):\n    def forward(self, x): return {'x': x, 'y': super().forward(x)}\n"
+    more += "build = model\ndef model(): return Own(*build())\ndef output(result): return result['y']\n"
+    (folder / "recipe.py").write_text(f"{RECIPE}{more}")
+    assert run(["export", str(folder), "--out", str(folder / "m.onnx")]) == 0
+    x = torch.randn(3, 6)
+    (found,) = onnxruntime.InferenceSession(folder / "m.onnx").run(None, {"inputs_0": x.numpy()})
+    torch.testing.assert_close(torch.from_numpy(found), network(x).detach(), rtol=1e-4, atol=1e-5)
 
 
 def test_packages_that_are_missing_are_named(

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 from torch import Tensor, nn
 
 from spikeslab.cli._errors import InputError
 from spikeslab.cli._options import COPY
-from spikeslab.cli.recipe import MODEL, VAL, RecipeError, read_recipe
+from spikeslab.cli.recipe import FORWARD, MODEL, OUTPUT, VAL, RecipeError, read_recipe
 from spikeslab.compression import finalize
 from spikeslab.compression.onnx import INSTALL, missing_packages
 from spikeslab.compression.result import MODEL_FILE, SPARSE_FILE
@@ -17,9 +18,28 @@ from spikeslab.compression.sparse_file import load_tensors_into
 from spikeslab.compression.sparse_format import TensorFileError, decode, read_header
 from spikeslab.errors import first_line, mark, quote
 from spikeslab.files import check_links, read_record, read_regular
+from spikeslab.forward_pass import ReadOutput, RunForward
 from spikeslab.graph.tracing import ExampleInput
 from spikeslab.states import decode_tensors
 from spikeslab.training.run_folder import RESULT_FILE
+
+
+class BuiltNetwork(NamedTuple):
+    """Modules that a recipe builds.
+
+    Attributes:
+        dense: The module as the recipe makes it.
+        sparse: The same with the tensors of the file.
+        example: A batch for both.
+        forward: The recipe's forward pass, or ``None``.
+        output: The recipe's reading of what the module returns, or ``None``.
+    """
+
+    dense: nn.Module
+    sparse: nn.Module
+    example: ExampleInput
+    forward: RunForward | None
+    output: ReadOutput | None
 
 
 @dataclass(frozen=True)
@@ -40,8 +60,8 @@ class StoredNetwork:
     recipe: Path | None
     is_copy: bool
 
-    def build(self) -> tuple[nn.Module, nn.Module, ExampleInput]:
-        """Return the module as the recipe makes it, the same with the tensors in it, and a batch for both."""
+    def build(self) -> BuiltNetwork:
+        """Build the module by the recipe, and once more with the tensors in it."""
         assert self.recipe is not None
         try:
             recipe = read_recipe(self.recipe, (MODEL, VAL))
@@ -53,7 +73,7 @@ class StoredNetwork:
             raise error.change(argument=argument, hint=f"name the original with {mark('recipe')}") from error
         dense = finalize(model)
         load_tensors_into(model, self.tensors, str(self.file))
-        return dense, model, example
+        return BuiltNetwork(dense, model, example, recipe.functions[FORWARD], recipe.functions[OUTPUT])
 
 
 def read_stored(model: Path, recipe: Path | None, max_bytes: int | None = None) -> StoredNetwork:

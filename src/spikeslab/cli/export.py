@@ -14,7 +14,7 @@ from spikeslab.cli._output import plain_console, print_result
 MARK, WHAT = "pytorch", "an ONNX network of torch"
 
 
-@spells(model="model()", example_input="example_input()")
+@spells(model="model()", example_input="example_input()", output="output()")
 def export(
     model: ModelArgument,
     out: Annotated[Path, typer.Option(help="File to write; an earlier one of this command is replaced.")] = Path(
@@ -43,9 +43,12 @@ def export(
     stored = read_stored(model, recipe, max_bytes)
     if stored.recipe is None:
         raise InputError(f"--recipe must name a Python file with model() and val_data(): {model} has no {COPY}.")
-    _, network, example = stored.build()
+    built = stored.build()
+    network, example = built.sparse, built.example
     tables = []
     if compact:
         smaller = compact_network(network, example)
         network, tables = smaller.model, [smaller.report.table()]
-    print_result(plain_console(), tables, [export_onnx(network, example, out)])
+    print_result(
+        plain_console(), tables, [export_onnx(network, example, out, forward=built.forward, output=built.output)]
+    )

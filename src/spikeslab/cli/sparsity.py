@@ -72,7 +72,7 @@ def _make_report(stored: StoredNetwork, latency: bool, onnx: bool) -> SparsityRe
 
     if stored.recipe is None:
         return SparsityReport.of_tensors(stored.tensors, stored.weights)
-    dense, model, example = stored.build()
+    dense, model, example, *_ = stored.build()
     variants = network_variants(dense, model, example, onnx=onnx) if latency else {}
     return SparsityReport.of(model, example, weights=stored.weights, variants=variants)
 

@@ -157,7 +157,7 @@ def _export(
                 plain = _Positional(plain, example_input, forward).eval()
                 plain(*inputs)
     except ArgumentTypeError as error:  # what the model returned holds no tensor
-        raise ExportError(str(error)) from error
+        raise ExportError(f"{first_line(error, marked=True)}.") from error
     except Exception as error:
         raise ExportError(
             f"The model does not take example_input: {type(error).__name__}: {first_line(error)}."
