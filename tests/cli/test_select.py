@@ -18,7 +18,7 @@ from spikeslab.cli.select import FILES
 from spikeslab.sklearn import SpikeSlabClassifier, load_model, read_metadata
 from spikeslab.tabular.table import TableError, read_table
 
-QUICK = ["--iterations", "60"]
+QUICK = ["--iterations", "60", "--no-compare"]
 
 
 def table(rows=60, seed=0):
@@ -73,7 +73,9 @@ def test_regression_with_groups(data, tmp_path, capsys):
 def test_the_probability_of_a_group_comes_from_the_draws(data, tmp_path):
     """With noise alone, at least one of three levels is in more often than each, and less than their sum."""
     table().assign(y=np.random.default_rng(5).standard_normal(60)).to_csv(data, index=False)
-    assert select(data, "--target", "y", "--one-hot", "--out", tmp_path / "out", "--iterations", 400) == 0
+    assert (
+        select(data, "--target", "y", "--one-hot", "--out", tmp_path / "out", "--iterations", 400, "--no-compare") == 0
+    )
     model = load_model(tmp_path / "out")
     names = list(model.feature_names_in_)
     levels = [names.index(f"colour={level}") for level in ("blue", "green, dark", "red")]
@@ -110,13 +112,25 @@ def test_the_report(data, tmp_path, capsys):
         "<dt>Seed</dt><dd>3</dd>",
         "<dt>numba</dt>",
         f"spikeslab select {data} --target y --out {out} --level 0.9 --seed 3 --method auto "
-        "--iterations 60 --drop colour --drop sex",
+        "--iterations 60 --no-compare --drop colour --drop sex",
     ):
         assert text in html
     assert html.count('src="data:image/png;base64,') == 2
     assert "http" not in re.sub(r"data:image/png;base64,[^\"]*", "", html)
     sentence = re.search(r"<p>(The chains [^<]*)</p>", html)[1]
     assert sentence in capsys.readouterr().out
+
+
+def test_held_out_rows_are_scored_beside_a_lasso_a_ridge_and_the_mean(data, tmp_path, capsys):
+    frame = table(40).drop(columns=["colour", "sex"])
+    frame.to_csv(data, index=False)
+    assert select(data, "--target", "y", "--out", tmp_path / "out", "--iterations", 60) == 0
+    printed = capsys.readouterr().out
+    for name in ("spike and slab", "lasso", "ridge", "mean"):
+        assert re.search(rf"^  {name} +\d\.\d+", printed, re.MULTILINE)
+    html = (tmp_path / "out" / "report.html").read_text(encoding="utf-8")
+    assert "On 40 rows of 40, each by models fitted to others." in html
+    assert "On 40 rows of 40, each by models fitted to others." in printed
 
 
 @pytest.mark.parametrize(("count", "family"), [(2, "binomial"), (4, "multinomial")])
@@ -148,7 +162,7 @@ def test_look_alikes_are_named(data, tmp_path, capsys):
     frame["d"] = frame["a"] + 0.01 * np.random.default_rng(2).standard_normal(200)
     frame["y"] = frame["a"] + np.random.default_rng(3).standard_normal(200)
     frame.to_csv(data, index=False)
-    assert select(data, "--target", "y", "--out", tmp_path / "out", "--iterations", 300) == 0
+    assert select(data, "--target", "y", "--out", tmp_path / "out", "--iterations", 300, "--no-compare") == 0
     expected = r"At least one of (a, d|d, a) is in the model with probability 1\.00, but they are too correlated"
     assert re.search(expected, capsys.readouterr().out)
 

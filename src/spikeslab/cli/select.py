@@ -73,6 +73,12 @@ ExpectedSize = Annotated[
         help="Number of variables that are expected to matter; about 2.5 if not given, many more are possible."
     ),
 ]
+Compare = Annotated[
+    bool,
+    typer.Option(
+        "--compare/--no-compare", help="Score the model on held-out rows, beside a lasso, a ridge and the mean."
+    ),
+]
 
 
 @spells(n_iter="--iterations", path="TABLE")
@@ -92,6 +98,7 @@ def select(
     iterations: Iterations = None,
     max_time: MaxTime = 30.0,
     expected_size: ExpectedSize = None,
+    compare: Compare = True,
 ) -> None:
     """Find the variables of a table that matter, and how much, with probabilities.
 
@@ -113,6 +120,7 @@ def select(
     if expected_size is not None:
         check_number("expected_size", expected_size, "> 0")
     from spikeslab.tabular.design import make_design
+    from spikeslab.tabular.held_out import compare_held_out
     from spikeslab.tabular.selection import Selection, SelectionRule
     from spikeslab.tabular.table import KINDS, read_table
     from spikeslab.tabular.target import read_target
@@ -124,6 +132,7 @@ def select(
     options: dict[str, object] = {"target": target, "family": family, "out": out, "level": level, "seed": seed}
     options |= {"threshold": threshold, "fdr": fdr, "method": method, "iterations": iterations}
     options |= {"max_time": None if iterations else max_time, "expected_size": expected_size}
+    options |= {"no_compare": not compare}
     options |= {"one_hot": one_hot, "drop": drop}
     console, spelling = plain_console(), make_spelling(cast("TyperCommand", context.command))
     table = read_table(data)
@@ -133,7 +142,8 @@ def select(
     estimator.set_params(max_time=max_time, expected_size=expected_size, verbose=int(console.is_terminal))
     _print_data(console, table, response, design, spelling)
     _fit(estimator, design, response)
-    selection = Selection(estimator, design, response, rule, level)
+    held_out = compare_held_out(estimator, design.X, response.y, seed) if compare else None
+    selection = Selection(estimator, design, response, rule, level, held_out)
     _write_files(folder, selection, table, command_line("select", data, **options), spelling)
     _print_selection(console, folder, selection, spelling)
 
@@ -245,6 +255,7 @@ def _print_selection(console: Console, folder: Path, selection: Selection, spell
     from spikeslab.cli._output import print_result
 
     console.print()
-    print_result(console, [selection.table(SHOWN)], [folder / name for name in FILES])
+    tables = [selection.table(SHOWN), *([selection.held_out] if selection.held_out else [])]
+    print_result(console, tables, [folder / name for name in FILES])
     for line in (*selection.alike, spell(selection.convergence[0], spelling)):
         console.print(line, soft_wrap=True)

@@ -105,6 +105,7 @@ def selection_page(
             Section("Selected variables", [*warnings, *_result(selection)]),
             Section("Inclusion probabilities", [_inclusion(selection, inclusion)]),
             Section("Did the chains converge?", _convergence(selection, traces, sentence)),
+            *([Section("Held-out rows", [Grid(selection.held_out)])] if selection.held_out else []),
             Section("Fit to the same rows (in-sample)", _fit(selection)),
             Section("Data", _data(selection, data)),
             Section("Settings", [Facts(_settings(selection, spelling))]),

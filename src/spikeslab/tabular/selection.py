@@ -53,14 +53,24 @@ class Selection:
         target: Response.
         rule: Rule to select variables.
         level: Probability of the intervals.
+        held_out: Scores of the model and others on held-out rows, if there are any.
     """
 
-    def __init__(self, estimator: Estimator, design: Design, target: Target, rule: SelectionRule, level: float) -> None:
+    def __init__(
+        self,
+        estimator: Estimator,
+        design: Design,
+        target: Target,
+        rule: SelectionRule,
+        level: float,
+        held_out: Table | None = None,
+    ) -> None:
         self.estimator = estimator
         self.design = design
         self.target = target
         self.rule = rule
         self.level = level
+        self.held_out = held_out
         self.names = np.array([variable.name for variable in design.encoding.variables], dtype=object)
         slices = design.encoding.slices()
         self.pip = np.array([self._any_of(np.arange(s.start, s.stop)) for s in slices])
