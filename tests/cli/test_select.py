@@ -133,6 +133,19 @@ def test_held_out_rows_are_scored_beside_a_lasso_a_ridge_and_the_mean(data, tmp_
     assert "On 40 rows of 40, each by models fitted to others." in printed
 
 
+def test_columns_may_always_be_in(data, tmp_path, capsys):
+    out = tmp_path / "out"
+    options = ("--one-hot", "--out", out, "--always", "b", "--always", "colour", *QUICK)
+    assert select(data, "--target", "y", *options) == 0
+    summary = pd.read_csv(out / "summary.csv")
+    assert (summary.query("variable in ['b', 'colour']")["pip"] == 1.0).all()
+    assert "--always b --always colour" in read_metadata(out)["command"]
+    assert select(data, "--target", "y", "--one-hot", "--out", out, "--always", "y", *QUICK) == 2
+    assert "--always must name columns of the design, but got 'y'." in capsys.readouterr().err
+    assert select(data, "--target", "sex", "--one-hot", "--out", out, "--always", "b", *QUICK) == 2
+    assert "--always must go with the family gaussian, but the family is binomial." in capsys.readouterr().err
+
+
 @pytest.mark.parametrize(("count", "family"), [(2, "binomial"), (4, "multinomial")])
 def test_classes(data, tmp_path, capsys, count, family):
     frame = table(100).drop(columns=["colour", "sex"])

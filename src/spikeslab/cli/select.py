@@ -79,6 +79,10 @@ Compare = Annotated[
         "--compare/--no-compare", help="Score the model on held-out rows, beside a lasso, a ridge and the mean."
     ),
 ]
+Always = Annotated[
+    list[str] | None,
+    typer.Option(help="Name of a column that is always in the model (gaussian); may be given several times."),
+]
 
 
 @spells(n_iter="--iterations", path="TABLE")
@@ -98,6 +102,7 @@ def select(
     iterations: Iterations = None,
     max_time: MaxTime = 30.0,
     expected_size: ExpectedSize = None,
+    always: Always = None,
     compare: Compare = True,
 ) -> None:
     """Find the variables of a table that matter, and how much, with probabilities.
@@ -132,13 +137,15 @@ def select(
     options: dict[str, object] = {"target": target, "family": family, "out": out, "level": level, "seed": seed}
     options |= {"threshold": threshold, "fdr": fdr, "method": method, "iterations": iterations}
     options |= {"max_time": None if iterations else max_time, "expected_size": expected_size}
-    options |= {"no_compare": not compare}
+    options |= {"always": always, "no_compare": not compare}
     options |= {"one_hot": one_hot, "drop": drop}
     console, spelling = plain_console(), make_spelling(cast("TyperCommand", context.command))
     table = read_table(data)
     response = read_target(table, target, family)
     design = make_design(table, target, one_hot=one_hot, drop=drop or ())
     estimator = _make_estimator(response.family, method, seed, iterations)
+    if always:
+        estimator.set_params(always=_find_columns(always, response.family, design))
     estimator.set_params(max_time=max_time, expected_size=expected_size, verbose=int(console.is_terminal))
     _print_data(console, table, response, design, spelling)
     _fit(estimator, design, response)
@@ -198,6 +205,19 @@ def _make_estimator(family: str, method: str, seed: int, iterations: int | None)
         allowed = f"must be one of {quote(cls._methods)} for the family {family}"
         raise ArgumentValueError("method", allowed, method)
     return cls(method, n_iter=iterations, n_jobs=-1, random_state=seed)
+
+
+def _find_columns(always: list[str], family: str, design: Design) -> list[str]:
+    """Return the names in the design matrix of the columns that are always in the model."""
+    if family != "gaussian":
+        raise ArgumentValueError("always", "must go with the family gaussian", Phrase(f"the family is {family}"))
+    columns = {variable.name: variable.columns for variable in design.encoding.variables}
+    for name in always:
+        if name not in columns:
+            reason = f", which was left out ({design.dropped[name]})" if name in design.dropped else ""
+            raise ArgumentValueError("always", "must name columns of the design", Phrase(f"got {name!r}{reason}"))
+    # Indicators of all levels add up to one, as the intercept does: the first level is left to the selection.
+    return [column for name in always for column in columns[name][1 if len(columns[name]) > 1 else 0 :]]
 
 
 def _print_data(console: Console, table: DataTable, target: Target, design: Design, spelling: Spelling) -> None:

@@ -441,8 +441,11 @@ class ColumnChain(LinearChain):
         columns: X transposed, standardised, shape (p, n), contiguous.
         y: Centred response.
         prior: Prior; this and the rest as in `GibbsChain`.
+        lost: Degrees of freedom that columns regressed out of both have taken.
     """
 
-    def __init__(self, columns: Floats, y: Floats, prior: PointMassPrior, burn_in: int, rng: Generator) -> None:
+    def __init__(
+        self, columns: Floats, y: Floats, prior: PointMassPrior, burn_in: int, rng: Generator, lost: int = 0
+    ) -> None:
         n = float(y.shape[0])
-        super().__init__(SweepData(columns, y, columns @ y, float(y @ y), n, n, False), prior, burn_in, rng)
+        super().__init__(SweepData(columns, y, columns @ y, float(y @ y), n, n - lost, False), prior, burn_in, rng)

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
+from numbers import Integral
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
@@ -11,7 +14,8 @@ from scipy.special import ndtri
 from sklearn.base import RegressorMixin
 from sklearn.utils.validation import validate_data
 
-from spikeslab.errors import ArgumentValueError, Phrase, check_count, check_number
+from spikeslab.errors import ArgumentTypeError, ArgumentValueError, Phrase, check_count, check_number
+from spikeslab.sklearn._always import regress_out, regress_out_rows
 from spikeslab.sklearn._base import SpikeSlabBase, guard_fit
 from spikeslab.sklearn._chains import spawn
 from spikeslab.sklearn._gibbs_linear import ColumnChain, GramChain
@@ -19,14 +23,16 @@ from spikeslab.sklearn._moments import Moments, standardise
 from spikeslab.sklearn._posterior import pool
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from numpy.random import Generator
 
+    from spikeslab.sklearn._always import AlwaysIncluded
     from spikeslab.sklearn._chains import ChainDraws, GibbsChain
     from spikeslab.sklearn._moments import Scaling
     from spikeslab.sklearn._posterior import LinearPosterior
-    from spikeslab.sklearn._sweep import Floats
+    from spikeslab.sklearn._sgld import SGLDOptions
+    from spikeslab.sklearn._sweep import Floats, Ints
 
 GRAM_LIMIT = 4096  # features; X'X then takes up to 134 MB
 WIDE = 8  # features per row from which on X itself is cheaper than X'X; the draws are the same
@@ -63,6 +69,9 @@ class SpikeSlabRegressor(RegressorMixin, SpikeSlabBase):  # type: ignore[misc]
             None is about 2.5, with a prior probability of 0.4 that there is none.
         slab_scale: Prior scale of the slab's standard deviation, in units of sd(y) per sd(x); None is 0.4.
         slab_df: Prior degrees of freedom of the slab's variance; None is 3. A large value fixes the slab.
+        always: Names or indices of columns that are always in the model, such as confounders. Their coefficients have
+            a flat prior and are not counted among the relevant variables; the other columns are standardised by what
+            these leave of them. Not with the paper's methods.
         sgld: Options of the stochastic-gradient methods; None is the paper's.
         n_jobs: Number of chains to run at the same time, in threads; None is 1 and -1 one per core.
         random_state: Seed, RandomState or Generator.
@@ -99,6 +108,41 @@ class SpikeSlabRegressor(RegressorMixin, SpikeSlabBase):  # type: ignore[misc]
     sigma_: float
     _moments: Moments | None
 
+    def __init__(
+        self,
+        method: str = "auto",
+        *,
+        n_chains: int = 4,
+        n_iter: int | None = None,
+        burn_in: int | None = None,
+        max_time: float = 30.0,
+        inclusion_prior: tuple[float, float | None] | None = None,
+        expected_size: float | None = None,
+        slab_scale: float | None = None,
+        slab_df: float | None = None,
+        always: Sequence[str | int] | None = None,
+        sgld: SGLDOptions | None = None,
+        n_jobs: int | None = None,
+        random_state: int | np.random.RandomState | np.random.Generator | None = None,
+        verbose: int = 0,
+    ) -> None:
+        super().__init__(
+            method,
+            n_chains=n_chains,
+            n_iter=n_iter,
+            burn_in=burn_in,
+            max_time=max_time,
+            inclusion_prior=inclusion_prior,
+            expected_size=expected_size,
+            slab_scale=slab_scale,
+            slab_df=slab_df,
+            sgld=sgld,
+            n_jobs=n_jobs,
+            random_state=random_state,
+            verbose=verbose,
+        )
+        self.always = always
+
     @guard_fit
     def fit(self, X: Any, y: Any) -> Self:
         """Draw from the posterior of the coefficients.
@@ -110,16 +154,51 @@ class SpikeSlabRegressor(RegressorMixin, SpikeSlabBase):  # type: ignore[misc]
         self._check_params()
         X, y = self._check_table(X, y, reset=True, min_samples=2)
         method = "gibbs" if self.method == "auto" else self.method
+        always = self._find_always(y.size)
         if method != "gibbs":
+            if always.size:
+                raise ArgumentValueError("always", "must be None with the paper's methods", self.always)
             *rngs, rng = spawn(self.random_state, self.n_chains + 1)
             draws, scaling = self._sample_sgld(X, y - y.mean(), 0, method, rngs)
             return self._finish(draws, replace(scaling, y_mean=float(y.mean())), y.size, method, rng)
         if X.shape[1] <= GRAM_LIMIT and X.shape[1] < WIDE * X.shape[0]:
             return self._fit_moments(Moments.of(X, y))
+        found = None
+        if always.size:
+            with self._explain_collinear():
+                X, y, found = regress_out_rows(X, y, always)
         columns, scaling = standardise(X)
         scaling = scaling.with_response(float(y.mean()), float(y.var()))
         z = (y - scaling.y_mean) / scaling.y_scale
-        return self._fit_gibbs(partial(ColumnChain, columns, z), scaling, y.size)
+        return self._fit_gibbs(partial(ColumnChain, columns, z, lost=always.size), scaling, y.size, found)
+
+    def _find_always(self, n: int) -> Ints:
+        """Return the indices of the columns of `always` in increasing order."""
+        if self.always is None:
+            return np.empty(0, dtype=np.int64)
+        if isinstance(self.always, str) or not isinstance(self.always, Iterable):
+            raise ArgumentTypeError("always", "must be a list of names or indices of columns", self.always)
+        names = {str(name): j for j, name in enumerate(self._names())}
+        found: list[int] = []
+        for each in self.always:
+            index: Any = names.get(each, -1) if isinstance(each, str) else each
+            if isinstance(index, bool) or not isinstance(index, Integral) or int(index) not in range(len(names)):
+                allowed = f"must hold names of columns, or indices below {self.n_features_in_}"
+                raise ArgumentValueError("always", allowed, each)
+            found.append(int(index))
+        if len(set(found)) < len(found):
+            raise ArgumentValueError("always", "must name each column once", list(self.always))
+        if len(found) > n - 2:
+            raise ArgumentValueError("always", f"must hold at most {max(n - 2, 0)} columns for {n} rows", len(found))
+        return np.array(sorted(found), dtype=np.int64)
+
+    @contextmanager
+    def _explain_collinear(self) -> Iterator[None]:
+        try:
+            yield
+        except np.linalg.LinAlgError as error:
+            allowed = "must hold columns that vary and are not collinear"
+            raise ArgumentValueError("always", allowed, list(self.always or ())) from error
 
     @guard_fit
     def partial_fit(self, X: Any, y: Any, classes: None = None, num_data: int | None = None) -> Self:
@@ -154,23 +233,41 @@ class SpikeSlabRegressor(RegressorMixin, SpikeSlabBase):  # type: ignore[misc]
         return X, np.asarray(y, dtype=np.float64)
 
     def _fit_moments(self, moments: Moments) -> Self:
+        always, n, found = self._find_always(int(moments.n)), moments.n, None
+        if always.size:
+            with self._explain_collinear():
+                moments, found = regress_out(moments, always)
         data, scaling = moments.standardise()
-        return self._fit_gibbs(partial(GramChain, data), scaling, moments.n)
+        return self._fit_gibbs(partial(GramChain, data), scaling, n, found)
 
-    def _fit_gibbs(self, make_chain: Callable[..., GibbsChain], scaling: Scaling, n: float) -> Self:
+    def _fit_gibbs(
+        self, make_chain: Callable[..., GibbsChain], scaling: Scaling, n: float, always: AlwaysIncluded | None = None
+    ) -> Self:
         prior = self._prior(scaling.kept.size, self._noise_scale)
         burn_in, kept = self._steps(500, 1000)
         *rngs, rng = spawn(self.random_state, self.n_chains + 1)
         draws = self._sample([make_chain(prior, burn_in, r) for r in rngs], burn_in + kept)
-        return self._finish(draws, scaling, n, "gibbs", rng)
+        return self._finish(draws, scaling, n, "gibbs", rng, always)
 
-    def _finish(self, chains: Sequence[ChainDraws], scaling: Scaling, n: float, method: str, rng: Generator) -> Self:
+    def _finish(
+        self,
+        chains: Sequence[ChainDraws],
+        scaling: Scaling,
+        n: float,
+        method: str,
+        rng: Generator,
+        always: AlwaysIncluded | None = None,
+    ) -> Self:
         for chain in chains:
             chain.scalars["sigma"] *= scaling.y_scale
         sigma = np.concatenate([chain.scalars["sigma"] for chain in chains])
         level = scaling.y_mean + sigma / np.sqrt(n) * rng.standard_normal(sigma.size)
-        posterior = pool(chains, scaling, level[:, None])
-        intercept = scaling.y_mean - scaling.x_mean @ posterior.mean[0, scaling.kept]
+        located = scaling if always is None else always.locate(scaling)
+        posterior = pool(chains, located, level[:, None])
+        intercept = scaling.y_mean - scaling.x_mean @ posterior.mean[0, located.kept]
+        if always is not None:
+            posterior = always.complete(posterior, rng)
+            intercept -= always.mean @ posterior.mean[0, always.columns]
         self._store(posterior, method, chains[0].steps, intercept)
         return self
 
