@@ -71,9 +71,10 @@ def test_names_and_saved_models(rng, tmp_path):
     model = _quick(always=["sex", "age"], n_iter=200).fit(table, y)
     assert model.pip_[[0, 2]].tolist() == [1.0, 1.0]
     assert _quick(always=[0, 2], n_iter=200).fit(X, y).coef_ == pytest.approx(model.coef_, abs=1e-6)
-    save_model(model, tmp_path)
+    save_model(model.set_params(always=np.array(["sex", "age"]), prior_weights={"b": 3.0}), tmp_path)
     again = load_model(tmp_path)
     assert again.always == ["sex", "age"]
+    assert again.prior_weights == pytest.approx([1.0, 3.0, 1.0, 1.0, 1.0])
     assert (again.predict(table) == model.predict(table)).all()
 
 

@@ -7,6 +7,7 @@ from spikeslab.sklearn._sweep import PointMassPrior
 
 PRIOR = PointMassPrior(a=1.0, b=3.0, slab_df=4.0, slab_scale=1.0)
 SLAB, NOISE = 0.7, 0.5
+EXTRA = np.array([0.0, 1.0, -0.5, 0.0, 2.0, 0.3, -1.0])
 
 
 def _system(rng, p):
@@ -20,7 +21,7 @@ def _log_model(X, y, active, p):
     """Log of p(gamma) N(y; 0, NOISE I + SLAB X_A X_A')."""
     covariance = NOISE * np.eye(y.size) + SLAB * X[:, active] @ X[:, active].T
     fit = -0.5 * (np.linalg.slogdet(covariance)[1] + y @ np.linalg.solve(covariance, y))
-    return fit + log_model_prior(len(active), p, PRIOR.a, PRIOR.b)
+    return fit + log_model_prior(len(active), p, PRIOR.a, PRIOR.b) + EXTRA[active].sum()
 
 
 def _bits(pattern, m):
@@ -34,7 +35,7 @@ def test_patterns_have_the_weights_of_their_models(outside, rng):
     sizes = np.arange(m + 1) + outside
     log_priors = np.array([log_model_prior(size, p, PRIOR.a, PRIOR.b) for size in sizes])
     eliminate(matrix, shift, outside, 1.0 / SLAB)
-    found = log_pattern_weights(matrix[outside:, outside:], shift[outside:], SLAB, log_priors)
+    found = log_pattern_weights(matrix[outside:, outside:], shift[outside:], SLAB, log_priors, EXTRA[outside:])
     models = [[*range(outside), *(outside + i for i in _bits(pattern, m))] for pattern in range(2**m)]
     exact = np.array([_log_model(X, y, model, p) for model in models])
     assert found - found[0] == pytest.approx(exact - exact[0], abs=1e-6)
@@ -43,7 +44,7 @@ def test_patterns_have_the_weights_of_their_models(outside, rng):
 def test_patterns_are_drawn_with_their_probabilities(rng):
     p, outside = 5, 1
     X, y, matrix, shift = _system(rng, p)
-    drawn = [draw_pattern(matrix.copy(), shift.copy(), outside, SLAB, p, PRIOR, rng) for _ in range(20_000)]
+    drawn = [draw_pattern(matrix.copy(), shift.copy(), outside, SLAB, p, PRIOR, EXTRA[1:5], rng) for _ in range(20_000)]
     models = [[0, *(1 + i for i in _bits(pattern, 4))] for pattern in range(16)]
     logs = np.array([_log_model(X, y, model, p) for model in models])
     exact = np.exp(logs - logs.max())

@@ -42,6 +42,26 @@ def test_agrees_with_the_enumeration_of_all_models(kind, rng):
     assert np.mean([d.scalars["slab_scale"] for d in draws]) == pytest.approx(slab, rel=0.03)
 
 
+@pytest.mark.parametrize("often", [[0, 1, 2, 3, 4], [0], []])
+@pytest.mark.parametrize("kind", ["gram", "columns"])
+def test_prior_weights_multiply_the_odds_of_models(kind, often, rng):
+    """A weight of 1 for all but one variable changes the posterior odds of the models with it by its weight."""
+    X, y = _problem(rng)
+    factor = 4.0
+    plain, *_ = linear_posterior(X, y, PRIOR)
+    log_odds = np.array([0.0, 0.0, 0.0, np.log(factor), 0.0])
+    if kind == "gram":
+        chains = [GramChain(_gram(X, y), PRIOR, 500, r, log_odds) for r in rng.spawn(2)]
+    else:
+        chains = [ColumnChain(np.ascontiguousarray(X.T), y, PRIOR, 500, r, log_odds) for r in rng.spawn(2)]
+    for chain in chains:
+        chain.scan = Scan.of(np.isin(np.arange(5), often), 0.4, 2, chain.data, np.ones(5))
+    draws = run_chains(chains, 30_500, 2)
+    exact = factor * plain[3] / (1.0 - plain[3] + factor * plain[3])
+    assert np.mean([d.pip[3] for d in draws]) == pytest.approx(exact, abs=0.015)
+    assert np.mean([(d.coef.toarray()[:, 3] != 0).mean() for d in draws]) == pytest.approx(exact, abs=0.02)
+
+
 @pytest.mark.parametrize(("often", "rate"), [([0], 0.3), ([], 0.2), ([2, 3], 0.5)])
 def test_rare_visits_keep_the_law(often, rate, rng):
     X, y = _problem(rng)

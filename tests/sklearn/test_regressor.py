@@ -160,3 +160,38 @@ def test_predictions_do_not_depend_on_the_order_in_memory(rng):
     columns = np.asfortranarray(X)
     assert model.predict(columns).tolist() == model.predict(X).tolist()
     assert model.predict_interval(columns).tolist() == model.predict_interval(X).tolist()
+
+
+@pytest.mark.parametrize("always", [None, [1]])
+def test_prior_weights_belong_to_their_columns(always, rng):
+    X = rng.standard_normal((40, 6))
+    X[:, 0] = 1.0  # left out: the weights of the others must not shift
+    y = 0.25 * X[:, 2] + 0.25 * X[:, 4] + rng.standard_normal(40)
+    model = SpikeSlabRegressor(n_chains=2, n_iter=4000, random_state=0, always=always)
+    plain = model.fit(X, y).pip_
+    weighted = model.set_params(prior_weights={"x4": 5.0}).fit(X, y).pip_
+    assert weighted[4] / (1 - weighted[4]) == pytest.approx(5.0 * plain[4] / (1 - plain[4]), rel=0.15)
+    assert weighted[2] == pytest.approx(plain[2], abs=0.08)
+    by_index = model.set_params(prior_weights={4: 5.0}).fit(X, y).pip_
+    by_array = model.set_params(prior_weights=[1, 1, 1, 1, 5, 1]).fit(X, y).pip_
+    assert (by_index == weighted).all()
+    assert (by_array == weighted).all()
+
+
+@pytest.mark.parametrize(
+    ("weights", "message"),
+    [
+        ({"x9": 2.0}, "prior_weights must hold names of columns, or indices below 3, but got 'x9'."),
+        ({"x1": 0.0}, "prior_weights['x1'] must be a number > 0, but got 0.0."),
+        (
+            [1.0, 2.0],
+            "prior_weights must be a mapping, or hold a number for each of 3 columns, but got the shape (2,).",
+        ),
+        ([1.0, -2.0, 1.0], "prior_weights must hold numbers > 0, but got -2.0."),
+    ],
+)
+def test_errors_of_prior_weights(weights, message, rng):
+    X = rng.standard_normal((20, 3))
+    with pytest.raises(ValueError) as error:
+        SpikeSlabRegressor(prior_weights=weights, n_iter=5).fit(X, X[:, 0])
+    assert str(error.value) == message

@@ -51,7 +51,7 @@ def eliminate(matrix: Floats, shift: Floats, first: int, floor: float) -> None:
 
 
 @compile_cached()
-def log_pattern_weights(matrix: Floats, shift: Floats, slab: float, log_priors: Floats) -> Floats:
+def log_pattern_weights(matrix: Floats, shift: Floats, slab: float, log_priors: Floats, log_odds: Floats) -> Floats:
     """Compute the log weights of all patterns of a block, up to a constant.
 
     Args:
@@ -59,6 +59,7 @@ def log_pattern_weights(matrix: Floats, shift: Floats, slab: float, log_priors: 
         shift: h, likewise.
         slab: Variance of the slab.
         log_priors: Log prior probability of a model with 0, 1, ..., m variables of the block.
+        log_odds: What each variable of the block adds to it.
 
     Returns:
         The log weights, shape (2^m,); variable i of the block is in if bit m - 1 - i is set.
@@ -80,7 +81,7 @@ def log_pattern_weights(matrix: Floats, shift: Floats, slab: float, log_priors: 
             if pattern >> left & 1:
                 pivot = max(matrices[d, 0, 0], 1.0 / slab)
                 first = shifts[d, 0]
-                scores[d + 1] = scores[d] + 0.5 * (first * first / pivot - log(pivot * slab))
+                scores[d + 1] = scores[d] + 0.5 * (first * first / pivot - log(pivot * slab)) + log_odds[d]
                 sizes[d + 1] = sizes[d] + 1
                 for j in range(left):
                     factor = matrices[d, j + 1, 0] / pivot
@@ -100,7 +101,14 @@ def log_pattern_weights(matrix: Floats, shift: Floats, slab: float, log_priors: 
 
 @compile_cached()
 def draw_pattern(
-    matrix: Floats, shift: Floats, outside: int, slab: float, total: int, prior: PointMassPrior, rng: Generator
+    matrix: Floats,
+    shift: Floats,
+    outside: int,
+    slab: float,
+    total: int,
+    prior: PointMassPrior,
+    log_odds: Floats,
+    rng: Generator,
 ) -> int:
     """Draw the indicators of a block as bits of a number, the last variable in the lowest bit.
 
@@ -111,6 +119,7 @@ def draw_pattern(
         slab: Variance of the slab.
         total: Number of all variables.
         prior: Prior of the indicators.
+        log_odds: What each variable of the block adds to its log prior odds.
         rng: Source of randomness.
     """
     eliminate(matrix, shift, outside, 1.0 / slab)
@@ -118,7 +127,8 @@ def draw_pattern(
     log_priors = np.empty(m + 1)
     for size in range(m + 1):
         log_priors[size] = lgamma(prior.a + outside + size) + lgamma(prior.b + total - outside - size)
-    return draw_index(log_pattern_weights(matrix[outside:, outside:], shift[outside:], slab, log_priors), rng)
+    weights = log_pattern_weights(matrix[outside:, outside:], shift[outside:], slab, log_priors, log_odds)
+    return draw_index(weights, rng)
 
 
 @compile_cached()

@@ -85,6 +85,8 @@ class SweepData(NamedTuple):
         norm: Sum of squares of each column.
         n: Number of rows of X.
         is_gram: If True, `rows` is X'X.
+        log_odds: What is added to the log prior odds of each variable: p(gamma) is multiplied by prod exp(log_odds_j)
+            over the included ones.
     """
 
     rows: Floats
@@ -94,6 +96,7 @@ class SweepData(NamedTuple):
     norm: float
     n: float
     is_gram: bool
+    log_odds: Floats
 
 
 class Scan(NamedTuple):
@@ -212,7 +215,7 @@ def _draw_coordinates(
             base = log_prior_odds(size, p, prior.a, prior.b) - penalty
         c = (_correlate(rows, is_gram, state, j) + norm * old) / noise
         mean = c / precision
-        log_odds = base + 0.5 * c * mean + (tilt if i >= often else 0.0)
+        log_odds = base + data.log_odds[j] + 0.5 * c * mean + (tilt if i >= often else 0.0)
         inclusion = 1.0 / (1.0 + exp(-log_odds)) if log_odds > -700.0 else 0.0
         share = inclusion / scan.rounds if i < often else inclusion
         sums[0, j] += share
@@ -258,6 +261,7 @@ def _swap(
     for i in range(visits.shape[0]):
         if beta[visits[i]] == 0.0:
             log_weights[i] = gain * _correlate(rows, is_gram, state, visits[i]) ** 2 + (tilt if i >= often else 0.0)
+            log_weights[i] += data.log_odds[visits[i]]
         else:
             log_weights[i] = -np.inf
     entering = visits[draw_index(log_weights, rng)]
@@ -309,7 +313,8 @@ def _redraw_block(
     beta[block] = 0.0
     outside = visits[beta[visits] != 0.0]
     matrix, shift = _system(data, np.concatenate((outside, block)), variances)
-    pattern = draw_pattern(matrix, shift, outside.shape[0], variances[1], beta.shape[0], prior, rng)
+    extra = data.log_odds[block]
+    pattern = draw_pattern(matrix, shift, outside.shape[0], variances[1], beta.shape[0], prior, extra, rng)
     for i in range(many):
         if pattern >> (many - 1 - i) & 1:
             beta[block[i]] = 1.0
@@ -426,11 +431,15 @@ class GramChain(LinearChain):
     Args:
         data: Sums of squares and products.
         prior: Prior; this and the rest as in `GibbsChain`.
+        log_odds: What is added to the log prior odds of each variable; nothing if not given.
     """
 
-    def __init__(self, data: GramData, prior: PointMassPrior, burn_in: int, rng: Generator) -> None:
+    def __init__(
+        self, data: GramData, prior: PointMassPrior, burn_in: int, rng: Generator, log_odds: Floats | None = None
+    ) -> None:
         norm = float(data.gram[0, 0]) if data.xty.size else 1.0
-        linear = SweepData(data.gram, data.xty, data.xty, data.yty, norm, float(data.n), True)
+        extra = np.zeros(data.xty.size) if log_odds is None else log_odds
+        linear = SweepData(data.gram, data.xty, data.xty, data.yty, norm, float(data.n), True, extra)
         super().__init__(linear, prior, burn_in, rng)
 
 
@@ -441,11 +450,21 @@ class ColumnChain(LinearChain):
         columns: X transposed, standardised, shape (p, n), contiguous.
         y: Centred response.
         prior: Prior; this and the rest as in `GibbsChain`.
+        log_odds: What is added to the log prior odds of each variable; nothing if not given.
         lost: Degrees of freedom that columns regressed out of both have taken.
     """
 
     def __init__(
-        self, columns: Floats, y: Floats, prior: PointMassPrior, burn_in: int, rng: Generator, lost: int = 0
+        self,
+        columns: Floats,
+        y: Floats,
+        prior: PointMassPrior,
+        burn_in: int,
+        rng: Generator,
+        log_odds: Floats | None = None,
+        lost: int = 0,
     ) -> None:
         n = float(y.shape[0])
-        super().__init__(SweepData(columns, y, columns @ y, float(y @ y), n, n - lost, False), prior, burn_in, rng)
+        extra = np.zeros(columns.shape[0]) if log_odds is None else log_odds
+        data = SweepData(columns, y, columns @ y, float(y @ y), n, n - lost, False, extra)
+        super().__init__(data, prior, burn_in, rng)

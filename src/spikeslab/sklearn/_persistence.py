@@ -161,6 +161,12 @@ def _collect_params(estimator: Estimator) -> dict[str, Any]:
         params["sgld"] = asdict(params["sgld"])
     if not isinstance(params["random_state"], int | np.integer):
         params["random_state"] = None  # the state of a generator says nothing about the fit
+    for name in ("always", "prior_weights"):
+        value = params.get(name)
+        if isinstance(value, Mapping):  # JSON has texts as keys only
+            params[name] = list(map(float, np.exp(estimator._log_odds())))
+        elif value is not None:
+            params[name] = np.asarray(value, dtype=object).tolist()
     return {name: value.item() if isinstance(value, np.generic) else value for name, value in params.items()}
 
 

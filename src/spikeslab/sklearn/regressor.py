@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
@@ -69,6 +69,9 @@ class SpikeSlabRegressor(RegressorMixin, SpikeSlabBase):  # type: ignore[misc]
             None is about 2.5, with a prior probability of 0.4 that there is none.
         slab_scale: Prior scale of the slab's standard deviation, in units of sd(y) per sd(x); None is 0.4.
         slab_df: Prior degrees of freedom of the slab's variance; None is 3. A large value fixes the slab.
+        prior_weights: Factors of the prior odds that a column is relevant, given the other columns: an array of shape
+            (n_features,), or a mapping from names or indices to factors, where 1 is the rest. Not with the paper's
+            methods.
         always: Names or indices of columns that are always in the model, such as confounders. Their coefficients have
             a flat prior and are not counted among the relevant variables; the other columns are standardised by what
             these leave of them. Not with the paper's methods.
@@ -120,6 +123,7 @@ class SpikeSlabRegressor(RegressorMixin, SpikeSlabBase):  # type: ignore[misc]
         expected_size: float | None = None,
         slab_scale: float | None = None,
         slab_df: float | None = None,
+        prior_weights: Mapping[str | int, float] | Sequence[float] | None = None,
         always: Sequence[str | int] | None = None,
         sgld: SGLDOptions | None = None,
         n_jobs: int | None = None,
@@ -141,6 +145,7 @@ class SpikeSlabRegressor(RegressorMixin, SpikeSlabBase):  # type: ignore[misc]
             random_state=random_state,
             verbose=verbose,
         )
+        self.prior_weights = prior_weights
         self.always = always
 
     @guard_fit
@@ -156,8 +161,9 @@ class SpikeSlabRegressor(RegressorMixin, SpikeSlabBase):  # type: ignore[misc]
         method = "gibbs" if self.method == "auto" else self.method
         always = self._find_always(y.size)
         if method != "gibbs":
-            if always.size:
-                raise ArgumentValueError("always", "must be None with the paper's methods", self.always)
+            for name in ("always", "prior_weights"):
+                if getattr(self, name) is not None:
+                    raise ArgumentValueError(name, "must be None with the paper's methods", getattr(self, name))
             *rngs, rng = spawn(self.random_state, self.n_chains + 1)
             draws, scaling = self._sample_sgld(X, y - y.mean(), 0, method, rngs)
             return self._finish(draws, replace(scaling, y_mean=float(y.mean())), y.size, method, rng)
@@ -178,19 +184,41 @@ class SpikeSlabRegressor(RegressorMixin, SpikeSlabBase):  # type: ignore[misc]
             return np.empty(0, dtype=np.int64)
         if isinstance(self.always, str) or not isinstance(self.always, Iterable):
             raise ArgumentTypeError("always", "must be a list of names or indices of columns", self.always)
-        names = {str(name): j for j, name in enumerate(self._names())}
-        found: list[int] = []
-        for each in self.always:
-            index: Any = names.get(each, -1) if isinstance(each, str) else each
-            if isinstance(index, bool) or not isinstance(index, Integral) or int(index) not in range(len(names)):
-                allowed = f"must hold names of columns, or indices below {self.n_features_in_}"
-                raise ArgumentValueError("always", allowed, each)
-            found.append(int(index))
+        names = self._places()
+        found = [self._find_column("always", each, names) for each in self.always]
         if len(set(found)) < len(found):
             raise ArgumentValueError("always", "must name each column once", list(self.always))
         if len(found) > n - 2:
             raise ArgumentValueError("always", f"must hold at most {max(n - 2, 0)} columns for {n} rows", len(found))
         return np.array(sorted(found), dtype=np.int64)
+
+    def _places(self) -> dict[str, int]:
+        return {str(name): j for j, name in enumerate(self._names())}
+
+    def _find_column(self, argument: str, given: Any, places: Mapping[str, int]) -> int:
+        index = places.get(given, -1) if isinstance(given, str) else given
+        if isinstance(index, bool) or not isinstance(index, Integral) or int(index) not in range(len(places)):
+            allowed = f"must hold names of columns, or indices below {self.n_features_in_}"
+            raise ArgumentValueError(argument, allowed, given)
+        return int(index)
+
+    def _log_odds(self) -> Floats:
+        """Return what `prior_weights` adds to the log prior odds of each column."""
+        given, places = self.prior_weights, self._places()
+        weights = np.ones(self.n_features_in_)
+        if isinstance(given, Mapping):
+            for each, weight in given.items():
+                weights[self._find_column("prior_weights", each, places)] = check_number(
+                    f"prior_weights[{each!r}]", weight, "> 0"
+                )
+        elif given is not None:
+            weights = np.asarray(given, dtype=np.float64)
+            if weights.shape != (self.n_features_in_,):
+                allowed = f"must be a mapping, or hold a number for each of {self.n_features_in_} columns"
+                raise ArgumentValueError("prior_weights", allowed, Phrase(f"got the shape {weights.shape}"))
+            if not (np.isfinite(weights).all() and (weights > 0.0).all()):
+                raise ArgumentValueError("prior_weights", "must hold numbers > 0", float(weights.min()))
+        return np.log(weights)
 
     @contextmanager
     def _explain_collinear(self) -> Iterator[None]:
@@ -246,7 +274,9 @@ class SpikeSlabRegressor(RegressorMixin, SpikeSlabBase):  # type: ignore[misc]
         prior = self._prior(scaling.kept.size, self._noise_scale)
         burn_in, kept = self._steps(500, 1000)
         *rngs, rng = spawn(self.random_state, self.n_chains + 1)
-        draws = self._sample([make_chain(prior, burn_in, r) for r in rngs], burn_in + kept)
+        places = (scaling if always is None else always.locate(scaling)).kept
+        log_odds = self._log_odds()[places]
+        draws = self._sample([make_chain(prior, burn_in, r, log_odds=log_odds) for r in rngs], burn_in + kept)
         return self._finish(draws, scaling, n, "gibbs", rng, always)
 
     def _finish(
