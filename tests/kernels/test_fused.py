@@ -11,7 +11,7 @@ pytest.importorskip("numba")
 
 from spikeslab.kernels import _threads as parallel
 from spikeslab.kernels import fused
-from spikeslab.kernels.philox import BLOCK_BYTES
+from spikeslab.kernels.philox import BLOCK_BYTES, count_blocks
 from spikeslab.kernels.philox_numba import fill_normal
 
 DTYPES = [np.float32, np.float64]
@@ -38,7 +38,7 @@ class Tensors:
             addresses[2] = 0
         if not latents:
             addresses[3] = 0
-        self.table = np.array([[*addresses, size, 3, 0]], dtype=np.int64)
+        self.table = np.array([[*addresses, size, 3, 0, 0]], dtype=np.int64)
         self.factors = np.array([[LR, MOMENTUM, std, *ELASTIC_NET, *LOG_ODDS, omega]])
         self.sums = np.zeros((blocks, 5))
 
@@ -157,3 +157,30 @@ def test_responsibilities_saturate_and_are_never_nan(dtype) -> None:
         assert ((tensors.rho >= 0) & (tensors.rho <= 1)).all()
         assert abs(tensors.rho[-1] - end) < 1e-30
         assert np.array_equal(tensors.rho, tensors.rho_bar)  # omega = 1
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("cut", [1, 511, 512, 1023, 1024, 1500, 2900])
+def test_parts_of_a_tensor_move_as_the_whole(dtype, cut):
+    """A shard begins anywhere in a block; the blocks of its noise are those of the whole tensor."""
+    whole, parts = (Tensors(dtype, 3001, buffer=True, latents=True) for _ in range(2))
+    whole.update()
+    size, width = BLOCK_BYTES // np.dtype(dtype).itemsize, np.dtype(dtype).itemsize
+    sums = np.zeros(5)
+    for first, last in ((0, cut), (cut, 3001)):
+        row = parts.table.copy()
+        row[0, :5] += first * width
+        row[0, 5], row[0, 8] = last - first, first
+        blocks = count_blocks(first, last - first, width)
+        own = np.zeros((blocks, 5))
+        arguments = np.empty(0, dtype), row, parts.factors, own, np.uint64(5), np.uint64(6)
+        assert all(fused.update(*arguments, k, k + 1) for k in range(blocks))
+        assert fused.are_finite(np.empty(0, dtype), row, 0, 0, blocks)
+        parts.w[last - 1], kept = np.nan, parts.w[last - 1]
+        assert not fused.are_finite(np.empty(0, dtype), row, 0, blocks - 1, blocks)
+        parts.w[last - 1] = kept
+        assert blocks == (last - 1) // size - first // size + 1
+        sums += own.sum(axis=0)
+    for name in ("w", "buffer", "rho", "rho_bar"):
+        assert np.array_equal(getattr(parts, name), getattr(whole, name)), name
+    np.testing.assert_allclose(sums, whole.sums.sum(axis=0), rtol=1e-5)

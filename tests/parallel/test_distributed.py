@@ -18,6 +18,7 @@ import rank_runs as runs
 import torch
 from safetensors.torch import load_file
 from torch import Tensor
+from torchrun import SOURCE, WORKERS, difference, torchrun
 from two_modes import mode_weight
 
 import spikeslab as ss
@@ -25,20 +26,7 @@ from spikeslab.errors import ArgumentValueError
 from spikeslab.parallel.distributed import Ranks, gather_chains
 from spikeslab.posterior.samples import named_tensors
 
-WORKERS = Path(__file__).parent / "workers"
 EXAMPLE = Path(__file__).parents[2] / "examples" / "torchrun_digits.py"
-SOURCE = Path(ss.__file__).parents[1]
-
-
-def torchrun(ranks: int, script: Path, *arguments: str) -> str:
-    """Run a script on several ranks; what they print."""
-    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(ranks)]
-    environment = os.environ | {"OMP_NUM_THREADS": "1", "PYTHONPATH": str(SOURCE)}
-    done = subprocess.run(
-        [*command, str(script), *arguments], env=environment, capture_output=True, text=True, timeout=600, check=False
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
-    return done.stdout
 
 
 @pytest.fixture(scope="module")
@@ -61,12 +49,6 @@ def written(out: Path, name: str, ranks: int = 2) -> list[dict[str, Tensor]]:
 
 def facts(out: Path, ranks: int = 2) -> list[dict]:
     return [json.loads((out / f"facts-{rank}.json").read_text()) for rank in range(ranks)]
-
-
-def difference(one: dict[str, Tensor], other: dict[str, Tensor]) -> float:
-    """Largest difference, relative to the largest number of its tensor."""
-    assert set(one) == set(other)
-    return max(float((one[k] - other[k]).abs().max() / other[k].abs().max()) for k in other)
 
 
 def identical(one: dict[str, Tensor], other: dict[str, Tensor]) -> bool:

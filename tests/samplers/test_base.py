@@ -756,23 +756,29 @@ class TestForeignStatesAreRefusedAndChangeNothing:
         refused(run, other.state_dict(), message)
 
 
-def test_distributed_tensors_are_refused(tmp_path) -> None:
+def test_sums_that_are_still_to_be_added_up_are_refused(tmp_path) -> None:
     distributed = pytest.importorskip("torch.distributed")
     if not distributed.is_available():
         pytest.skip("this torch was built without torch.distributed")
     from torch.distributed.device_mesh import init_device_mesh
-    from torch.distributed.tensor import Replicate, distribute_tensor
+    from torch.distributed.tensor import DTensor, Partial
 
     distributed.init_process_group(
         "gloo", store=distributed.FileStore(str(tmp_path / "store"), 1), rank=0, world_size=1
     )
     try:
         mesh = init_device_mesh("cpu", (1,))
-        sharded = nn.Parameter(distribute_tensor(torch.ones(4), mesh, [Replicate()]))
-        with pytest.raises(TypeError, match=r"^params must be plain tensors, but layer\.weight is a DTensor"):
+        sharded = nn.Parameter(DTensor.from_local(torch.ones(4), mesh, [Partial()]))
+        with pytest.raises(TypeError, match=r"^params must be sharded or replicated, but layer\.weight is a DTensor"):
             ss.SGHMC([("layer.weight", sharded)], lr=0.1, num_data=10)
     finally:
         distributed.destroy_process_group()
+
+
+def test_parameters_without_memory_are_refused() -> None:
+    weight = nn.Parameter(torch.ones(2, device="meta"))
+    with pytest.raises(ValueError, match=r"^params must have memory, but layer\.weight is on the meta device: "):
+        ss.SGHMC([("layer.weight", weight)], lr=0.1, num_data=10)
 
 
 def test_ranks_must_choose_their_seed(monkeypatch) -> None:

@@ -47,8 +47,9 @@ from spikeslab.kernels.philox import BLOCK_BYTES
 from spikeslab.kernels.philox_numba import normal_block
 
 # Columns of the int64 table, a row for each tensor: addresses (0 for none), the number of elements, the stream of its
-# noise, and the number of its first block.
-TABLE = ("weight", "gradient", "buffer", "rho", "rho_bar", "size", "stream", "first_block")
+# noise, the number of its first block, and the number of its first element in the whole tensor: the blocks are those of
+# the whole tensor, of which a shard may hold parts.
+TABLE = ("weight", "gradient", "buffer", "rho", "rho_bar", "size", "stream", "first_block", "offset")
 # Columns of the float64 table: the step, the noise, the elastic net (base and slope of both parts), the log odds of
 # the slab, and omega.
 FACTORS = ("lr", "momentum", "std", "l1", "l1_slope", "l2", "l2_slope", "linear", "quadratic", "offset", "omega")
@@ -271,8 +272,11 @@ def update(like: Any, table: Any, factors: Any, sums: Any, seed: Any, step: Any,
         while tensor + 1 < table.shape[0] and table[tensor + 1, 7] <= number:
             tensor += 1
         block = number - table[tensor, 7]
-        n = min(size, table[tensor, 5] - block * size)
-        shift = block * BLOCK_BYTES
+        skip = table[tensor, 8] % size
+        start = max(block * size - skip, 0)
+        n = min((block + 1) * size - skip, table[tensor, 5]) - start
+        lead = start + skip - block * size
+        shift = start * like.itemsize
         w = carray(pointer(table[tensor, 0] + shift, like), n)
         g = carray(pointer(table[tensor, 1] + shift, like), n)
         rho_bar = carray(pointer(table[tensor, 4] + shift, like), n)
@@ -283,16 +287,17 @@ def update(like: Any, table: Any, factors: Any, sums: Any, seed: Any, step: Any,
         _fetch(table[tensor, 0] + following)
         _fetch(table[tensor, 1] + following)
         if std != zero:
-            normal_block(noise, seed, step, table[tensor, 6], block)
+            normal_block(noise, seed, step, table[tensor, 6], table[tensor, 8] // size + block)
         else:
             noise[:] = zero
+        xi = noise[lead:]
         has_buffer, has_latents, is_smooth = table[tensor, 2] != 0, table[tensor, 3] != 0, table[tensor, 4] != 0
         if has_buffer:
             _fetch(table[tensor, 2] + following)
         buffer = carray(pointer(table[tensor, 2] + shift, like), n)
         l1_slope, l2_slope, momentum = real(factors[tensor, 4]), real(factors[tensor, 6]), real(factors[tensor, 1])
         if has_buffer and is_smooth:
-            _sghmc_elastic_net(w, g, noise, buffer, rho_bar, l1, l1_slope, l2, l2_slope, lr, momentum, std)
+            _sghmc_elastic_net(w, g, xi, buffer, rho_bar, l1, l1_slope, l2, l2_slope, lr, momentum, std)
         else:
             if is_smooth:
                 _add_elastic_net(gradient, g, w, rho_bar, l1, l1_slope, l2, l2_slope)
@@ -301,9 +306,9 @@ def update(like: Any, table: Any, factors: Any, sums: Any, seed: Any, step: Any,
                 _add_penalty(gradient, g, w, l1, l2)
                 g = gradient
             if has_buffer:
-                _sghmc(w, g, noise, buffer, lr, momentum, std)
+                _sghmc(w, g, xi, buffer, lr, momentum, std)
             else:
-                _sgld(w, g, noise, lr, std)
+                _sgld(w, g, xi, lr, std)
         # Here, where the block is in the cache, rather than in a pass of its own before the next step.
         if _infinite(w):
             all_finite = False
@@ -334,12 +339,14 @@ def are_finite(like: Any, table: Any, column: Any, first: Any, last: Any) -> Any
         while tensor + 1 < table.shape[0] and table[tensor + 1, 7] <= first:
             tensor += 1
         block = first - table[tensor, 7]
-        start = block * size
-        stop = min(table[tensor, 5], start + (last - first) * size)
-        shift = block * BLOCK_BYTES
+        skip = table[tensor, 8] % size
+        start = max(block * size - skip, 0)
+        blocks = min(last - first, (skip + table[tensor, 5] + size - 1) // size - block)
+        stop = min(table[tensor, 5], (block + blocks) * size - skip)
+        shift = start * like.itemsize
         if _infinite(carray(pointer(table[tensor, column] + shift, like), stop - start)):
             return False
-        first += (stop - start + size - 1) // size
+        first += blocks
     return True
 
 

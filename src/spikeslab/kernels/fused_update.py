@@ -21,12 +21,14 @@ from torch.autograd.graph import increment_version
 from spikeslab.errors import ArgumentTypeError, ArgumentValueError, MissingExtraError, Phrase, first_line, mark
 from spikeslab.functional.tensors import FULL_PRECISION, align, is_dense
 from spikeslab.kernels import _threads
+from spikeslab.kernels.philox import count_blocks
 from spikeslab.kernels.protocol import FusedLatents, FusedPenalty, FusedPrior, LatentSums, Move
+from spikeslab.shards import local, locate, wrap
 
 CHECK_PIECE = 512  # blocks that a thread checks at once; of less than four times as many, one thread checks all
 
 # Columns of the kernels' tables.
-WEIGHT, GRADIENT, BUFFER, RHO, RHO_BAR, SIZE, STREAM, FIRST_BLOCK = range(8)
+WEIGHT, GRADIENT, BUFFER, RHO, RHO_BAR, SIZE, STREAM, FIRST_BLOCK, OFFSET = range(9)
 ELASTIC_NET = 3
 NO_LATENTS = (0.0,) * 4
 NUMPY = {torch.float32: np.float32, torch.float64: np.float64}
@@ -134,9 +136,10 @@ class FusedUpdate:
     def _can_move(self, param: Tensor) -> bool:
         if self._prior is not None and param in self._prior and self._fused_prior is None:
             return False
+        part = local(param)
         # A tensor without memory of its own, such as a wrapper around others, has no address.
-        has_memory = param.is_cpu and (param.numel() == 0 or param.data_ptr() != 0)
-        return has_memory and param.dtype in FULL_PRECISION and is_dense(param)
+        has_memory = part.is_cpu and (part.numel() == 0 or part.data_ptr() != 0)
+        return has_memory and part.dtype in FULL_PRECISION and is_dense(part) and isinstance(locate(param), int)
 
     def is_finite(self) -> bool:
         """Return True if all gathered weights and gradients are finite.
@@ -213,14 +216,17 @@ class KernelPlan:
         self.dtype = dtype
         self.like = np.empty(0, NUMPY[dtype])
         self.groups = np.array([entry.group for entry in entries])
-        self.params = [entry.param for entry in entries]
+        self.owners = [entry.param for entry in entries]
+        self.params = [local(owner) for owner in self.owners]
         self.layouts = [(param.shape, param.stride()) for param in self.params]
         sparse = [row for row, entry in enumerate(entries) if entry.weight is not None]
-        self.sparse_params = [self.params[row] for row in sparse]
+        self.sparse_params = [self.owners[row] for row in sparse]
         self.weights = [cast(int, entries[row].weight) for row in sparse]
         self.sparse_rows = np.array(sparse, dtype=np.intp)
         sizes = np.array([param.numel() for param in self.params], dtype=np.int64)
-        blocks = -(-sizes * self.like.itemsize // kernels.BLOCK_BYTES)
+        offsets = [cast(int, locate(owner)) for owner in self.owners]
+        itemsize = self.like.itemsize
+        blocks = np.array([count_blocks(o, int(n), itemsize) for o, n in zip(offsets, sizes, strict=True)], np.int64)
         first_blocks = np.cumsum(blocks) - blocks
         self.blocks = int(blocks.sum())
         self.sparse_blocks = [slice(first_blocks[row], first_blocks[row] + blocks[row]) for row in sparse]
@@ -228,6 +234,7 @@ class KernelPlan:
         self.table[:, SIZE] = sizes
         self.table[:, STREAM] = [entry.stream for entry in entries]
         self.table[:, FIRST_BLOCK] = first_blocks
+        self.table[:, OFFSET] = offsets
         self.factors = np.zeros((len(entries), len(kernels.FACTORS)))
         self.all_sums = np.zeros((self.blocks, len(kernels.SUMS)))
         self.rho_sums = np.zeros((self.blocks, 1))
@@ -241,6 +248,7 @@ class KernelPlan:
 
     def fits(self) -> bool:
         """Return True if the parameters still lie in memory as they did: a model may be moved or change its format."""
+        self.params = [local(owner) for owner in self.owners]
         return all(
             (param.shape, param.stride()) == layout and param.dtype is self.dtype and param.is_cpu
             for param, layout in zip(self.params, self.layouts, strict=True)
@@ -248,7 +256,9 @@ class KernelPlan:
 
     def set_gradients(self) -> None:
         """Write the addresses of weights and gradients."""
-        self.gradients = [align(cast(Tensor, param.grad), param) for param in self.params]
+        self.gradients = [
+            align(local(cast(Tensor, owner.grad)), param) for owner, param in zip(self.owners, self.params, strict=True)
+        ]
         addresses = [param.data_ptr() for param in self.params]
         if addresses != self.addresses:
             self.table[:, WEIGHT] = self.addresses = addresses
@@ -276,13 +286,13 @@ class KernelPlan:
             self.numbers = numbers
         if moves[0].buffer is None:
             return
-        for index, param in enumerate(self.params):
-            own = state[param]
+        for index, (owner, param) in enumerate(zip(self.owners, self.params, strict=True)):
+            own = state[owner]
             buffer = own.get(moves[0].buffer)
             if buffer is None or buffer is not self.buffers[index]:
-                buffer = torch.zeros_like(param, requires_grad=False) if buffer is None else align(buffer, param)
-                own[moves[0].buffer] = self.buffers[index] = buffer
-        self.table[:, BUFFER] = [cast(Tensor, buffer).data_ptr() for buffer in self.buffers]
+                part = torch.zeros_like(param, requires_grad=False) if buffer is None else align(local(buffer), param)
+                own[moves[0].buffer] = self.buffers[index] = wrap(part, owner)
+        self.table[:, BUFFER] = [local(cast(Tensor, buffer)).data_ptr() for buffer in self.buffers]
 
     def set_prior(self, penalty: FusedPenalty, latents: FusedLatents | None) -> None:
         """Write the prior's terms for the sparse parameters; ``latents`` are those of all the prior's weights."""

@@ -12,6 +12,7 @@ from torch import Tensor
 from spikeslab.errors import ArgumentValueError, Phrase, quote
 from spikeslab.functional.tensors import FULL_PRECISION
 from spikeslab.schedules import ScheduleLike
+from spikeslab.shards import Reduction, local
 from spikeslab.weights import WeightHolder, Weights, name_weights
 
 
@@ -31,6 +32,7 @@ class Prior(WeightHolder, ABC):
     def __init__(self, weights: Weights) -> None:
         self.weights: dict[str, Tensor] = name_weights(weights)
         self._index = {id(weight): index for index, weight in enumerate(self.weights.values())}
+        self._ranks = Reduction(self.weights.values())
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Self:
         """Return a copy; made together with the model, it is over the weights of the model's copy."""
@@ -46,7 +48,7 @@ class Prior(WeightHolder, ABC):
 
         ``params`` are some of the prior's weights. Half-precision weights are handled in float32.
         """
-        indices = [self._index[id(param)] for param in params]
+        indices, params = [self._index[id(param)] for param in params], [local(param) for param in params]
         if all(param.dtype in FULL_PRECISION for param in params):
             self._add_gradient_(indices, [param.detach() for param in params], outs, num_data)
             return
@@ -79,6 +81,9 @@ class Prior(WeightHolder, ABC):
 
     def check_ready(self) -> None:
         """Raise if :meth:`update` cannot run, before anything has moved."""
+
+    def allocate(self) -> None:
+        """Make the tensors of the state as they are before the first step, unless they are there."""
 
     def observe(self, step: int, num_data: int) -> None:
         """Read the gradients of the mean loss, in ``weight.grad``, at the weights before ``step``."""
@@ -118,8 +123,6 @@ class Prior(WeightHolder, ABC):
             raise ArgumentValueError("state_dict", f"must be for the weights {quote(self.weights)}", got)
 
     def _betas(self) -> list[Tensor]:
-        """Return the weights, detached, in full precision."""
-        return [
-            weight.detach() if weight.dtype in FULL_PRECISION else weight.detach().float()
-            for weight in self.weights.values()
-        ]
+        """Return this rank's parts of the weights, detached, in full precision."""
+        parts = [local(weight).detach() for weight in self.weights.values()]
+        return [part if part.dtype in FULL_PRECISION else part.float() for part in parts]

@@ -56,6 +56,9 @@ class GroupSpikeSlab(SpikeSlab):
     def _group_sizes(self) -> list[int]:
         return [groups.group_size(weight) for weight in self.weights.values()]
 
+    def _shapes(self) -> list[tuple[int, ...]]:
+        return [tuple(weight.shape[:1]) for weight in self.weights.values()]
+
     def _units(self, betas: list[Tensor]) -> list[Tensor]:
         return groups.norms(betas)
 

@@ -60,8 +60,12 @@ class FixedPenalty(Prior):
 
     def penalty(self, num_data: int = 1) -> float:
         """Return the penalty in the mean loss, whatever ``num_data`` is."""
-        b, j = elastic_net_sums(self._betas(), None, *self._terms())
-        return b + 0.5 * j
+        betas, terms = self._betas(), self._terms()
+        if not self._ranks:
+            b, j = elastic_net_sums(betas, None, *terms)
+            return b + 0.5 * j
+        each = [elastic_net_sums([beta], None, *terms) for beta in betas]
+        return self._ranks.sum([sum(self._ranks.own([b + 0.5 * j for b, j in each]))])[0]
 
     def effective_penalty(self, num_data: int) -> tuple[float, float]:
         """Return the strength, which is the same for all weights."""

@@ -28,6 +28,7 @@ from torch import Tensor
 
 from spikeslab.functional.mixture import GAUSSIAN, LAPLACE, norm_weight
 from spikeslab.schedules import Schedule, ScheduleLike, rising
+from spikeslab.shards import Reduction, locate
 
 SPARSITY = 0.9
 """Share of zeros that the rule expects where no pruner names one."""
@@ -57,7 +58,11 @@ class Scales(NamedTuple):
 
 
 def choose_scales(
-    sizes: Sequence[Tensor], group_sizes: Sequence[int] | None, around: Surroundings, sparsity: float
+    sizes: Sequence[Tensor],
+    group_sizes: Sequence[int] | None,
+    around: Surroundings,
+    sparsity: float,
+    weights: Sequence[Tensor] = (),
 ) -> Scales:
     """Return the scales of a prior whose units have these sizes, of which a share ``sparsity`` will be zero.
 
@@ -68,10 +73,11 @@ def choose_scales(
             groups of some layer for small.
         around: N, lr and weight decay.
         sparsity: Share of the units that will be zero.
+        weights: Sharded weights, of which ``sizes`` are this rank's parts.
     """
     v1 = slab_variance(around.num_data, around.weight_decay)
     if group_sizes is None:
-        even = spike_scale(find_threshold(sizes, sparsity), v1, 1.0 - sparsity)
+        even = spike_scale(find_threshold(sizes, sparsity, weights), v1, 1.0 - sparsity)
     else:
         even = min(
             spike_scale(find_threshold([norms], sparsity) / math.sqrt(size), v1, 1.0 - sparsity, size)
@@ -85,11 +91,22 @@ def slab_variance(num_data: int, weight_decay: float) -> float:
     return 1.0 / (num_data * (weight_decay or WEIGHT_DECAY))
 
 
-def find_threshold(sizes: Sequence[Tensor], sparsity: float) -> float:
-    """Return the size below which a share ``sparsity`` of all units lies."""
+def find_threshold(sizes: Sequence[Tensor], sparsity: float, weights: Sequence[Tensor] = ()) -> float:
+    """Return the size below which a share ``sparsity`` of all units lies; arguments as in :func:`choose_scales`."""
+    if weights:
+        every = -(-sum(weight.numel() for weight in weights) // MOST_SIZES)
+        chosen = [_take(size.detach().flatten(), locate(w), every) for size, w in zip(sizes, weights, strict=True)]
+        count = sum(-(-weight.numel() // every) for weight in weights)
+        scores = [size.abs().float() for size in chosen]
+        return Reduction(weights).quantile(scores, min(count, max(1, round(sparsity * count))))
     every = -(-sum(size.numel() for size in sizes) // MOST_SIZES)
     flat = torch.cat([size.detach().flatten()[::every].abs().float() for size in sizes])
     return float(flat.kthvalue(min(len(flat), max(1, round(sparsity * len(flat))))).values)
+
+
+def _take(part: Tensor, place: int | Tensor, every: int) -> Tensor:
+    """Return every n-th element of a whole tensor, as far as this rank has it."""
+    return part[-place % every :: every] if isinstance(place, int) else part[(place % every == 0).to(part.device)]
 
 
 def spike_scale(threshold: float, v1: float, delta: float, size: int = 1) -> float:

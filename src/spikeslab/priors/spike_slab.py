@@ -29,6 +29,7 @@ Reference: Deng, Zhang, Liang and Lin, "An Adaptive Empirical Bayesian Method fo
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
@@ -56,6 +57,7 @@ from spikeslab.priors.adaptation import EM, MODES, SA, Adaptation, Fixed, Margin
 from spikeslab.priors.base import Prior
 from spikeslab.priors.scales import HORIZON, SPARSITY, Scales, Surroundings, choose_omega, choose_scales, highest
 from spikeslab.schedules import MAKERS, ScheduleLike, describe_schedule, parse_call, polynomial
+from spikeslab.shards import local, part_of, wrap
 from spikeslab.weights import Weights
 
 EVIDENCE = ("magnitude", "curvature")
@@ -173,6 +175,8 @@ class SpikeSlab(Prior):
         foreach: bool = True,
     ) -> None:
         super().__init__(weights)
+        if self._ranks and self._group_sizes() is not None:
+            raise ArgumentValueError("weights", "must not be sharded for a prior on groups", Phrase("got DTensors"))
         self._v0_given = None if v0 is None else check_number("v0", v0, "> 0")
         self._v1_given = None if v1 is None else check_number("v1", v1, "> 0")
         self._chosen = None if v0 is None or v1 is None else Scales(v0, v1)
@@ -191,7 +195,7 @@ class SpikeSlab(Prior):
         self._delta_given = None if delta is None else _check_deltas(delta, len(self.weights))
         self._deltas = self._delta_given or [1.0 - SPARSITY if by_rule else 0.5] * len(self.weights)
         self._sizes = [weight.numel() for weight in self.weights.values()]
-        self._counts = [unit.numel() for unit in self._units(self._betas())]
+        self._counts = [math.prod(shape) for shape in self._shapes()]
         self._a = check_number("a", a, ">= 1")
         self._b_given = None if b is None else check_number("b", b, ">= 1")
         self._b = [self._b_given or (1.0 if by_rule else float(count)) for count in self._counts]
@@ -275,6 +279,8 @@ class SpikeSlab(Prior):
                     "batch_size", f"must be None without {mark('evidence', 'curvature')}", batch_size
                 )
             return None
+        if self._ranks:
+            raise ArgumentValueError("evidence", "must be 'magnitude' for sharded weights", self.evidence)
         if self._group_sizes() is not None:
             raise ArgumentValueError("evidence", "must be 'magnitude' for groups of weights", self.evidence)
         if self.slab is not GAUSSIAN:
@@ -315,7 +321,8 @@ class SpikeSlab(Prior):
         if self._around is None or (self._v0_given is not None and self._v1_given is not None):
             return
         sparsity = SPARSITY if self._sparsity is None else self._sparsity
-        v0, v1 = choose_scales(self._units(self._betas()), self._group_sizes(), self._around, sparsity)
+        sharded = list(self.weights.values()) if self._ranks else []
+        v0, v1 = choose_scales(self._units(self._betas()), self._group_sizes(), self._around, sparsity, sharded)
         v0 = self.spike.from_standard_deviation(LAPLACE.standard_deviation(v0))
         v1 = self.slab.from_standard_deviation(GAUSSIAN.standard_deviation(v1))
         self._chosen = Scales(self._v0_given or v0, self._v1_given or v1)
@@ -345,7 +352,11 @@ class SpikeSlab(Prior):
             rhos = self._rho_bar if self._conditioned else self._responsibilities(units)
         else:
             rhos = self._rho or [torch.full_like(unit, self._initial_rho) for unit in units]
-        return dict(zip(self.weights, rhos, strict=True))
+        return self._named(rhos)
+
+    def _named(self, parts: Sequence[Tensor]) -> dict[str, Tensor]:
+        """Return tensors of the weights by name, sharded as the weights are."""
+        return {n: wrap(part, weight) for (n, weight), part in zip(self.weights.items(), parts, strict=True)}
 
     @property
     def log_odds(self) -> dict[str, Tensor] | None:
@@ -370,11 +381,8 @@ class SpikeSlab(Prior):
         """Pair (kappa0, kappa1) of every weight."""
         units = self._units(self._betas())
         smoothed = self._rho_in_kappa(units) or [torch.zeros_like(unit) for unit in units]
-        kappa0, kappa1 = self._kappa()
-        return {
-            name: (kappa0.base + kappa0.slope * s, kappa1.base + kappa1.slope * s)
-            for name, s in zip(self.weights, smoothed, strict=True)
-        }
+        spike, slab = (self._named([k.base + k.slope * s for s in smoothed]) for k in self._kappa())
+        return {name: (spike[name], slab[name]) for name in self.weights}
 
     def penalty(self, num_data: int = 1) -> float:
         """Return B/sigma + J/(2 sigma^2), the elastic net that the sampler descends, divided by ``num_data``.
@@ -385,15 +393,18 @@ class SpikeSlab(Prior):
         if isinstance(self.adapt, Marginal):
             layers = zip(units, self._deltas, self._group_sizes() or [1] * len(units), strict=True)
             logs = (mixture.log_marginal(u, **self._densities(), delta=d, size=m) for u, d, m in layers)
-            return -sum(float(log.sum()) for log in logs) / num_data
-        b, j = self._sums(units)
+            return -self._ranks.total(list(self.weights.values()), [float(log.sum()) for log in logs]) / num_data
+        b, j = self._ranks.sum(self._sums(units))
         return (b / sigma + j / (2.0 * sigma**2)) / num_data
 
     def diagnostics(self, num_data: int) -> Diagnostics:
         """Return the progress of the latents and the strength of the penalty, in units of the mean loss."""
         units = self._units(self._betas())
         smoothed = self._rho_in_kappa(units) or [torch.zeros_like(unit) for unit in units]
-        means = [float(s[unit != 0].mean()) if unit.any() else 0.0 for unit, s in zip(units, smoothed, strict=True)]
+        totals = self._ranks.own([float(s[unit != 0].sum()) for unit, s in zip(units, smoothed, strict=True)])
+        counts = self._ranks.own([float(unit.count_nonzero()) for unit in units])
+        sums = self._ranks.sum([*totals, *counts])
+        means = [t / max(1.0, n) for t, n in zip(sums[: len(units)], sums[len(units) :], strict=True)]
         l1, l2 = self._elastic_net(num_data)
         return Diagnostics(
             omega_sum=self._omega_sum,
@@ -408,7 +419,8 @@ class SpikeSlab(Prior):
     def effective_penalty(self, num_data: int) -> tuple[float, float]:
         """Return the mean over layers, weighted by their non-zero weights."""
         found = self.diagnostics(num_data)
-        alive = {name: int(weight.count_nonzero()) for name, weight in self.weights.items()}
+        counts = [float(local(weight).count_nonzero()) for weight in self.weights.values()]
+        alive = dict(zip(self.weights, self._ranks.sum(self._ranks.own(counts)), strict=True))
         total = max(1, sum(alive.values()))
         l1, l2 = (
             sum(alive[name] * value for name, value in layers.items()) / total
@@ -443,7 +455,7 @@ class SpikeSlab(Prior):
             units = self._units(self._betas())
             rhos = self._responsibilities(units)
             if not isinstance(self.adapt, Marginal):
-                self._allocate()
+                self.allocate()
                 if self._curvature is None:  # the averages of the evidence are smooth already
                     torch._foreach_lerp_(self._rho, rhos, omega)
                     rhos = self._rho
@@ -461,7 +473,7 @@ class SpikeSlab(Prior):
         Once the zeros are final, so are the indicators. Given these, the prior of the other weights is the slab alone,
         without the spike's shrinkage.
         """
-        self._allocate()
+        self.allocate()
         for latents in (self._rho, self._rho_bar):
             for unit, latent in zip(self._units(self._betas()), latents, strict=False):
                 latent.copy_(unit != 0)
@@ -480,8 +492,8 @@ class SpikeSlab(Prior):
         omega = self.adapt.omega(step)
         if omega == 0.0:
             return FusedLatents(omega, [], [], all_sums=False)
-        self._allocate()
-        self._rho = [align(rho, weight) for rho, weight in zip(self._rho, self.weights.values(), strict=True)]
+        self.allocate()
+        self._rho = [align(rho, local(weight)) for rho, weight in zip(self._rho, self.weights.values(), strict=True)]
         odds = mixture.log_odds(**self._densities(), deltas=self._deltas)
         # Only a conjugate sigma follows the weights (eq. 14); delta needs no more than the sum of rho.
         return FusedLatents(omega, self._rho, odds, all_sums=self.scale.coupling == "conjugate")
@@ -494,7 +506,7 @@ class SpikeSlab(Prior):
         indices = [self._index[id(param)] for param in params]
         for i, param in zip(indices, params, strict=True):
             # A weight may have come into another memory format or dtype since.
-            self._rho_bar[i] = align(self._rho_bar[i], param)
+            self._rho_bar[i] = align(self._rho_bar[i], local(param))
         return FusedPenalty(*self._elastic_net(num_data), [self._rho_bar[i] for i in indices])
 
     def update_from_sums(self, omega: float, num_data: int, sums: list[LatentSums]) -> None:
@@ -503,14 +515,16 @@ class SpikeSlab(Prior):
             self._advance(omega)
             b = j = 0.0
             if self.scale.coupling == "conjugate":
-                total = LatentSums(*(sum(column) for column in zip(*sums, strict=True)))
+                total = LatentSums(*(sum(self._ranks.own(column)) for column in zip(*sums, strict=True)))
                 l1, l2 = mixture.elastic_net(*self._kappa(), self.spike, self.slab)
                 b = l1.of_sums(total.magnitude, total.smoothed_magnitude)
                 j = l2.of_sums(total.square, total.smoothed_square)
             self._maximise(omega, num_data, b, j, [of_weight.rho for of_weight in sums])
         self.scale.clear_residuals()
 
-    def _allocate(self) -> None:
+    @torch.no_grad()
+    def allocate(self) -> None:
+        """Make the latents of all weights, unless they are there."""
         if not self._rho_bar:
             units = self._units(self._betas())
             if self._curvature is None:
@@ -522,7 +536,12 @@ class SpikeSlab(Prior):
         self._progress += omega * (1.0 - self._progress)
 
     def _maximise(self, omega: float, num_data: int, b: float, j: float, rho_sums: list[float]) -> None:
-        """Move sigma and delta towards the maxima of Q, given B, J and the sum of rho over each weight."""
+        """Move sigma and delta towards the maxima of Q, given B, J and the sum of rho over each weight.
+
+        Of sharded weights they are this rank's, and all ranks add them up in one tensor.
+        """
+        if self._ranks and (self.learn_delta or self.scale.coupling == "conjugate"):
+            b, j, *rho_sums = self._ranks.sum([b, j, *(self._ranks.own(rho_sums) if self.learn_delta else [])])
         if self.scale.coupling != "fixed":
             self.scale.update(omega, b, j, sum(self._sizes), num_data)
         if self.learn_delta:
@@ -533,6 +552,10 @@ class SpikeSlab(Prior):
     def _units(self, betas: list[Tensor]) -> list[Tensor]:
         """Return the units that have an indicator each; the latents have their shape."""
         return betas
+
+    def _shapes(self) -> list[tuple[int, ...]]:
+        """Return the shape of the units of each whole weight."""
+        return [tuple(weight.shape) for weight in self.weights.values()]
 
     def _group_sizes(self) -> list[int] | None:
         """Return the number of weights in a unit of each layer; ``None`` is 1."""
@@ -578,8 +601,16 @@ class SpikeSlab(Prior):
         return l1.scale(1.0 / (sigma * num_data)), l2.scale(1.0 / (sigma**2 * num_data))
 
     def _sums(self, units: list[Tensor]) -> tuple[float, float]:
-        l1, l2 = mixture.elastic_net(*self._kappa(), self.spike, self.slab)
-        return mixture.elastic_net_sums(units, self._rho_in_kappa(units), l1, l2)
+        """Return B and J, on this rank."""
+        nets, smoothed = mixture.elastic_net(*self._kappa(), self.spike, self.slab), self._rho_in_kappa(units)
+        if not self._ranks:
+            return mixture.elastic_net_sums(units, smoothed, *nets)
+        each = [
+            mixture.elastic_net_sums([unit], None if smoothed is None else [smoothed[i]], *nets)
+            for i, unit in enumerate(units)
+        ]
+        b, j = (sum(self._ranks.own(column)) for column in zip(*each, strict=True))
+        return b, j
 
     def _add_gradient_(self, indices: list[int], betas: list[Tensor], outs: list[Tensor], num_data: int) -> None:
         smoothed = self._rho_in_kappa(betas, indices)
@@ -626,8 +657,8 @@ class SpikeSlab(Prior):
             "omega_sum": self._omega_sum,
             "progress": self._progress,
             "conditioned": self._conditioned,
-            "rho": list(self._rho),
-            "rho_bar": list(self._rho_bar),
+            "rho": list(self._named(self._rho).values()) if self._rho else [],
+            "rho_bar": list(self._named(self._rho_bar).values()) if self._rho_bar else [],
             "curvature": None if self._curvature is None else self._curvature.state_dict(),
         }
 
@@ -645,14 +676,15 @@ class SpikeSlab(Prior):
         self._conditioned = bool(state.get("conditioned", False))
         self.adapt = Fixed() if self._conditioned else self._adapt_before
         for target, kind in ((self._rho, "rho"), (self._rho_bar, "rho_bar")):
-            target[:] = [torch.empty_like(u).copy_(t) for u, t in zip(units, state[kind], strict=False)]
+            parts = [part_of(t, weight) for t, weight in zip(state[kind], self.weights.values(), strict=False)]
+            target[:] = [torch.empty_like(u).copy_(part) for u, part in zip(units, parts, strict=False)]
         if self._curvature is not None:
             self._curvature.load_state_dict(state["curvature"], units)
 
     def check_state(self, state: Mapping[str, Any]) -> None:
         """Raise if the state is not for these weights."""
         super().check_state(state)
-        shapes = [tuple(unit.shape) for unit in self._units(self._betas())]
+        shapes = self._shapes()
         curvature = state.get("curvature")
         if (curvature is None) != (self._curvature is None):
             other = Phrase(f"it has {'magnitude' if curvature is None else 'curvature'!r}")

@@ -44,6 +44,8 @@ class StackedSpikeSlab(Prior):
 
     def __init__(self, weights: Weights, **settings: Any) -> None:
         super().__init__(weights)
+        if self._ranks:
+            raise ArgumentValueError("weights", "must not be sharded for stacked chains", Phrase("got DTensors"))
         counts = {len(weight) if weight.ndim else 0 for weight in self.weights.values()}
         if len(counts) > 1 or counts == {0}:
             expectation = "must have the same number of chains along their first dimension"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import json
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, ClassVar, Self, TypeAlias, cast, overload
@@ -28,6 +29,7 @@ from spikeslab.kernels.noise import Noise
 from spikeslab.kernels.protocol import Move
 from spikeslab.priors.base import Prior
 from spikeslab.schedules import MAKERS, ScheduleLike, describe_schedule, parse_call
+from spikeslab.shards import Reduction, check_sharding, local, part_of, wrap
 from spikeslab.states import describe
 from spikeslab.weights import WeightHolder
 
@@ -37,6 +39,8 @@ Group: TypeAlias = dict[str, Any]
 SCHEDULED = ("lr", "temperature")
 RANGES = {"lr": ">= 0", "temperature": ">= 0", "weight_decay": ">= 0"}
 SWITCHES = {"fused": None, "foreach": True, "compile": False, "check_finite": True}
+CHAIN, STEP, OF_WEIGHTS = "chain", "step", "$of_weights"
+"""Keys of the chain's numbers in a saved group and of the step in a saved parameter; mark of tensors moved there."""
 INITIAL_LR = "initial_lr"
 """Key under which a torch LR scheduler keeps the lr that it begins with."""
 NO_SETTINGS = {*SWITCHES, "capturable", "differentiable"}
@@ -66,6 +70,8 @@ class Sampler(WeightHolder, Optimizer):
     """
 
     _can_fuse: ClassVar[bool] = False
+    _tensors: ClassVar[tuple[str, ...]] = ()
+    """Names of the tensors in the state of a parameter."""
     _ranges: ClassVar[dict[str, str]] = RANGES
     """Interval of each number in a group, in the words of :func:`~spikeslab.errors.check_number`."""
 
@@ -90,6 +96,7 @@ class Sampler(WeightHolder, Optimizer):
         }
         fused, compiled = self.defaults["fused"], self.defaults["compile"]
         kernels = load_kernels(fused, compile=compiled, params=names)
+        self._check_ranks(seed)
         self.noise = Noise(seed, None if kernels is None else kernels.philox_numba, compile=compiled)
         self._fused = FusedUpdate(kernels, prior) if kernels is not None and self._can_fuse else None
 
@@ -107,6 +114,7 @@ class Sampler(WeightHolder, Optimizer):
             for index, param in enumerate(self.param_groups[-1]["params"]):
                 _check_parameter(self._name(len(self.param_groups) - 1, index), param)
             self._check_sizes()
+            self._ranks = Reduction(param for group in self.param_groups for param in group["params"])
         except (TypeError, ValueError):
             self.param_groups.pop()
             raise
@@ -136,6 +144,14 @@ class Sampler(WeightHolder, Optimizer):
         if self.prior is not None and len(sizes) > 1:
             got = Phrase(f"got {sorted(sizes)}")
             raise ArgumentValueError("num_data", "must be the same in all groups if there is a prior", got)
+
+    def _check_ranks(self, seed: int) -> None:
+        """Raise on all ranks that share sharded parameters if they were given different numbers."""
+        given = {"seed": seed, "num_data": int(self.param_groups[0]["num_data"])}
+        for (name, value), same in zip(given.items(), self._ranks.agree(list(given.values())), strict=True):
+            if not same:
+                expectation = "must be the same on all ranks that share a sharded model"
+                raise ArgumentValueError(name, expectation, Phrase(f"this rank got {value}"))
 
     def _attach_prior(self) -> None:
         """Check the weights of the prior, and tell it the settings of the group that holds the first of them."""
@@ -173,6 +189,9 @@ class Sampler(WeightHolder, Optimizer):
         if closure is not None:
             with torch.enable_grad():
                 loss = closure()
+        if self._is_dry():
+            self._allocate()
+            return loss
         self._check_groups()
         step = self.steps + 1
         active = [self._active(index) for index in range(len(self.param_groups))]
@@ -196,6 +215,24 @@ class Sampler(WeightHolder, Optimizer):
             self._end_step(group)
         self.steps = step
         return loss
+
+    def _is_dry(self) -> bool:
+        """Return True for a step at lr 0 with gradients that are exactly zero on an empty state.
+
+        With such a step ``torch.distributed.checkpoint`` makes the tensors that it loads into. It is none of the chain.
+        """
+        if self.state or any(group["lr"] != 0.0 for group in self.param_groups):
+            return False
+        grads = [local(p.grad) for group in self.param_groups for p in group["params"] if p.grad is not None]
+        return self._ranks.all(bool(grads) and not any(bool(grad.any()) for grad in grads))
+
+    def _allocate(self) -> None:
+        """Make the tensors of the state, of the parameters that have a gradient and of the prior."""
+        for index in range(len(self.param_groups)):
+            for name in self._tensors:
+                self._state_tensors(self._active(index), name)
+        if self.prior is not None:
+            self.prior.allocate()
 
     @abstractmethod
     def _update(self, group: Group, params: list[Tensor], grads: list[Tensor]) -> None:
@@ -233,12 +270,13 @@ class Sampler(WeightHolder, Optimizer):
         for group in self.param_groups:
             plain = [param for param in group["params"] if self.prior is None or param not in self.prior]
             if group["weight_decay"] and plain:
-                total += 0.5 * group["weight_decay"] * sum(float(param.double().square().sum()) for param in plain)
+                squares = [float(local(param).double().square().sum()) for param in plain]
+                total += 0.5 * group["weight_decay"] * self._ranks.total(plain, squares)
         return total if self.prior is None else total + self.prior.penalty(int(self.param_groups[0]["num_data"]))
 
     def _active(self, index: int) -> list[Tensor]:
         params = [param for param in self.param_groups[index]["params"] if param.grad is not None]
-        if any(param.grad.is_sparse for param in params):
+        if any(local(param.grad).is_sparse for param in params):
             got = Phrase("got a sparse gradient")
             raise ArgumentTypeError("params", "must have dense gradients", got, "set sparse=False in the embedding")
         return params
@@ -254,8 +292,11 @@ class Sampler(WeightHolder, Optimizer):
                 self._checked[index] = self._numbers(group)
 
     def _gradients(self, group: Group, params: list[Tensor]) -> list[Tensor]:
-        """Return the gradient of U/N: loss, prior and, outside of it, weight decay. ``p.grad`` stays as it is."""
-        grads = [cast(Tensor, param.grad) for param in params]
+        """Return the gradient of U/N: loss, prior and, outside of it, weight decay. ``p.grad`` stays as it is.
+
+        Of sharded parameters it is this rank's part.
+        """
+        grads = [local(cast(Tensor, param.grad)) for param in params]
         sparse = [i for i, param in enumerate(params) if self.prior is not None and param in self.prior]
         for i in sparse:
             grads[i] = grads[i].clone()
@@ -265,7 +306,7 @@ class Sampler(WeightHolder, Optimizer):
         plain = [i for i in range(len(params)) if i not in inside]
         if group["weight_decay"] and plain:
             decayed = torch._foreach_add(
-                [grads[i] for i in plain], [params[i] for i in plain], alpha=group["weight_decay"]
+                [grads[i] for i in plain], [local(params[i]) for i in plain], alpha=group["weight_decay"]
             )
             for i, grad in zip(plain, decayed, strict=True):
                 grads[i] = grad
@@ -296,11 +337,12 @@ class Sampler(WeightHolder, Optimizer):
         """Return the tensor ``name`` of each parameter's state, zero at first."""
         tensors = []
         for param in params:
-            state = self.state[param]
+            state, part = self.state[param], local(param)
             if name not in state:
-                state[name] = torch.zeros_like(param, memory_format=torch.preserve_format)
-            elif is_dense(param):  # a checkpoint keeps no memory format, and torch is slow if two differ
-                state[name] = align(state[name], param)
+                state[name] = wrap(torch.zeros_like(part, memory_format=torch.preserve_format), param)
+            elif is_dense(part):  # a checkpoint keeps no memory format, and torch is slow if two differ
+                aligned = align(local(state[name]), part)
+                state[name] = state[name] if aligned is local(state[name]) else wrap(aligned, param)
             tensors.append(state[name])
         return tensors
 
@@ -313,7 +355,8 @@ class Sampler(WeightHolder, Optimizer):
             # In double precision, as Python's numbers; a tensor without dimensions changes no other's dtype.
             names = [name for name in COMPILED_AS_TENSORS if name in numbers]
             numbers |= {name: torch.tensor(numbers[name], dtype=torch.float64) for name in names}
-        function(*tensors, **numbers, foreach=group["foreach"])
+        parts = [None if of_params is None else [local(tensor) for tensor in of_params] for of_params in tensors]
+        function(*parts, **numbers, foreach=group["foreach"])
 
     def _check_finite(self, rest: list[list[Tensor]], step: int) -> None:
         """Raise if a number is not finite, in the ``rest`` or among the parameters of the fused update."""
@@ -322,16 +365,23 @@ class Sampler(WeightHolder, Optimizer):
             return
         # Cheap passes that say yes almost always; only if they do not is each number looked at.
         norms = [params for params, check in zip(rest, checked, strict=True) if check]
-        if (self._fused is None or self._fused.is_finite()) and _have_finite_norms(norms):
+        if self._ranks.all((self._fused is None or self._fused.is_finite()) and _have_finite_norms(norms)):
             return
-        for index, group in enumerate(self.param_groups):
-            for position, param in enumerate(group["params"] if checked[index] else []):
-                for what, tensor in (("weight", param), ("gradient", param.grad)):
-                    if tensor is not None and not bool(tensor.isfinite().all()):
-                        raise NonFiniteError(
-                            f"the {what} of {self._name(index, position)} must be finite, but got NaN or Inf at step "
-                            f"{step}: try a lower lr, or look for the first layer whose output is not finite."
-                        )
+        places = [
+            (what, index, position, local(tensor))
+            for index, group in enumerate(self.param_groups)
+            for position, param in enumerate(group["params"] if checked[index] else [])
+            for what, tensor in (("weight", param), ("gradient", param.grad))
+            if tensor is not None
+        ]
+        odd = (number for number, (*_, tensor) in enumerate(places) if not bool(tensor.isfinite().all()))
+        found = self._ranks.first(next(odd, len(places)))  # all ranks name the same one
+        if found < len(places):
+            what, index, position, _ = places[found]
+            raise NonFiniteError(
+                f"the {what} of {self._name(index, position)} must be finite, but got NaN or Inf at step "
+                f"{step}: try a lower lr, or look for the first layer whose output is not finite."
+            )
 
     def _name(self, index: int, position: int) -> str:
         group = self.param_groups[index]
@@ -365,8 +415,16 @@ class Sampler(WeightHolder, Optimizer):
         self.noise.seed = seed
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the optimizer's state, and with it the step count, the noise and the prior's latents."""
+        """Return the optimizer's state, and with it the step count, the noise and the prior's latents.
+
+        The latents of a weight are among the tensors of its state, and the numbers are repeated as text in the first
+        group: ``torch.distributed.checkpoint`` keeps nothing else.
+        """
         state = super().state_dict()
+        params = [param for group in self.param_groups for param in group["params"]]
+        own: dict[int, dict[str, Any]] = {index: {} for index in range(len(params))}
+        for index, of_param in state["state"].items():
+            own[index].update(of_param)
         state["sampler"] = {
             "kind": type(self).__name__,
             "steps": self.steps,
@@ -374,25 +432,61 @@ class Sampler(WeightHolder, Optimizer):
             # SGLD has no tensor of its own that would tell the state of another model.
             "shapes": [[list(param.shape) for param in group["params"]] for group in self.param_groups],
         }
-        state["prior"] = None if self.prior is None else self.prior.state_dict()
+        state["prior"] = None
+        if self.prior is not None:
+            state["prior"], tensors = _split(self.prior.state_dict(), len(self.prior.weights))
+            streams = self._streams()
+            for name, of_weights in tensors.items():
+                for weight, tensor in zip(self.prior.weights.values(), of_weights, strict=True):
+                    own[streams[id(weight)]][name] = tensor
+        for of_param in own.values():
+            of_param[STEP] = torch.tensor(float(self.steps))
+        state["state"] = own
+        if not _has_tensors(state["prior"]):
+            text = json.dumps({"sampler": state["sampler"], "prior": state["prior"]})
+            state["param_groups"][0] = {**state["param_groups"][0], CHAIN: text}
         return state
 
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
         """Load a state and continue bit for bit; one of another sampler or model is refused and changes nothing."""
+        state_dict = self._complete(state_dict)
         self._check_state(state_dict)
         if self.prior is not None:
             self.prior.load_state_dict(state_dict["prior"])
+        params = [param for group in self.param_groups for param in group["params"]]
+        keys = [key for group in state_dict["param_groups"] for key in group["params"]]
         # torch would keep the tensors themselves, and the next step would change the state that was given.
         own = {
-            index: {name: value.clone() if isinstance(value, Tensor) else value for name, value in of.items()}
-            for index, of in state_dict["state"].items()
+            key: {
+                name: _copy(value, param) for name, value in state_dict["state"][key].items() if name in self._tensors
+            }
+            for key, param in zip(keys, params, strict=True)
+            if key in state_dict["state"]
         }
+        own = {key: of_param for key, of_param in own.items() if of_param}
+        groups = [
+            {name: value for name, value in group.items() if name != CHAIN} for group in state_dict["param_groups"]
+        ]
         switches = [{name: group[name] for name in SWITCHES} for group in self.param_groups]
-        super().load_state_dict({**state_dict, "state": own})
+        super().load_state_dict({**state_dict, "state": own, "param_groups": groups})
         for group, of_group in zip(self.param_groups, switches, strict=True):
             group.update(of_group)
         self.steps = int(state_dict["sampler"]["steps"])
         self.noise.load_state_dict(state_dict["sampler"]["noise"])
+
+    def _complete(self, state: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Return a state with the numbers that stand in its first group, and with the prior's tensors in one place."""
+        groups = state["param_groups"]
+        if "sampler" not in state and groups and CHAIN in groups[0]:
+            state = {**state, **json.loads(groups[0][CHAIN])}
+        prior = state.get("prior")
+        if prior is None or self.prior is None:
+            return state
+        keys = [key for group in groups for key in group["params"]]
+        streams = self._streams()
+        places = [streams[id(weight)] for weight in self.prior.weights.values()]
+        of_weights = [state["state"].get(keys[place], {}) if place < len(keys) else {} for place in places]
+        return {**state, "prior": _join(prior, of_weights)}
 
     def _check_state(self, state: Mapping[str, Any]) -> None:
         kind = state.get("sampler", {}).get("kind")
@@ -415,6 +509,48 @@ class Sampler(WeightHolder, Optimizer):
                     name = self._name(index, position)
                     expectation = f"must be of a model whose {name} has the shape {tuple(param.shape)}"
                     raise ArgumentValueError("state_dict", expectation, tuple(shape))
+
+
+def _copy(value: Any, param: Tensor) -> Any:
+    """Return a copy of a tensor of the state, sharded as its parameter."""
+    return wrap(part_of(value, param).clone(), param) if isinstance(value, Tensor) else value
+
+
+def _split(state: Mapping[str, Any], weights: int, path: str = "") -> tuple[dict[str, Any], dict[str, list[Tensor]]]:
+    """Return a prior's state with names in place of the lists that hold a tensor of each weight, and those lists."""
+    rest: dict[str, Any] = {}
+    tensors: dict[str, list[Tensor]] = {}
+    for key, value in state.items():
+        if isinstance(value, Mapping):
+            rest[key], inner = _split(value, weights, f"{path}{key}.")
+            tensors |= inner
+        elif isinstance(value, list) and len(value) == weights and all(isinstance(item, Tensor) for item in value):
+            tensors[f"{path}{key}"] = value
+            rest[key] = {OF_WEIGHTS: f"{path}{key}"}
+        else:
+            rest[key] = value
+    return rest, tensors
+
+
+def _join(state: Mapping[str, Any], of_weights: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """Return a prior's state with the tensors that :func:`_split` took out."""
+    joined: dict[str, Any] = {}
+    for key, value in state.items():
+        if isinstance(value, Mapping) and OF_WEIGHTS in value:
+            name = value[OF_WEIGHTS]
+            if not all(name in of_weight for of_weight in of_weights):
+                expectation = f"must hold {name} of all weights of the prior"
+                raise ArgumentValueError("state_dict", expectation, Phrase("some have none"))
+            joined[key] = [of_weight[name] for of_weight in of_weights]
+        else:
+            joined[key] = _join(value, of_weights) if isinstance(value, Mapping) else value
+    return joined
+
+
+def _has_tensors(state: Any) -> bool:
+    if isinstance(state, Mapping):
+        return any(map(_has_tensors, state.values()))
+    return any(map(_has_tensors, state)) if isinstance(state, list) else isinstance(state, Tensor)
 
 
 def describe_groups(optimizer: Optimizer, schedules: Sequence[Mapping[str, ScheduleLike]] = ()) -> dict[str, Any]:
@@ -471,9 +607,10 @@ def _default_seed() -> int:
 
 
 def _check_parameter(name: str, param: Tensor) -> None:
-    if hasattr(param, "placements"):
-        got = Phrase(f"{name} is a DTensor (FSDP)")
-        raise ArgumentTypeError("params", "must be plain tensors", got, "use DistributedDataParallel")
+    check_sharding(name, param)
+    if param.is_meta:
+        got = Phrase(f"{name} is on the meta device")
+        raise ArgumentValueError("params", "must have memory", got, "materialise the model before the sampler")
     if not param.is_floating_point():
         got = Phrase(f"{name} has dtype {param.dtype}")
         raise ArgumentTypeError("params", "must be real floating-point tensors", got)
@@ -485,7 +622,7 @@ def _have_finite_norms(groups: list[list[Tensor]]) -> bool:
         norm
         for params in groups
         for bucket in _by_device_and_dtype(params)
-        for norm in torch._foreach_norm([*bucket, *(cast(Tensor, param.grad) for param in bucket)])
+        for norm in torch._foreach_norm([local(tensor) for p in bucket for tensor in (p, cast(Tensor, p.grad))])
     ]
     return not norms or bool(torch.stack([norm.to(norms[0].device, torch.float32) for norm in norms]).sum().isfinite())
 

@@ -46,6 +46,7 @@ class PSGLD(Sampler):
         check_finite: If True, look for NaN and Inf before every step.
     """
 
+    _tensors: ClassVar[tuple[str, ...]] = ("square_avg",)
     _ranges: ClassVar[dict[str, str]] = RANGES | {"alpha": "[0, 1]", "eps": "> 0"}
 
     def __init__(

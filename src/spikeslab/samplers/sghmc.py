@@ -56,6 +56,7 @@ class SGHMC(Sampler):
     """
 
     _can_fuse: ClassVar[bool] = True
+    _tensors: ClassVar[tuple[str, ...]] = ("momentum_buffer",)
     _ranges: ClassVar[dict[str, str]] = RANGES | {"momentum": "[0, 1)", "gradient_noise": ">= 0"}
 
     def __init__(
@@ -79,6 +80,11 @@ class SGHMC(Sampler):
         own = {"momentum": momentum, "gradient_noise": gradient_noise}
         switches = {"fused": fused, "foreach": foreach, "compile": compile, "check_finite": check_finite}
         super().__init__(params, settings | own | switches, prior=prior, seed=seed)
+
+    def add_param_group(self, param_group: Group) -> None:
+        """Add a group, after a check of its settings and parameters."""
+        super().add_param_group(param_group)
+        self.param_groups[-1].setdefault(BUFFER_LR, None)
 
     def _noise_std(self, group: Group) -> float:
         return sghmc_noise_std(**{name: group[name] for name in NOISE_SETTINGS})

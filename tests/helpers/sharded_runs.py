@@ -1,0 +1,120 @@
+"""Chains on a sharded model, to be compared with the same chains on a whole one.
+
+Rows of the layers: 7 and 5 make shards of different sizes, 1 leaves all ranks but the first with nothing.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import torch
+from torch import Tensor, nn
+from torch import distributed as dist
+from torch.distributed import checkpoint as dcp
+from torch.distributed.checkpoint.state_dict import (
+    get_model_state_dict,
+    get_optimizer_state_dict,
+    set_model_state_dict,
+    set_optimizer_state_dict,
+)
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import FSDPModule, fully_shard
+
+import spikeslab as ss
+from spikeslab.shards import gather
+
+ROWS, NUM_DATA = 24, 96
+SAMPLERS = {"SGLD": (ss.SGLD, {}), "SGHMC": (ss.SGHMC, {"momentum": 0.8}), "PSGLD": (ss.PSGLD, {})}
+
+
+def make_model(seed: int = 0) -> nn.Sequential:
+    """A network in float64, the same on all ranks."""
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        layers = nn.Linear(6, 7), nn.Tanh(), nn.Linear(7, 5), nn.Tanh(), nn.Linear(5, 1)
+        return nn.Sequential(*layers).double()
+
+
+def shard(model: nn.Module, mesh_shape: tuple[int, ...]) -> nn.Module:
+    """Shard each layer and the whole."""
+    names = ("replicate", "shard")[-len(mesh_shape) :]
+    mesh = init_device_mesh("cpu", mesh_shape, mesh_dim_names=names)
+    for module in [*(m for m in model if isinstance(m, nn.Linear)), model]:
+        fully_shard(module, mesh=mesh)
+        assert isinstance(module, FSDPModule)
+        module.set_force_sum_reduction_for_comms(True)  # gloo's average on the CPU is a sum
+        # Otherwise the gradient would be divided by the number of ranks twice.
+        module.set_gradient_divide_factor(dist.get_world_size())
+    return model
+
+
+class Chain:
+    """SGHMC-SA and others, with a learned delta and a conjugate sigma, on whole or sharded weights."""
+
+    def __init__(
+        self, mesh_shape: tuple[int, ...] = (), *, kind: str = "SGHMC", fused: bool | None = None, seed: int = 3
+    ) -> None:
+        self.sharded = bool(mesh_shape)
+        self.model = make_model()
+        if mesh_shape:
+            shard(self.model, mesh_shape)
+        self.weights = ss.select_weights(self.model, "*.weight")
+        self.prior = ss.SpikeSlab(
+            self.weights, steps=40, sigma_coupling="conjugate", nu=2.0, adapt=ss.SA(ss.polynomial(0.5, power=0.6))
+        )
+        cls, own = SAMPLERS[kind]
+        self.sampler = cls(
+            self.model.parameters(),
+            lr=ss.cosine(0.02, total=100, final=0.001),
+            num_data=NUM_DATA,
+            temperature=0.5,
+            weight_decay=0.01,
+            prior=self.prior,
+            seed=seed,
+            fused=fused,
+            **own,
+        )
+        generator = torch.Generator().manual_seed(5)
+        self.x = torch.randn(NUM_DATA, 6, generator=generator, dtype=torch.float64)
+        self.y = self.x[:, :1].sin() + 0.1 * torch.randn(NUM_DATA, 1, generator=generator, dtype=torch.float64)
+        self.generator = torch.Generator().manual_seed(8)
+
+    def backward(self, step: int) -> None:
+        """Compute the gradient of the batch of a step, of which each rank has a part."""
+        rows = torch.arange(ROWS) + ROWS * (step % (NUM_DATA // ROWS))
+        if self.sharded:
+            rows = rows.chunk(dist.get_world_size())[dist.get_rank()]
+        self.sampler.zero_grad()
+        nn.functional.mse_loss(self.model(self.x[rows]), self.y[rows]).backward()
+
+    def advance(self, steps: int) -> Chain:
+        for _ in range(steps):
+            self.backward(self.sampler.steps)
+            self.sampler.step()
+        return self
+
+    def tensors(self) -> dict[str, Tensor]:
+        """Everything of the chain, whole."""
+        found = {name: gather(p.detach()).clone() for name, p in self.model.named_parameters()}
+        found |= {f"rho {name}": gather(rho).clone() for name, rho in self.prior.rho.items()}
+        numbers = [self.prior.sigma, *self.prior.delta.values(), *(self.prior._chosen or ()), self.prior._progress]
+        found["numbers"] = torch.tensor(numbers, dtype=torch.float64)
+        found["penalty"] = torch.tensor([self.sampler.penalty(), *self.prior.effective_penalty(NUM_DATA)]).double()
+        return found
+
+    def save(self, folder: Path) -> None:
+        state = {
+            "model": get_model_state_dict(self.model),
+            "sampler": get_optimizer_state_dict(self.model, self.sampler),
+        }
+        dcp.save(state, checkpoint_id=folder, no_dist=not dist.is_initialized())
+
+    def load(self, folder: Path) -> Chain:
+        state = {
+            "model": get_model_state_dict(self.model),
+            "sampler": get_optimizer_state_dict(self.model, self.sampler),
+        }
+        dcp.load(state, checkpoint_id=folder, no_dist=not dist.is_initialized())
+        set_model_state_dict(self.model, state["model"])
+        set_optimizer_state_dict(self.model, self.sampler, state["sampler"])
+        return self

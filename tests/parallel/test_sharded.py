@@ -1,0 +1,133 @@
+"""Chains on models that are sharded by FSDP2, with real processes: they are those on a whole model."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file
+from sharded_runs import SAMPLERS, Chain
+from torch import Tensor
+from torch.distributed.checkpoint.state_dict import (
+    StateDictOptions,
+    get_optimizer_state_dict,
+    set_optimizer_state_dict,
+)
+from torchrun import WORKERS, difference, torchrun
+
+RANKS = (2, 3, 4)
+TOLERANCE = 1e-12
+
+
+@pytest.fixture(scope="module")
+def out(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("sharded")
+    torchrun(2, WORKERS / "sharded.py", str(folder))
+    return folder
+
+
+@pytest.fixture(scope="module")
+def more(out: Path) -> Path:
+    for ranks in RANKS[1:]:
+        torchrun(ranks, WORKERS / "sharded.py", str(out))
+    return out
+
+
+def whole(kind: str = "SGHMC", fused: bool | None = None) -> dict[str, Tensor]:
+    return Chain(kind=kind, fused=fused).advance(12).tensors()
+
+
+def written(out: Path, name: str, ranks: int) -> list[dict[str, Tensor]]:
+    return [load_file(out / f"{name}-{ranks}-{rank}.safetensors") for rank in range(ranks)]
+
+
+def check(out: Path, name: str, ranks: int, expected: dict[str, Tensor]) -> None:
+    for found in written(out, name, ranks):
+        assert difference(found, expected) < TOLERANCE
+
+
+@pytest.mark.parametrize("kind", SAMPLERS)
+@pytest.mark.parametrize("fused", [True, False])
+def test_two_ranks_move_a_sharded_model_as_one_does(out: Path, kind: str, fused: bool) -> None:
+    check(out, f"{kind}-{fused}", 2, whole(kind, fused))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("ranks", RANKS[1:])
+@pytest.mark.parametrize("kind", SAMPLERS)
+@pytest.mark.parametrize("fused", [True, False])
+def test_more_ranks_move_a_sharded_model_as_one_does(more: Path, kind: str, fused: bool, ranks: int) -> None:
+    check(more, f"{kind}-{fused}", ranks, whole(kind, fused))
+
+
+@pytest.mark.slow
+def test_a_mesh_that_replicates_and_shards(more: Path) -> None:
+    check(more, "two dimensions", 4, whole())
+
+
+@pytest.mark.parametrize("kind", ["SGLD", "SGHMC"])
+def test_a_checkpoint_of_two_ranks_continues_on_one(out: Path, kind: str) -> None:
+    chain = Chain(kind=kind, seed=99).load(out / f"checkpoint-{kind}")
+    assert (chain.sampler.steps, chain.sampler.noise.seed) == (8, 3)
+    assert difference(chain.advance(4).tensors(), whole(kind)) < TOLERANCE
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("ranks", RANKS[1:])
+@pytest.mark.parametrize("kind", ["SGLD", "SGHMC"])
+def test_a_checkpoint_of_two_ranks_continues_on_more(more: Path, kind: str, ranks: int) -> None:
+    check(more, f"continued {kind}", ranks, whole(kind))
+
+
+def test_all_ranks_refuse_with_one_sentence(out: Path) -> None:
+    facts = [json.loads((out / f"facts-2-{rank}.json").read_text()) for rank in range(2)]
+    for rank, found in enumerate(facts):
+        expectation = "seed must be the same on all ranks that share a sharded model, but this rank got"
+        assert found["seed"] == f"{expectation} {rank}."
+        assert found["not finite"].startswith("the gradient of 0.weight must be finite, but got NaN or Inf at step 2")
+
+
+class TestADryStep:
+    """At lr 0 with gradients of zero on an empty state: torch's checkpoints take it to make the tensors they load."""
+
+    def chain(self) -> Chain:
+        return Chain()
+
+    def dry(self, chain: Chain, gradient: float = 0.0) -> None:
+        for group in chain.sampler.param_groups:
+            group["lr"] = 0.0
+            for param in group["params"]:
+                param.grad = torch.full_like(param, gradient)
+        chain.sampler._schedules = [{} for _ in chain.sampler.param_groups]
+        chain.sampler.step()
+
+    def test_is_none_of_the_chain(self) -> None:
+        chain = self.chain()
+        before = [p.detach().clone() for p in chain.model.parameters()]
+        self.dry(chain)
+        assert chain.sampler.steps == 0
+        assert all(torch.equal(p, old) for p, old in zip(chain.model.parameters(), before, strict=True))
+        assert all("momentum_buffer" in chain.sampler.state[p] for p in chain.model.parameters())
+        assert chain.prior.latents()["omega_sum"] == 0.0
+
+    def test_with_gradients_is_a_step_of_a_warm_up(self) -> None:
+        chain = self.chain()
+        self.dry(chain, gradient=1.0)
+        assert chain.sampler.steps == 1
+        assert chain.prior.latents()["omega_sum"] > 0.0
+
+    def test_after_another_step_counts(self) -> None:
+        chain = self.chain().advance(1)
+        self.dry(chain)
+        assert chain.sampler.steps == 2
+
+
+def test_a_flattened_state_is_refused() -> None:
+    options = StateDictOptions(flatten_optimizer_state_dict=True)
+    saved = Chain().advance(2)
+    state = get_optimizer_state_dict(saved.model, saved.sampler, options=options)
+    other = Chain()
+    with pytest.raises(ValueError, match=r"^state_dict must hold the state of SGHMC, but got None"):
+        set_optimizer_state_dict(other.model, other.sampler, state, options=options)

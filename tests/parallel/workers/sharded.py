@@ -1,0 +1,61 @@
+"""Sharded chains on some ranks: every rank writes what it has gathered into a folder."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import torch
+from safetensors.torch import save_file
+from torch import distributed as dist
+
+sys.path.insert(0, str(Path(__file__).parents[2] / "helpers"))
+
+from sharded_runs import SAMPLERS, Chain
+
+from spikeslab.errors import NonFiniteError
+
+torch.set_num_threads(1)
+dist.init_process_group("gloo")
+out, world, rank = Path(sys.argv[1]), dist.get_world_size(), dist.get_rank()
+
+
+def write(name: str, tensors: dict[str, torch.Tensor]) -> None:
+    save_file(tensors, out / f"{name}-{world}-{rank}.safetensors")
+
+
+def message(action: Callable[[], object]) -> str:
+    try:
+        action()
+    except (ValueError, TypeError, NonFiniteError) as error:
+        return str(error)
+    return "nothing was raised"
+
+
+def not_finite() -> None:
+    """A gradient that is not finite on the last rank alone."""
+    chain = Chain((world,)).advance(1)
+    chain.backward(1)
+    if rank == world - 1:
+        chain.model[0].weight.grad.to_local().fill_(torch.nan)
+    chain.sampler.step()
+
+
+for kind in SAMPLERS:
+    for fused in (True, False):
+        write(f"{kind}-{fused}", Chain((world,), kind=kind, fused=fused).advance(12).tensors())
+if world == 4:
+    write("two dimensions", Chain((2, 2)).advance(12).tensors())
+for kind in ("SGLD", "SGHMC"):
+    if world == 2:
+        Chain((world,), kind=kind).advance(8).save(out / f"checkpoint-{kind}")
+    else:
+        loaded = Chain((world,), kind=kind, seed=99).load(out / f"checkpoint-{kind}")
+        write(f"continued {kind}", loaded.advance(4).tensors())
+facts = {"seed": message(lambda: Chain((world,), seed=rank)), "not finite": message(not_finite)}
+(out / f"facts-{world}-{rank}.json").write_text(json.dumps(facts))
+dist.barrier()
+os._exit(0)  # the threads of gloo may abort while the interpreter ends
