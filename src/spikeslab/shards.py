@@ -164,6 +164,11 @@ class Reduction:
         return self
 
     @property
+    def is_first(self) -> bool:
+        """True on the first rank of the mesh, and without one."""
+        return self.mesh is None or not any(self.mesh.get_coordinate())
+
+    @property
     def device(self) -> torch.device:
         """Device of what is added up."""
         return torch.device("cpu") if self.mesh is None else torch.device(self.mesh.device_type)

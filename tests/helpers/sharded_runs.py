@@ -118,3 +118,35 @@ class Chain:
         set_model_state_dict(self.model, state["model"])
         set_optimizer_state_dict(self.model, self.sampler, state["sampler"])
         return self
+
+
+def prune(chain: Chain, scope: str) -> dict[str, Tensor]:
+    """Weights and counts of a chain that is pruned at each step: some scopes, a floor that binds, equal weights."""
+    options = {"floor": {"scope": "global", "floor": 20}, "ties": {"scope": "global"}}.get(scope, {"scope": scope})
+    if scope == "ties":
+        with torch.no_grad():
+            for weight in chain.weights.values():
+                weight.copy_(weight.sign() * 0.5)
+        pruner = ss.Pruner(chain.weights, 0.6, **options)
+        pruner.step()
+    else:
+        sparsity = ss.cubic_sparsity(0.7 if scope != "floor" else 0.5, total=6)
+        floor = {"floor": 0.45} if scope == "floor" else {}
+        pruner = ss.Pruner(chain.weights, sparsity, freeze_at=8, prior=chain.prior, **(options | floor))
+        for _ in range(10):
+            chain.advance(1)
+            pruner.step()
+    zeros = {f"mask {name}": (gather(w.detach()) == 0).double() for name, w in chain.weights.items()}
+    counted = pruner.sparsity()
+    return zeros | chain.tensors() | {"zeros": torch.tensor([counted.sparse_zeros, counted.sparse_total]).double()}
+
+
+def collect(chain: Chain, folder: Path) -> ss.Posterior:
+    """A posterior of a few samples on disk."""
+    posterior = ss.Posterior(
+        chain.model, burn_in=2, thin=3, sampler=chain.sampler, link=lambda out: out, directory=folder
+    )
+    for _ in range(8):
+        chain.advance(1)
+        posterior.collect()
+    return posterior

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 from safetensors.torch import load_file
-from sharded_runs import SAMPLERS, Chain
+from sharded_runs import SAMPLERS, Chain, collect, make_model, prune
 from torch import Tensor
 from torch.distributed.checkpoint.state_dict import (
     StateDictOptions,
@@ -16,6 +16,8 @@ from torch.distributed.checkpoint.state_dict import (
     set_optimizer_state_dict,
 )
 from torchrun import WORKERS, difference, torchrun
+
+import spikeslab as ss
 
 RANKS = (2, 3, 4)
 TOLERANCE = 1e-12
@@ -81,11 +83,38 @@ def test_a_checkpoint_of_two_ranks_continues_on_more(more: Path, kind: str, rank
     check(more, f"continued {kind}", ranks, whole(kind))
 
 
+@pytest.mark.parametrize("scope", ["layer", "global", "floor"])
+def test_a_threshold_over_ranks_prunes_what_one_rank_would(out: Path, scope: str) -> None:
+    expected = prune(Chain(), scope)
+    assert expected["zeros"][0] > 30
+    for found in written(out, f"pruned {scope}", 2):
+        assert all(torch.equal(found[name], expected[name]) for name in expected if name.startswith(("mask", "zeros")))
+        assert difference(found, expected) < TOLERANCE
+
+
+def test_equal_weights_are_pruned_in_exact_numbers(out: Path) -> None:
+    expected = prune(Chain(), "ties")
+    for found in written(out, "pruned ties", 2):
+        for name in (name for name in expected if name.startswith(("mask", "zeros"))):
+            assert torch.equal(found[name].sum(), expected[name].sum())  # which of them go is left open
+
+
+def test_samples_of_a_sharded_model_are_whole(out: Path, tmp_path: Path) -> None:
+    alone = collect(Chain(), tmp_path / "posterior")
+    loaded = ss.Posterior.load(out / "posterior-2", make_model(), link=lambda out: out)
+    assert [record.step for record in loaded.records] == [record.step for record in alone.records] == [5, 8]
+    for index in range(2):
+        assert difference(loaded.tensors(index), alone.tensors(index)) < TOLERANCE
+    x = torch.randn(3, 6, dtype=torch.float64)
+    torch.testing.assert_close(loaded.predict(x), alone.predict(x))
+
+
 def test_all_ranks_refuse_with_one_sentence(out: Path) -> None:
     facts = [json.loads((out / f"facts-2-{rank}.json").read_text()) for rank in range(2)]
     for rank, found in enumerate(facts):
         expectation = "seed must be the same on all ranks that share a sharded model, but this rank got"
         assert found["seed"] == f"{expectation} {rank}."
+        assert found["predict"].startswith("model must be whole to hold a sample, but it is sharded: load the samples")
         assert found["not finite"].startswith("the gradient of 0.weight must be finite, but got NaN or Inf at step 2")
 
 

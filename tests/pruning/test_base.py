@@ -53,7 +53,7 @@ def test_it_counts_the_samplers_steps_where_it_knows_it() -> None:
     pruner.step()  # before any step of the sampler, the sparsity is that of the first
     assert zeros(weight) == 1
     for _ in range(3):
-        weight.grad = torch.zeros(100)
+        weight.grad = torch.ones(100)  # with zeros and on an empty state it would be no step
         sampler.step()
     pruner.step()
     pruner.step()

@@ -53,6 +53,7 @@ from spikeslab.posterior.samples import (
 )
 from spikeslab.priors.spike_slab import SpikeSlab
 from spikeslab.samplers.base import Sampler
+from spikeslab.shards import Reduction
 from spikeslab.states import describe
 from spikeslab.weights import unwrap_compiled
 
@@ -97,7 +98,8 @@ class Posterior:
             dimension 1, as in ``F.cross_entropy``; with a likelihood it is the identity. For outputs of shape (batch,
             tokens, classes) give :func:`~spikeslab.posterior.prediction.token_probabilities`, over the last one.
         sampler: If given, its steps are counted instead of the calls of :meth:`collect`.
-        directory: If given, samples are stored in this folder instead of in memory.
+        directory: If given, samples are stored in this folder instead of in memory. All ranks of a sharded model call
+            :meth:`collect`; the first one keeps the samples, which are whole.
         exist_ok: If True, a posterior of this model in the folder is continued.
         max_samples: If given, the oldest sample is dropped once there are more.
         forward: Function from (model, inputs) to what the model returns, for inputs that it does not take as they are;
@@ -136,7 +138,8 @@ class Posterior:
         self._get_weight()  # raises without the sampler that it needs
         self._forward = SampleForward(model, link, Forward(forward, output))
         self._samples = Samples()
-        if directory is not None:
+        self._ranks = Reduction(model.parameters())
+        if directory is not None and self._ranks.is_first:
             samples = DiskSamples.create(Path(directory), exist_ok)
             if samples.exists():  # the index stays as it is until there is something new to say
                 self._take_over(samples.read_index(), samples)
@@ -177,7 +180,10 @@ class Posterior:
         prior = None if self._sampler is None else self._sampler.prior
         delta = prior.delta if isinstance(prior, SpikeSlab) else None
         self._forward.forget()
-        self._samples.write(step, snapshot(self.model))
+        tensors = snapshot(self.model)  # all ranks of a sharded model gather it
+        if not self._ranks.is_first:
+            return True
+        self._samples.write(step, tensors)
         # After a crash the sampler may repeat steps that have a sample already: keep one per step.
         self.records = [record for record in self.records if record.step != step]
         self.records.append(Record(step, weight, sigma, delta))
@@ -226,7 +232,17 @@ class Posterior:
         samples = ((self.tensors(index), weight) for index, weight in enumerate(self.sample_weights.tolist()))
         return self._copy_model(mean_tensors(samples, last=self.tensors(-1)))
 
+    def _check_whole(self) -> None:
+        if self._ranks:
+            raise ArgumentValueError(
+                "model",
+                "must be whole to hold a sample",
+                Phrase("it is sharded"),
+                "load the samples with a model that is not, as in Posterior.load(directory, model)",
+            )
+
     def _copy_model(self, tensors: Tensors) -> nn.Module:
+        self._check_whole()
         model = copy.deepcopy(self.model)
         model.zero_grad()
         with torch.no_grad():
@@ -312,6 +328,7 @@ class Posterior:
 
     def _chunks(self, inputs: tuple[Any, ...], batch_size: int | None) -> Iterator[Tensor]:
         """Yield predictions of shape (samples, batch, ...), some samples at a time."""
+        self._check_whole()
         self._check_not_empty()
         return self._forward.chunks([record.step for record in self.records], self._samples.read, inputs, batch_size)
 

@@ -29,6 +29,7 @@ from spikeslab.files import (
     sweep,
     write_atomically,
 )
+from spikeslab.shards import gather
 
 Tensors: TypeAlias = dict[str, Tensor]
 
@@ -47,8 +48,8 @@ def named_tensors(model: nn.Module, all_names: bool = False) -> Iterator[tuple[s
 
 
 def snapshot(model: nn.Module) -> Tensors:
-    """Return copies of all parameters and buffers on the CPU."""
-    return {name: tensor.detach().to("cpu", copy=True).contiguous() for name, tensor in named_tensors(model)}
+    """Return copies of all parameters and buffers on the CPU; sharded ones are gathered, one by one, on all ranks."""
+    return {name: gather(tensor.detach()).to("cpu", copy=True).contiguous() for name, tensor in named_tensors(model)}
 
 
 def read_tensors(sample: Tensors | Path) -> Tensors:

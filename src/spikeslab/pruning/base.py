@@ -20,6 +20,7 @@ from spikeslab.pruning import allocation
 from spikeslab.pruning.sparsity import Sparsity, measure_sparsity
 from spikeslab.samplers.base import Sampler
 from spikeslab.schedules import MAKERS, Schedule, ScheduleLike, constant, describe_schedule, parse_call
+from spikeslab.shards import Reduction, local, part_of, wrap
 from spikeslab.weights import WeightHolder
 
 MODES = ("projected", "masked")
@@ -55,6 +56,9 @@ class BasePruner(WeightHolder):
         sliced: bool = False,
     ) -> None:
         self.weights = weights
+        self._ranks = Reduction(weights.values())
+        if sliced and self._ranks:
+            raise ArgumentValueError("weights", "must not be sharded to prune whole units", Phrase("got DTensors"))
         self._network = network
         self.mode = check_choice("mode", mode, MODES)
         self.steps = 0
@@ -87,7 +91,8 @@ class BasePruner(WeightHolder):
 
     def state_dict(self) -> dict[str, Any]:
         """Return the count of steps, the mode and the masks of the units that stay zero."""
-        return {"steps": self.steps, "names": list(self.weights), "mode": self.mode, "pruned": list(self._pruned)}
+        pruned = [wrap(mask, weight) for mask, weight in zip(self._pruned, self.weights.values(), strict=False)]
+        return {"steps": self.steps, "names": list(self.weights), "mode": self.mode, "pruned": pruned}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Load a state.
@@ -104,7 +109,7 @@ class BasePruner(WeightHolder):
         self._holds |= self.mode == "masked"
         self.steps = int(state["steps"])
         self._pruned = [
-            mask.to(weight.device, torch.bool, copy=True)
+            part_of(mask, weight).to(weight.device, torch.bool, copy=True)
             for mask, weight in zip(state["pruned"], self.weights.values(), strict=False)
         ]
         self._counts = None
@@ -120,7 +125,7 @@ class BasePruner(WeightHolder):
 
     def _magnitudes(self) -> list[Tensor]:
         """Return the magnitude of each unit, 0 only if it is all zero."""
-        weights = [weight.detach() for weight in self.weights.values()]
+        weights = [local(weight).detach() for weight in self.weights.values()]
         return groups.norms(weights) if self._sliced else [weight.abs() for weight in weights]
 
     def _rank(self, scores: Sequence[Tensor]) -> list[Tensor]:
@@ -134,7 +139,7 @@ class BasePruner(WeightHolder):
         if self._holds and masks is not self._pruned:
             self._pruned, self._counts = list(masks), None
         kernels = None if self._sliced else load_kernels()
-        for weight, mask in zip(self.weights.values(), masks, strict=True):
+        for weight, mask in zip(map(local, self.weights.values()), masks, strict=True):
             if kernels is not None and kernels.can_zero(weight):
                 kernels.zero_marked_(weight, mask)
             else:
@@ -145,8 +150,13 @@ class BasePruner(WeightHolder):
         if self.mode == "projected" or not self._pruned:
             return [0] * len(self.weights)
         if self._counts is None:
-            self._counts = [int(count) for count in torch.stack([mask.sum().cpu() for mask in self._pruned])]
+            self._counts = self._count(self._pruned)
         return self._counts
+
+    def _count(self, masks: Sequence[Tensor]) -> list[int]:
+        """Return the number of units that each mask marks, over all ranks."""
+        counts = torch.stack([mask.sum().cpu() for mask in masks]).tolist()
+        return [int(count) for count in self._ranks.sum(self._ranks.own(counts))]
 
 
 class ScheduledPruner(BasePruner):
@@ -291,8 +301,25 @@ class ScheduledPruner(BasePruner):
     def _choose(self, scores: list[Tensor], zeros: int, pruned: Sequence[int]) -> list[Tensor]:
         """Return masks of the units with the smallest scores, in each layer no fewer than it has pruned."""
         if self.scope == "global":
+            if self._ranks:
+                return self._smallest_over_ranks(scores, zeros)
             return smallest_overall(scores, zeros, self._keep)
-        return [smallest(score, count) for score, count in zip(scores, self._allocate(zeros, pruned), strict=True)]
+        each = zip(self.weights.values(), scores, self._allocate(zeros, pruned), strict=True)
+        if self._ranks:
+            return [Reduction([weight]).smallest([score], count)[0] for weight, score, count in each]
+        return [smallest(score, count) for _, score, count in each]
+
+    def _smallest_over_ranks(self, scores: list[Tensor], zeros: int) -> list[Tensor]:
+        """Return :func:`smallest_overall` of scores of which this rank has a part."""
+        masks = self._ranks.smallest(scores, zeros)
+        left = [size - count for size, count in zip(self._sizes, self._count(masks), strict=True)]
+        if all(number >= least for number, least in zip(left, self._keep, strict=True)):
+            return masks
+        spared = []
+        for weight, score, size, least in zip(self.weights.values(), scores, self._sizes, self._keep, strict=True):
+            (rest,) = Reduction([weight]).smallest([score], size - least)
+            spared.append(score.masked_fill(~rest, torch.inf))
+        return self._ranks.smallest(spared, zeros)
 
     def _allocate(self, zeros: int, pruned: Sequence[int]) -> list[int]:
         """Return the number of zeros of each layer, no fewer than it has pruned."""

@@ -148,7 +148,7 @@ class Pruner(ScheduledPruner):
         """
         weights, zeros, pruned = list(self.weights.values()), self.zeros(max(self.steps, 1)), self._count_pruned()
         kernels = load_kernels()
-        if kernels is None or not all(map(kernels.can_zero, weights)) or sum(pruned) >= zeros:
+        if self._ranks or kernels is None or not all(map(kernels.can_zero, weights)) or sum(pruned) >= zeros:
             return False
         if self.scope == "global" and len({weight.dtype for weight in weights}) > 1:
             return False

@@ -38,6 +38,8 @@ class RhoPruner(BasePruner):
         super().__init__(dict(prior.weights), mode, sampler, sliced=isinstance(prior, GroupSpikeSlab))
         self.threshold = check_number("threshold", threshold, "(0, 1)")
         self.start = check_count("start", start)
+        if self._ranks:
+            raise ArgumentValueError("prior", "must be over whole weights", Phrase("they are sharded"), "use Pruner")
         if prior.inverted:
             raise ArgumentValueError(
                 "prior",

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from torch import Tensor, nn
 
+from spikeslab.shards import Reduction, local
 from spikeslab.weights import Weights, name_weights
 
 
@@ -49,16 +50,20 @@ def measure_sparsity(weights: Weights, network: nn.Module | None = None) -> Spar
     0.5
     """
     named = name_weights(weights)
-    zeros = {name: _count_zeros([weight]) for name, weight in named.items()}
+    zeros = dict(zip(named, _count_zeros(named.values()), strict=True))
     parameters = None if network is None else list(network.parameters())
     return Sparsity(
         layers={name: zeros[name] / weight.numel() for name, weight in named.items()},
         sparse_zeros=sum(zeros.values()),
         sparse_total=sum(weight.numel() for weight in named.values()),
-        network_zeros=None if parameters is None else _count_zeros(parameters),
+        network_zeros=None if parameters is None else sum(_count_zeros(parameters)),
         network_total=None if parameters is None else sum(p.numel() for p in parameters),
     )
 
 
-def _count_zeros(tensors: Iterable[Tensor]) -> int:
-    return sum(tensor.numel() - int(tensor.count_nonzero()) for tensor in tensors)
+def _count_zeros(tensors: Iterable[Tensor]) -> list[int]:
+    """Return the number of zeros of each tensor, over all ranks that share it."""
+    tensors = list(tensors)
+    ranks, parts = Reduction(tensors), map(local, tensors)
+    counts = [float(part.numel() - int(part.count_nonzero())) for part in parts]
+    return [int(count) for count in ranks.sum(ranks.own(counts))]

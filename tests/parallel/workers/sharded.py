@@ -14,7 +14,7 @@ from torch import distributed as dist
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "helpers"))
 
-from sharded_runs import SAMPLERS, Chain
+from sharded_runs import SAMPLERS, Chain, collect, prune
 
 from spikeslab.errors import NonFiniteError
 
@@ -55,7 +55,12 @@ for kind in ("SGLD", "SGHMC"):
     else:
         loaded = Chain((world,), kind=kind, seed=99).load(out / f"checkpoint-{kind}")
         write(f"continued {kind}", loaded.advance(4).tensors())
-facts = {"seed": message(lambda: Chain((world,), seed=rank)), "not finite": message(not_finite)}
+for scope in ("layer", "global", "floor"):
+    write(f"pruned {scope}", prune(Chain((world,)), scope))
+write("pruned ties", prune(Chain((world,)), "ties"))
+posterior = collect(Chain((world,)), out / f"posterior-{world}")
+facts = {"predict": message(lambda: posterior.predict(torch.zeros(2, 6, dtype=torch.float64)))}
+facts |= {"seed": message(lambda: Chain((world,), seed=rank)), "not finite": message(not_finite)}
 (out / f"facts-{world}-{rank}.json").write_text(json.dumps(facts))
 dist.barrier()
 os._exit(0)  # the threads of gloo may abort while the interpreter ends
