@@ -14,6 +14,7 @@ from spikeslab.priors.spike_slab import SpikeSlab
 from spikeslab.pruning.base import ScheduledPruner, load_kernels
 from spikeslab.samplers.base import Sampler
 from spikeslab.schedules import ScheduleLike
+from spikeslab.shards import Reduction
 from spikeslab.weights import Weights, name_weights
 
 RANKS = ("magnitude", "saliency")
@@ -79,6 +80,8 @@ class Pruner(ScheduledPruner):
         self.rank = check_choice("rank", rank, RANKS)
         if rank == "saliency":
             _check_evidence(named, prior)
+        if pattern is not None and Reduction(named.values()):
+            raise ArgumentValueError("pattern", "must be None for sharded weights", pattern)
         self.pattern = pattern
         self._groups = None if pattern is None else _check_groups(named, parse_pattern(pattern))
         super().__init__(
