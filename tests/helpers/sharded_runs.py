@@ -21,6 +21,7 @@ from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import FSDPModule, fully_shard
 
 import spikeslab as ss
+from spikeslab.parallel.distributed import Ranks
 from spikeslab.shards import gather
 
 ROWS, NUM_DATA = 24, 96
@@ -37,9 +38,11 @@ def make_model(seed: int = 0) -> nn.Sequential:
 
 def shard(model: nn.Module, mesh_shape: tuple[int, ...]) -> nn.Module:
     """Shard each layer and the whole."""
-    names = ("replicate", "shard")[-len(mesh_shape) :]
-    mesh = init_device_mesh("cpu", mesh_shape, mesh_dim_names=names)
-    for module in [*(m for m in model if isinstance(m, nn.Linear)), model]:
+    layers = [m for m in model if isinstance(m, nn.Linear)]
+    if len(mesh_shape) == 1:
+        return Ranks.create().fully_shard(model, layers)
+    mesh = init_device_mesh("cpu", mesh_shape, mesh_dim_names=("replicate", "shard"))
+    for module in [*layers, model]:
         fully_shard(module, mesh=mesh)
         assert isinstance(module, FSDPModule)
         module.set_force_sum_reduction_for_comms(True)  # gloo's average on the CPU is a sum

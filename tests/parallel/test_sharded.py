@@ -18,6 +18,7 @@ from torch.distributed.checkpoint.state_dict import (
 from torchrun import WORKERS, difference, torchrun
 
 import spikeslab as ss
+from spikeslab.training import Training
 
 RANKS = (2, 3, 4)
 TOLERANCE = 1e-12
@@ -109,11 +110,27 @@ def test_samples_of_a_sharded_model_are_whole(out: Path, tmp_path: Path) -> None
     torch.testing.assert_close(loaded.predict(x), alone.predict(x))
 
 
+def test_the_training_loop_takes_a_sharded_model(out: Path) -> None:
+    chain = Chain()
+    batches = [torch.arange(24)]
+    Training(chain.model, chain.sampler, batches, lambda model, rows: model(chain.x[rows]).square().mean()).run(steps=3)
+    check(out, "trained", 2, chain.tensors())
+
+
+@pytest.mark.slow
+def test_the_example_says_the_same_on_one_and_two_ranks() -> None:
+    script = Path(__file__).parents[2] / "examples" / "torchrun_transformer.py"
+    alone, shared = (torchrun(ranks, script, "--steps", "20").strip().splitlines()[-1] for ranks in (1, 2))
+    assert alone == shared
+    assert "sparsity 0.500, 4 samples" in alone
+
+
 def test_all_ranks_refuse_with_one_sentence(out: Path) -> None:
     facts = [json.loads((out / f"facts-2-{rank}.json").read_text()) for rank in range(2)]
     for rank, found in enumerate(facts):
         expectation = "seed must be the same on all ranks that share a sharded model, but this rank got"
         assert found["seed"] == f"{expectation} {rank}."
+        assert found["folder"].startswith("folder must be None for a model that is sharded, but got ")
         assert found["predict"].startswith("model must be whole to hold a sample, but it is sharded: load the samples")
         assert found["not finite"].startswith("the gradient of 0.weight must be finite, but got NaN or Inf at step 2")
 

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from hashlib import sha256
 from typing import TYPE_CHECKING, Any
@@ -31,6 +31,7 @@ from spikeslab.errors import ArgumentValueError, StateError, check_count
 from spikeslab.kernels.noise import mix64
 from spikeslab.posterior import Posterior
 from spikeslab.posterior.samples import Samples
+from spikeslab.shards import is_sharded
 from spikeslab.states import Stateful
 
 if TYPE_CHECKING:  # torch may be built without it
@@ -134,6 +135,29 @@ class Ranks:
             return model
         return DistributedDataParallel(model, process_group=self.data_group, **options)
 
+    def fully_shard(self, model: nn.Module, layers: Iterable[nn.Module] = (), **options: Any) -> nn.Module:
+        """Shard ``model`` with FSDP2 over the ranks of this chain, in place, and return it; one rank keeps it whole.
+
+        Gradients are averages over the ranks on any backend: those of gloo on the CPU may otherwise be sums.
+
+        Args:
+            model: The model, the same on all ranks.
+            layers: Modules inside it that are sharded, and gathered in the forward pass, one at a time.
+            **options: Options of ``torch.distributed.fsdp.fully_shard``.
+        """
+        if self.data_size == 1:
+            return model
+        from torch.distributed.device_mesh import DeviceMesh
+        from torch.distributed.fsdp import FSDPModule, fully_shard
+
+        mesh = DeviceMesh.from_group(self.data_group, self.device.type)  # type: ignore[arg-type]
+        for module in [*layers, model]:
+            fully_shard(module, mesh=mesh, **options)
+            if self.device.type == "cpu" and isinstance(module, FSDPModule):
+                module.set_force_sum_reduction_for_comms(True)
+                module.set_gradient_divide_factor(self.data_size)
+        return model
+
     def shard(self, batch: Tensor) -> Tensor:
         """Return this rank's rows of a batch that all ranks of the chain have.
 
@@ -174,6 +198,7 @@ class Ranks:
         Args:
             *parts: Modules, whose parameters are compared (buffers such as batch-norm statistics differ between ranks
                 under ``DistributedDataParallel``), and samplers, priors and pruners, whose whole state is compared.
+                Of sharded tensors, which differ between ranks, the shapes are compared.
 
         Raises:
             StateError: On all ranks, if they differ; the message names the first value that does.
@@ -220,6 +245,8 @@ def digest(name: str, value: Any) -> int:
     """Return 64 bits of a hash of the name and of every bit of the value."""
     digest = sha256(name.encode())
     if isinstance(value, Tensor):
+        if is_sharded(value):
+            value = torch.tensor(value.shape)
         digest.update(f"{value.dtype} {tuple(value.shape)}".encode())
         flat = value.detach().cpu().contiguous().reshape(-1)
         digest.update(flat.view(torch.uint8).numpy().data)

@@ -36,6 +36,7 @@ from spikeslab.forward_pass import read_output, run, split_batch, to_device_of
 from spikeslab.parallel.distributed import Ranks
 from spikeslab.posterior import Posterior
 from spikeslab.samplers.base import Sampler, change_groups, describe_groups
+from spikeslab.shards import is_sharded
 from spikeslab.states import Configured, State, Stateful, describe
 from spikeslab.training.batches import DataOrder, TensorBatches
 from spikeslab.training.callbacks import Callback, Collect, Prune
@@ -100,7 +101,7 @@ class Training:
         parts: Other objects whose state belongs in a checkpoint, by name.
         precision: ``"float32"``, or ``"bfloat16"`` for a forward pass under :func:`autocast`.
         ranks: Ranks that share this chain under torchrun: they stop, save and resume at the same step. Each needs its
-            own folder.
+            own folder; with a model sharded by ``ranks.fully_shard`` there is none.
 
     Attributes:
         steps: Number of steps taken.
@@ -179,6 +180,9 @@ class Training:
             Interrupted: After Ctrl-C or SIGTERM, once the step is finished and, in a folder, saved.
             NonFiniteError: If a loss, gradient or weight is NaN or infinite; the last checkpoint is kept.
         """
+        if folder is not None and any(map(is_sharded, self.model.parameters())):
+            hint = "save with torch.distributed.checkpoint"
+            raise ArgumentValueError("folder", "must be None for a model that is sharded", str(folder), hint)
         target = self._agree_on_target(epochs, steps)
         self._settings = self._settings or self._describe()  # before schedulers and latents move
         place = None if folder is None else folder if isinstance(folder, RunFolder) else RunFolder(folder)

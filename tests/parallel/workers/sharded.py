@@ -17,6 +17,8 @@ sys.path.insert(0, str(Path(__file__).parents[2] / "helpers"))
 from sharded_runs import SAMPLERS, Chain, collect, prune
 
 from spikeslab.errors import NonFiniteError
+from spikeslab.parallel.distributed import Ranks
+from spikeslab.training import Training
 
 torch.set_num_threads(1)
 dist.init_process_group("gloo")
@@ -60,6 +62,14 @@ for scope in ("layer", "global", "floor"):
 write("pruned ties", prune(Chain((world,)), "ties"))
 posterior = collect(Chain((world,)), out / f"posterior-{world}")
 facts = {"predict": message(lambda: posterior.predict(torch.zeros(2, 6, dtype=torch.float64)))}
+chain = Chain((world,))
+batches = [torch.arange(24).chunk(world)[rank]]
+training = Training(
+    chain.model, chain.sampler, batches, lambda model, rows: model(chain.x[rows]).square().mean(), ranks=Ranks.create()
+)
+training.run(steps=3)
+write("trained", chain.tensors())
+facts |= {"folder": message(lambda: training.run(steps=4, folder=out / f"run-{rank}"))}
 facts |= {"seed": message(lambda: Chain((world,), seed=rank)), "not finite": message(not_finite)}
 (out / f"facts-{world}-{rank}.json").write_text(json.dumps(facts))
 dist.barrier()
