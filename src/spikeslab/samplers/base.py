@@ -457,13 +457,10 @@ class Sampler(WeightHolder, Optimizer):
         keys = [key for group in state_dict["param_groups"] for key in group["params"]]
         # torch would keep the tensors themselves, and the next step would change the state that was given.
         own = {
-            key: {
-                name: _copy(value, param) for name, value in state_dict["state"][key].items() if name in self._tensors
-            }
+            key: {name: _copy(value, param) for name, value in state_dict["state"][key].items()}
             for key, param in zip(keys, params, strict=True)
-            if key in state_dict["state"]
+            if state_dict["state"].get(key)
         }
-        own = {key: of_param for key, of_param in own.items() if of_param}
         groups = [
             {name: value for name, value in group.items() if name != CHAIN} for group in state_dict["param_groups"]
         ]
@@ -479,14 +476,16 @@ class Sampler(WeightHolder, Optimizer):
         groups = state["param_groups"]
         if "sampler" not in state and groups and CHAIN in groups[0]:
             state = {**state, **json.loads(groups[0][CHAIN])}
-        prior = state.get("prior")
-        if prior is None or self.prior is None:
-            return state
-        keys = [key for group in groups for key in group["params"]]
-        streams = self._streams()
-        places = [streams[id(weight)] for weight in self.prior.weights.values()]
-        of_weights = [state["state"].get(keys[place], {}) if place < len(keys) else {} for place in places]
-        return {**state, "prior": _join(prior, of_weights)}
+        prior, tensors, moved = state.get("prior"), state["state"], {STEP}
+        if prior is not None and self.prior is not None:
+            keys = [key for group in groups for key in group["params"]]
+            streams = self._streams()
+            places = [streams[id(weight)] for weight in self.prior.weights.values()]
+            of_weights = [tensors.get(keys[place], {}) if place < len(keys) else {} for place in places]
+            prior, names = _join(prior, of_weights)
+            moved |= names
+        own = {key: {n: v for n, v in of_param.items() if n not in moved} for key, of_param in tensors.items()}
+        return {**state, "prior": prior, "state": own}
 
     def _check_state(self, state: Mapping[str, Any]) -> None:
         kind = state.get("sampler", {}).get("kind")
@@ -532,19 +531,23 @@ def _split(state: Mapping[str, Any], weights: int, path: str = "") -> tuple[dict
     return rest, tensors
 
 
-def _join(state: Mapping[str, Any], of_weights: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """Return a prior's state with the tensors that :func:`_split` took out."""
+def _join(state: Mapping[str, Any], of_weights: Sequence[Mapping[str, Any]]) -> tuple[dict[str, Any], set[str]]:
+    """Return a prior's state with the tensors that :func:`_split` took out, and their names."""
     joined: dict[str, Any] = {}
+    names: set[str] = set()
     for key, value in state.items():
+        joined[key] = value
         if isinstance(value, Mapping) and OF_WEIGHTS in value:
             name = value[OF_WEIGHTS]
             if not all(name in of_weight for of_weight in of_weights):
                 expectation = f"must hold {name} of all weights of the prior"
                 raise ArgumentValueError("state_dict", expectation, Phrase("some have none"))
             joined[key] = [of_weight[name] for of_weight in of_weights]
-        else:
-            joined[key] = _join(value, of_weights) if isinstance(value, Mapping) else value
-    return joined
+            names.add(name)
+        elif isinstance(value, Mapping):
+            joined[key], inner = _join(value, of_weights)
+            names |= inner
+    return joined, names
 
 
 def _has_tensors(state: Any) -> bool:
