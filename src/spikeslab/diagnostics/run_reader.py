@@ -21,6 +21,7 @@ from spikeslab.functional.convergence import NEEDED_DRAWS
 from spikeslab.posterior.chains import chain_folders
 from spikeslab.posterior.convergence import PREDICTIONS, Convergence, assess, learned_tensors, weight_draws
 from spikeslab.posterior.samples import DiskSamples, Tensors, ZeroCounts, read_tensors
+from spikeslab.samplers.base import read_latent
 from spikeslab.training.checkpoints import Checkpoint, Checkpoints
 from spikeslab.training.log import MetricsLog, RunError
 from spikeslab.training.run_folder import (
@@ -249,11 +250,10 @@ def _snapshot(checkpoint: Checkpoint | None) -> Snapshot | None:
         return None
     state = checkpoint.state
     weights = learned_tensors(state["model"])
-    prior = mapping(mapping(state.get("sampler")).get("prior"))
-    names = list(prior.get("names") or [])
-    found = prior.get("rho")
+    sampler = mapping(state.get("sampler"))
+    names = list(mapping(sampler.get("prior")).get("names") or [])
     # Stacked chains keep the latents of all layers in one tensor, which has no histogram per layer.
-    rho = dict(zip(names, found, strict=False)) if isinstance(found, list) else {}
+    rho = dict(zip(names, read_latent(sampler, "rho"), strict=False))
     pruned = mapping(mapping(state.get("callbacks")).get("pruner")).get("names") or []
     sparse = [name for name in weights if name in {*names, *pruned}]
     return Snapshot(weights, rho, sparse, checkpoint.path.name)

@@ -31,6 +31,7 @@ from spikeslab.errors import ArgumentValueError, StateError, check_count
 from spikeslab.kernels.noise import mix64
 from spikeslab.posterior import Posterior
 from spikeslab.posterior.samples import Samples
+from spikeslab.samplers.base import CHAIN
 from spikeslab.shards import is_sharded
 from spikeslab.states import Stateful
 
@@ -210,6 +211,7 @@ class Ranks:
             f"{name} of {type(part).__name__} (argument {position})": digest(name, value)
             for position, (part, state) in enumerate(zip(parts, states, strict=True), start=1)
             for name, value in walk("", state)
+            if not name.endswith(f".{CHAIN}")  # it repeats numbers that have names of their own
         }
         # The last entry is the number of values, so that ranks with different numbers can be compared.
         length = torch.tensor(len(own), device=self.device)

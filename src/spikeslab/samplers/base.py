@@ -39,8 +39,9 @@ Group: TypeAlias = dict[str, Any]
 SCHEDULED = ("lr", "temperature")
 RANGES = {"lr": ">= 0", "temperature": ">= 0", "weight_decay": ">= 0"}
 SWITCHES = {"fused": None, "foreach": True, "compile": False, "check_finite": True}
-CHAIN, STEP, OF_WEIGHTS = "chain", "step", "$of_weights"
-"""Keys of the chain's numbers in a saved group and of the step in a saved parameter; mark of tensors moved there."""
+CHAIN, STEP, OF_WEIGHTS, PLACES = "chain", "step", "$of_weights", "places"
+"""Keys of the chain's numbers in a saved group and of the step in a saved parameter; mark of tensors moved there, and
+the numbers of the parameters that have them."""
 INITIAL_LR = "initial_lr"
 """Key under which a torch LR scheduler keeps the lr that it begins with."""
 NO_SETTINGS = {*SWITCHES, "capturable", "differentiable"}
@@ -434,11 +435,12 @@ class Sampler(WeightHolder, Optimizer):
         }
         state["prior"] = None
         if self.prior is not None:
-            state["prior"], tensors = _split(self.prior.state_dict(), len(self.prior.weights))
             streams = self._streams()
+            places = [streams[id(weight)] for weight in self.prior.weights.values()]
+            state["prior"], tensors = _split(self.prior.state_dict(), places)
             for name, of_weights in tensors.items():
-                for weight, tensor in zip(self.prior.weights.values(), of_weights, strict=True):
-                    own[streams[id(weight)]][name] = tensor
+                for place, tensor in zip(places, of_weights, strict=True):
+                    own[place][name] = tensor
         for of_param in own.values():
             of_param[STEP] = torch.tensor(float(self.steps))
         state["state"] = own
@@ -515,17 +517,28 @@ def _copy(value: Any, param: Tensor) -> Any:
     return wrap(part_of(value, param).clone(), param) if isinstance(value, Tensor) else value
 
 
-def _split(state: Mapping[str, Any], weights: int, path: str = "") -> tuple[dict[str, Any], dict[str, list[Tensor]]]:
+def read_latent(state: Mapping[str, Any], name: str) -> list[Tensor]:
+    """Return a latent of the prior for each of its weights, from the state of a sampler; empty if it has none."""
+    found = (state.get("prior") or {}).get(name)
+    if isinstance(found, Mapping) and OF_WEIGHTS in found:
+        of_params = {str(key): of_param for key, of_param in state["state"].items()}
+        return [of_params[str(place)][found[OF_WEIGHTS]] for place in found[PLACES]]
+    return found if isinstance(found, list) else []
+
+
+def _split(
+    state: Mapping[str, Any], places: Sequence[int], path: str = ""
+) -> tuple[dict[str, Any], dict[str, list[Tensor]]]:
     """Return a prior's state with names in place of the lists that hold a tensor of each weight, and those lists."""
     rest: dict[str, Any] = {}
     tensors: dict[str, list[Tensor]] = {}
     for key, value in state.items():
         if isinstance(value, Mapping):
-            rest[key], inner = _split(value, weights, f"{path}{key}.")
+            rest[key], inner = _split(value, places, f"{path}{key}.")
             tensors |= inner
-        elif isinstance(value, list) and len(value) == weights and all(isinstance(item, Tensor) for item in value):
+        elif isinstance(value, list) and len(value) == len(places) and all(isinstance(item, Tensor) for item in value):
             tensors[f"{path}{key}"] = value
-            rest[key] = {OF_WEIGHTS: f"{path}{key}"}
+            rest[key] = {OF_WEIGHTS: f"{path}{key}", PLACES: list(places)}
         else:
             rest[key] = value
     return rest, tensors
