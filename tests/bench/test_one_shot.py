@@ -107,3 +107,10 @@ def test_the_suite_of_times_runs():
     errors = [row["error"] for row in table.rows]
     assert all(errors[k] > errors[k + 1] > errors[k + 2] >= errors[k + 3] for k in (0, 4))
     assert one_shot_cost.count_ticks(plan) == 16
+
+
+def test_networks_may_be_chosen():
+    plan = BenchPlan(1, study=StudyOptions(networks=("transformer", "lenet")))
+    assert one_shot.choose_networks(plan) == ["transformer"]
+    with pytest.raises(ValueError, match=r"networks must be one of 'resnet20', 'transformer', 'encoder', 'lstm'"):
+        one_shot.choose_networks(BenchPlan(1, study=StudyOptions(networks=("mlp",))))

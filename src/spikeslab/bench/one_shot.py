@@ -26,6 +26,7 @@ from spikeslab.bench.compression.grid import RESNET20, TRANSFORMER
 from spikeslab.bench.compression.networks import ENCODER, LSTM, STUDY_NETWORKS, Batch, dense_network, load_problem
 from spikeslab.bench.suites import BenchPlan, Findings
 from spikeslab.compression.one_shot import EXCHANGE, FAST, REFIT, Solver, prune_one_shot
+from spikeslab.errors import ArgumentValueError, quote
 from spikeslab.functional.patterns import Pattern, keep_largest
 from spikeslab.functional.reconstruction import Tableau, damp, refit
 from spikeslab.posterior.eval_mode import eval_mode
@@ -159,14 +160,26 @@ class OneShotResult(NamedTuple):
 
 def count_ticks(plan: BenchPlan) -> int:
     """Return the number of networks that are pruned."""
-    return plan.repeats * len(NETWORKS) * len(LEVELS) * len(SOLVERS)
+    return plan.repeats * len(choose_networks(plan)) * len(LEVELS) * len(SOLVERS)
+
+
+def choose_networks(plan: BenchPlan) -> list[str]:
+    """Return the names of the networks: all, or those of the plan.
+
+    Raises:
+        ValueError: If the plan has none of them.
+    """
+    wanted = plan.study.networks
+    if not (found := [name for name in NETWORKS if not wanted or name in wanted]):
+        raise ArgumentValueError("networks", f"must be one of {quote(NETWORKS)} for this suite", ",".join(wanted))
+    return found
 
 
 def run(plan: BenchPlan) -> Findings:
     """Prune the networks at every level by every solver, for several draws of training batches."""
     found: dict[tuple[str, str, str], list[OneShotResult]] = {}
     dense: dict[str, OneShotResult] = {}
-    for name in NETWORKS:
+    for name in choose_networks(plan):
         _, data = load_problem(name, plan.study.data_dir, plan.seed, plan.quick)
         model = dense_network(name, plan.study.data_dir, plan.seed, plan.quick, plan.study.folder)
         test = _cut(data.test, 64 if plan.quick else TEST_ROWS)

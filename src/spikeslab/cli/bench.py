@@ -40,7 +40,8 @@ DataDir = Annotated[
 Networks = Annotated[
     str | None,
     typer.Option(
-        help="compression: lenet, mlp, transformer, resnet20.", show_default="all but resnet20, which takes days"
+        help="compression: lenet, mlp, transformer, resnet20; one-shot: the last two.",
+        show_default="all but resnet20, which takes days",
     ),
 ]
 Methods = Annotated[
