@@ -57,7 +57,7 @@ def test_tables_numbers_and_files(tmp_path, capsys):
         (["--suite", "compression", "--seeds", "0"], "--repeats must be an integer >= 1, but got 0."),
         (
             ["--suite", "chains", "--networks", "lenet"],
-            "--networks must go with --suite compression, but got --suite chains.",
+            "--networks must go with --suite compression or one-shot, but got --suite chains.",
         ),
         (
             ["--suite", "chains", "--resume"],

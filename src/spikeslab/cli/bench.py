@@ -28,11 +28,13 @@ LARGEST_SEED = 2**32 - 1
 STANDARD = ",".join(name for name, suite in SUITES.items() if suite.standard)
 STUDY = "compression"
 """Suite that takes the options of a study."""
+OPTIONS = {STUDY: ("networks", "methods", "sparsities", "data_dir", "resume"), "one-shot": ("networks", "data_dir")}
+"""Options that only some suites take."""
 
 DataDir = Annotated[
     Path | None,
     typer.Option(
-        help="compression: folder with FashionMNIST/raw, bikesharing_hour.csv (or in tables/), tinyshakespeare.txt (or "
+        help="compression, one-shot: folder with FashionMNIST/raw, bikesharing_hour.csv (or in tables/), tinyshakespeare.txt (or "
         "in text/), cifar-10-batches-bin and resnet20_dense.safetensors (or in cifar10/).",
         show_default="SPIKESLAB_DATA, or images are downloaded",
     ),
@@ -111,10 +113,13 @@ def bench(
     plans = _make_plans(check_choices("suite", suite, SUITES), threads, repeats, quick, seed)
     chosen = {"networks": networks, "methods": methods, "sparsities": sparsities}
     study = _make_study(out, data_dir, **chosen)
+    for option, value in {**chosen, "data_dir": data_dir, "resume": resume or None}.items():
+        takers = [name for name, options in OPTIONS.items() if option in options]
+        if value and not plans.keys() & takers:
+            suites = " or ".join(takers)
+            raise InputError(f"--{option.replace('_', '-')} must go with --suite {suites}, but got --suite {suite}.")
     if STUDY in plans:
         check_new(study.folder, resume, [study.folder / CELLS])
-    elif given := [name for name, value in {**chosen, "data_dir": data_dir, "resume": resume or None}.items() if value]:
-        raise InputError(f"--{given[0].replace('_', '-')} must go with --suite {STUDY}, but got --suite {suite}.")
     if json_file is not None:
         check_file("--json", json_file, MARK, WHAT)
     if out is not None:
@@ -128,7 +133,7 @@ def bench(
     found: dict[str, Findings] = {}
     commands = {}
     for name in plans:
-        own = {key: value for key, value in chosen.items() if name == STUDY}
+        own = {key: value for key, value in chosen.items() if key in OPTIONS.get(name, ())}
         common = {"threads": threads, "repeats": repeats, "quick": quick, "seed": seed or None}
         commands[name] = command_line("bench", suite=name, **common, **own)
     plans = {name: replace(plan, study=replace(study, command=commands[name])) for name, plan in plans.items()}
