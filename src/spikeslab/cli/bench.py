@@ -34,8 +34,8 @@ OPTIONS = {STUDY: ("networks", "methods", "sparsities", "data_dir", "resume"), "
 DataDir = Annotated[
     Path | None,
     typer.Option(
-        help="compression, one-shot: folder with FashionMNIST/raw, bikesharing_hour.csv (or in tables/), tinyshakespeare.txt (or "
-        "in text/), cifar-10-batches-bin and resnet20_dense.safetensors (or in cifar10/).",
+        help="compression, one-shot: folder with FashionMNIST/raw, bikesharing_hour.csv (or in tables/), "
+        "tinyshakespeare.txt (or in text/), cifar-10-batches-bin and resnet20_dense.safetensors (or in cifar10/).",
         show_default="SPIKESLAB_DATA, or images are downloaded",
     ),
 ]
