@@ -72,6 +72,10 @@ def headline() -> str:
     def exact(method: str) -> str:
         return f"{row('linear/methods', method=method)['exact']['mean']:.0%}".replace("%", " %")
 
+    def one_shot(solver: str, level: str = "2:4") -> str:
+        found = row("one-shot/transformer/one-shot", solver=solver, level=level)
+        return f"{found['perplexity']['mean']:.2f}"
+
     sound = "sound, scope=global"
     taught = f"{sound}, precision=bfloat16, distillation=0.2"
     paper = row("cifar10/accuracy", method="A-SGHMC-SA", label="taught, precision=bfloat16", sparsity=0.9)
@@ -93,6 +97,11 @@ def headline() -> str:
             "Fashion-MNIST: accuracy, NLL of the average",
             fashion("SGHMC-SA, average"),
             f"dropout {fashion('Dropout')}; no adaptive prior {fashion('SGHMC, average')}",
+        ),
+        (
+            "Transformer, 2:4 zeros without training: perplexity",
+            one_shot("spikeslab"),
+            f"SparseGPT {one_shot('SparseGPT')}, Wanda {one_shot('Wanda')}; dense {one_shot('dense', '0 %')}",
         ),
         (
             "100 rows, 1000 columns: exactly the right ones found",
