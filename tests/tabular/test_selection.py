@@ -9,7 +9,7 @@ from sklearn.metrics import brier_score_loss
 
 from spikeslab.errors import spell
 from spikeslab.sklearn import SpikeSlabClassifier, SpikeSlabRegressor
-from spikeslab.sklearn._convergence import Convergence
+from spikeslab.sklearn._convergence import FitConvergence
 from spikeslab.tabular.design import make_design
 from spikeslab.tabular.selection import Selection, SelectionRule, compute_scores
 from spikeslab.tabular.table import DataTable
@@ -52,7 +52,7 @@ def test_variables_are_columns_of_the_file(selection):
 def test_convergence_is_a_sentence(selection, rhat, error, sentence, reliable):
     """One variable that the chains disagree on is enough, however well the monitored scalars agree."""
     scalar = 1.0 if rhat == rhat else rhat
-    selection.estimator._convergence = Convergence({"sigma": scalar}, np.array([rhat]), np.array([error]))
+    selection.estimator._convergence = FitConvergence({"sigma": scalar}, np.array([rhat]), np.array([error]))
     selection.estimator._names = lambda: ["a"]
     found, reliability = selection.convergence
     assert sentence in spell(found)
@@ -60,7 +60,7 @@ def test_convergence_is_a_sentence(selection, rhat, error, sentence, reliable):
 
 
 def test_the_remedy_of_a_fit_that_ran_out_of_time_is_more_time(selection):
-    selection.estimator._convergence = Convergence({"sigma": 1.2}, np.array([np.nan]), np.array([np.nan]))
+    selection.estimator._convergence = FitConvergence({"sigma": 1.2}, np.array([np.nan]), np.array([np.nan]))
     selection.estimator.set_params(n_iter=None, max_time=10.0)
     assert spell(selection.convergence[0]).endswith("(largest R-hat 1.200, of sigma): max_time=40 gives better ones.")
 

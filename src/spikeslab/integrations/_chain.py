@@ -19,7 +19,7 @@ AnyPruner = Pruner | RhoPruner | ChannelPruner
 Evaluate = Callable[[], Mapping[str, Any]]
 
 
-class Chain:
+class ForeignChain:
     """A chain in a loop that takes its steps elsewhere.
 
     Args:

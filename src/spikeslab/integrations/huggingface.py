@@ -28,7 +28,7 @@ from torch.optim import Optimizer
 
 from spikeslab.compression.layers import Chosen, weight_names
 from spikeslab.errors import ArgumentValueError, MissingExtraError, Phrase, check_count, mark
-from spikeslab.integrations._chain import AnyPruner, Chain, Evaluate
+from spikeslab.integrations._chain import AnyPruner, Evaluate, ForeignChain
 from spikeslab.posterior import Posterior
 from spikeslab.priors import SpikeSlab
 from spikeslab.priors.base import Prior
@@ -116,7 +116,7 @@ class SpikeSlabCallback(TrainerCallback):
         *,
         resume: str | os.PathLike[str] | None = None,
     ) -> None:
-        self.chain = Chain(pruner, posterior, evaluate)
+        self.chain = ForeignChain(pruner, posterior, evaluate)
         self.resume = None if resume is None else Path(resume)
 
     def on_train_begin(

@@ -35,7 +35,7 @@ from typing import Any
 from torch import Tensor
 
 from spikeslab.errors import MissingExtraError
-from spikeslab.integrations._chain import AnyPruner, Chain, Evaluate
+from spikeslab.integrations._chain import AnyPruner, Evaluate, ForeignChain
 from spikeslab.posterior import Posterior
 
 try:
@@ -64,7 +64,7 @@ class SpikeSlabCallback(Callback):
     def __init__(
         self, pruner: AnyPruner | None = None, posterior: Posterior | None = None, evaluate: Evaluate | None = None
     ) -> None:
-        self.chain = Chain(pruner, posterior, evaluate)
+        self.chain = ForeignChain(pruner, posterior, evaluate)
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Follow the sampler; warn if the trainer clips gradients."""

@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from spikeslab.sklearn._chains import Chain, ChainDraws, GibbsChain
-    from spikeslab.sklearn._convergence import Convergence
+    from spikeslab.sklearn._convergence import FitConvergence
     from spikeslab.sklearn._moments import Scaling
     from spikeslab.sklearn._posterior import LinearPosterior
     from spikeslab.sklearn._sweep import Floats
@@ -122,7 +122,7 @@ class SpikeSlabBase(SelectorMixin, BaseEstimator):  # type: ignore[misc]
     n_features_in_: int
     feature_names_in_: NDArray[np.object_]
     _posterior: LinearPosterior
-    _convergence: Convergence
+    _convergence: FitConvergence
 
     def __init__(
         self,

@@ -26,7 +26,7 @@ ERROR_TARGET = 0.02
 
 
 @dataclass(frozen=True)
-class Convergence:
+class FitConvergence:
     """R-hat of the monitored scalars and variables, and the Monte Carlo errors of the inclusion probabilities.
 
     Attributes:
@@ -70,7 +70,7 @@ class Convergence:
 
 def assess(
     coef: sparse.csr_array, n_chains: int, scalars: Mapping[str, Floats], pip: Floats, *, exact_zeros: bool = True
-) -> Convergence:
+) -> FitConvergence:
     """Judge the chains by the scalars and by the features whose inclusion probability is at least `JUDGED`.
 
     Args:
@@ -100,7 +100,7 @@ def assess(
             size = ess_bulk(indicator)
             errors[j] = math.sqrt(share * (1.0 - share) / size) if share < 1.0 and not math.isnan(size) else 0.0
         rhats[j] = _largest(rhat(part) for part in parts)
-    return Convergence({name: rhat(values) for name, values in scalars.items()}, rhats, errors)
+    return FitConvergence({name: rhat(values) for name, values in scalars.items()}, rhats, errors)
 
 
 def _largest(values: Iterable[float]) -> float:
