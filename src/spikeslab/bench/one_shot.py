@@ -26,7 +26,7 @@ from spikeslab.bench.compression.grid import RESNET20, TRANSFORMER
 from spikeslab.bench.compression.networks import ENCODER, LSTM, STUDY_NETWORKS, Batch, dense_network, load_problem
 from spikeslab.bench.suites import BenchPlan, Findings
 from spikeslab.compression.one_shot import EXCHANGE, FAST, REFIT, Solver, prune_one_shot
-from spikeslab.errors import ArgumentValueError, quote
+from spikeslab.errors import ArgumentValueError, pluralize, quote
 from spikeslab.functional.patterns import Pattern, keep_largest
 from spikeslab.functional.reconstruction import Tableau, damp, refit
 from spikeslab.posterior.eval_mode import eval_mode
@@ -259,7 +259,7 @@ def tabulate(
         f"of {BATCHES[RESNET20]} training batches for ResNet20 and {BATCHES[TRANSFORMER]} for the texts; layers "
         f"with fewer than 64 inputs stay dense; the first {TEST_ROWS:,} test rows. Zeros are those of every pruned "
         "layer. Seconds are processor time, of the solver on the clock. ± is the standard error over "
-        f"{plan.repeats} draws of batches."
+        f"{pluralize(plan.repeats, 'draw')} of batches."
     )
     return Table("Pruning without training, one solver beside another", columns, rows, [note], {"scores": raw})
 
