@@ -61,7 +61,7 @@ EXCHANGED_INPUTS = 1024
 SPARSITY = 0.5
 """Share of zeros by default."""
 LEAST_INPUTS = 64
-"""Inputs below which a layer stays dense by default: too few are left to make up for those that go."""
+"""Least inputs of a layer that is pruned by default: with fewer, too few are left to make up for a zero."""
 FAST_STEPS = 15
 """Steps of the alternating direction method in the fast solver."""
 COPIES = 8
@@ -209,7 +209,7 @@ def prune_one_shot(
         weights: Weights to prune: globs over parameter names, or parameters. By default all that are multiplied with at
             least 64 inputs, but those that an embedding shares.
         solver: ``"exchange"`` finds which weights to keep, exchanges them in pairs and refits them; ``"refit"`` leaves
-            out the exchanges; ``"fast"`` also looks less long for the weights to keep; ``"diagonal"`` keeps the largest
+            out the exchanges; ``"fast"`` also takes fewer steps to find them; ``"diagonal"`` keeps the largest
             weights, each times the norm of its input, and needs no Gram matrix. ``None`` exchanges in layers of up to
             1,024 inputs and refits in larger ones. Or a function from dense weights (outputs, inputs), Gram matrix and
             :class:`Pattern` to sparse weights.
@@ -360,7 +360,7 @@ class _Pruning:
         pattern: Function from the outputs and inputs of a matrix to what it keeps.
         chosen: Names of the weights to prune; ``None`` chooses.
         solver: Solver of every layer; ``None`` chooses.
-        weighs: If True, compute inclusion probabilities.
+        with_inclusion: If True, compute inclusion probabilities.
         run_forward: Function from the network and its inputs to what it returns.
     """
 
@@ -369,7 +369,7 @@ class _Pruning:
     pattern: Callable[[int, int], Pattern]
     chosen: list[str] | None
     solver: str | Solver | None
-    weighs: bool
+    with_inclusion: bool
     run_forward: RunForward = run
     fits: list[LayerFit] = field(default_factory=list)
     inclusion: dict[str, Tensor] = field(default_factory=dict)
@@ -383,7 +383,7 @@ class _Pruning:
         """Prune layer by layer."""
         self._parameters = select_matrices(self.network)
         with torch.no_grad(), uncompiled_eval_mode(self.network), plain_products(self.network), ExitStack() as stack:
-            order = self._look()
+            order = self._trace()
             uses = Counter(step for step in order if isinstance(step, Step))
             steps = self._choose(order)
             bar = stack.enter_context(Progress({STAGE: len(steps)}, unit="layers")) if progress else None
@@ -398,7 +398,7 @@ class _Pruning:
         stayed = [name for name in self._parameters if name not in pruned]
         return OneShot(self.network, self.fits, stayed, self.inclusion)
 
-    def _look(self) -> list[Step | _BatchNorm]:
+    def _trace(self) -> list[Step | _BatchNorm]:
         """Return products and normalisations in the order in which they run, and measure the normalisations.
 
         What only later batches use comes last.
@@ -558,8 +558,8 @@ class _Pruning:
         seconds = time.perf_counter() - start
         if seen.outputs is not None and solver != DIAGONAL and (norm := self._follower(step, uses)) is not None:
             self._correct(norm, seen.predict_outputs(seen.outputs, dense, pruned))
-        if self.weighs:
-            self._weigh(seen, dense, pruned)
+        if self.with_inclusion:
+            self._compute_inclusion(seen, dense, pruned)
         seen.product.write(pruned)
         zeros = pruned.numel() - int(pruned.count_nonzero())
         change = sum(float(row_errors(weights, *pair).sum()) for weights, pair in zip(pruned, pairs, strict=True))
@@ -568,8 +568,8 @@ class _Pruning:
         title = solver if isinstance(solver, str) else getattr(solver, "__name__", "function")
         self.fits.append(LayerFit(name, pruned.numel(), zeros, inputs, seen.rows, error, title, seconds))
 
-    def _weigh(self, seen: _Inputs, dense: Tensor, pruned: Tensor) -> None:
-        """Note the inclusion probabilities of the weights of a product, in the shape of their parameter."""
+    def _compute_inclusion(self, seen: _Inputs, dense: Tensor, pruned: Tensor) -> None:
+        """Compute the inclusion probabilities of the weights of a product, in the shape of their parameter."""
         name, part = seen.product.name, seen.product.weight
         if name not in self.inclusion:
             self.inclusion[name] = torch.full_like(self._parameters[name], torch.nan, dtype=torch.float32)
