@@ -96,7 +96,10 @@ def test_nearly_collinear_columns_have_their_exact_probabilities(kind, rng):
 
 def test_visits_are_ordered_by_their_set_alone(rng):
     beta, visits = np.zeros(500), np.empty(500, np.int64)
-    scan = Scan(np.array([7, 300]), np.isin(np.arange(500), [7, 300]), 0.1, 1, np.empty(0, np.int64), np.empty((0, 0)))
+    empty = np.empty(0)
+    scan = Scan(
+        np.array([7, 300]), np.isin(np.arange(500), [7, 300]), 0.1, 1, np.empty(0, np.int64), empty[:, None], empty
+    )
     included = np.array([300, 2, 250, 499])
     beta[included] = 1.0
     counts = np.zeros(500)

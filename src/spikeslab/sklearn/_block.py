@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
     from spikeslab.sklearn._sweep import Floats, Ints, PointMassPrior
 
-BLOCK = 8
+BLOCK = 6
 """Variables of a block."""
 SPREAD = 0.05
 """Weight of uncorrelated variables in the choice of a block, against 1 for a copy."""
@@ -136,5 +136,9 @@ def choose_block(pulls: Floats, size: int, rng: Generator) -> Ints:
     """Draw `size` different indices, one after the other, with probability proportional to `pulls`."""
     keys = np.empty(pulls.shape[0])
     for i in range(pulls.shape[0]):
-        keys[i] = -rng.standard_exponential() / pulls[i]
-    return np.argsort(keys)[pulls.shape[0] - size :]
+        keys[i] = rng.standard_exponential() / pulls[i]
+    chosen = np.empty(size, np.int64)
+    for k in range(size):
+        chosen[k] = keys.argmin()
+        keys[chosen[k]] = np.inf
+    return chosen

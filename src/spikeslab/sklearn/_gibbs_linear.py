@@ -109,6 +109,7 @@ class Scan(NamedTuple):
         rounds: Number of visits to each variable of `often`.
         pool: Variables that a block may hold, all of them often included.
         pulls: Weights of the variables of the pool in the choice of a block, given the first one by row.
+        firsts: Sums of the weights of the variables of the pool, up to each of them, in the choice of the first one.
     """
 
     often: Ints
@@ -117,6 +118,7 @@ class Scan(NamedTuple):
     rounds: int
     pool: Ints
     pulls: Floats
+    firsts: Floats
 
     @classmethod
     def of(cls, is_often: NDArray[np.bool_], rate: float, rounds: int, data: SweepData, shares: Floats) -> Scan:
@@ -129,7 +131,7 @@ class Scan(NamedTuple):
         rows = data.rows[pool]
         correlation = (rows[:, pool] if data.is_gram else rows @ rows.T) / data.norm
         pulls = np.clip(shares[pool], *PULLS) * (SPREAD + correlation**2)
-        return cls(often, is_often, rate, rounds, pool, pulls)
+        return cls(often, is_often, rate, rounds, pool, pulls, np.diag(pulls).cumsum())
 
 
 @compile_cached(fastmath=REORDER)
@@ -308,7 +310,7 @@ def _redraw_block(
     many = min(BLOCK, scan.pool.shape[0])
     if many == 0 or size + many > JOINT_LIMIT:
         return
-    first = choose_block(np.diag(scan.pulls), 1, rng)[0]
+    first = np.searchsorted(scan.firsts, rng.random() * scan.firsts[-1], side="right")
     block = scan.pool[choose_block(scan.pulls[first], many, rng)]
     beta[block] = 0.0
     outside = visits[beta[visits] != 0.0]
