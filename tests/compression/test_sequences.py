@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 import spikeslab as ss
+from spikeslab.compression.compress import Compression
 from spikeslab.compression.tasks import Evaluation, find_task
 from spikeslab.forward_pass import FIRST, LAST, NEXT
 
@@ -102,6 +103,15 @@ def test_the_loss_of_the_user_decides_how_sparse_a_network_may_be() -> None:
     torch.manual_seed(0)
     result = compress_letters(Letters(5), text(5), loss=flat_loss, sparsity="auto", tolerance=5.0)
     assert result.report["search"]["sparse"]["unit"] == "per cent of the loss"
+
+
+def test_every_label_of_a_sequence_counts_as_data() -> None:
+    model, batches = Letters(5), text(5)
+    problem = Compression(model, batches, sparsity=0.5, epochs=1, lr=0.1).prepare().problem
+    assert (problem.num_data, problem.batch_size) == (48 * LENGTH, 12 * LENGTH)
+    masked = [(x, y.masked_fill(torch.arange(LENGTH) >= 2, -100)) for x, y in batches]
+    problem = Compression(model, masked, sparsity=0.5, epochs=1, lr=0.1).prepare().problem
+    assert (problem.num_data, problem.batch_size) == (48 * 2, 12 * 2)
 
 
 def wrong_letters(model: nn.Module, batch: tuple[Tensor, Tensor]) -> Tensor:

@@ -19,6 +19,7 @@ from spikeslab.priors.scales import (
     choose_omega,
     choose_scales,
     find_threshold,
+    fit_slab,
     highest,
     slab_variance,
     spike_scale,
@@ -56,16 +57,35 @@ def test_the_spike_is_even_with_the_slab_at_the_size_below_which_units_go(size: 
     v0 = spike_scale(0.05, v1=1.0, delta=0.4, size=size)
     norms = torch.tensor([0.04, 0.05, 0.06]) * size**0.5
     (rho,) = mixture.rho([norms], v0=v0, v1=1.0, sigma=1.0, deltas=[0.4], sizes=[size])
-    fall = size * 0.05**2 / 2.0  # of the log density of the slab, which the rule leaves out
-    assert float(rho[1].logit()) == pytest.approx(-fall, abs=1e-3)
+    assert float(rho[1]) == pytest.approx(0.5, abs=1e-4)
     assert rho[0] < 0.5 < rho[2]
+
+
+def test_a_slab_that_is_given_decides_the_spike() -> None:
+    sizes = [torch.linspace(0.001, 0.1, 100)]
+    assert choose_scales(sizes, None, Surroundings(10**6, LR, DECAY), 0.5, v1=3.0) == pytest.approx(
+        (spike_scale(0.05, 3.0, 0.5), 3.0)
+    )
+    prior = ss.SpikeSlab([nn.Parameter(sizes[0].clone())], v1=3.0, steps=10)
+    prior.attach(10**6, LR, DECAY)
+    prior.aim(0.5)
+    assert (prior.v0, prior.v1) == pytest.approx((spike_scale(0.05, 3.0, 0.5), 3.0))
+
+
+def test_the_slab_fits_the_weights_that_are_left_but_for_little_data() -> None:
+    many, few = Surroundings(10**6, LR, DECAY), Surroundings(20, LR, DECAY)
+    weights = [torch.ones(5), torch.tensor([-2.0, 2.0, 2.0, 2.0, 2.0])]
+    assert fit_slab(weights, 0.5, many) == 8.0
+    assert fit_slab(weights, 0.999, many) == fit_slab([torch.zeros(10)], 0.5, many), "none is above the threshold"
+    assert slab_variance(20, 10 * DECAY) == pytest.approx(5.0)
+    assert fit_slab([weight / 2 for weight in weights], 0.5, few) == pytest.approx(5.0)
 
 
 def test_the_spike_is_no_narrower_than_a_step_and_no_wider_than_a_quarter_of_the_slab() -> None:
     sizes = [torch.rand(400)]
-    few, many = Surroundings(20, LR, DECAY), Surroundings(10**7, LR, DECAY)
+    few, many = Surroundings(20, LR, DECAY), Surroundings(10**4, LR, DECAY)
     assert choose_scales([sizes[0] / 100], None, few, 0.5).v0 == pytest.approx(math.sqrt(LR / 20))
-    assert choose_scales(sizes, None, many, 0.5).v0 == pytest.approx(math.sqrt(slab_variance(10**7, DECAY)) / 4)
+    assert choose_scales(sizes, None, many, 0.5).v0 == pytest.approx(math.sqrt(slab_variance(10**4, DECAY)) / 4)
     assert slab_variance(N, 0.0) == slab_variance(N, 5e-4)
 
 

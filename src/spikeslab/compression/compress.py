@@ -161,7 +161,8 @@ def compress(
         temperature: Temperature, likewise.
         samples: Samples of the posterior, likewise.
         settings: All other hyper-parameters; the defaults suit most networks.
-        num_data: Number of training examples, where the loader's dataset does not say.
+        num_data: Number of training examples, where the loader's dataset does not say. N of the posterior is this times
+            the labels of an example: the positions of a sequence are data too.
         seed: Seed of the noise, and of all global generators while this runs: they are afterwards as they were.
         folder: Run directory for checkpoints, log, report and results; ``None`` writes nothing.
         resume: If True, continue the run in the folder.
@@ -297,7 +298,7 @@ class Compression:
             task = find_task(model, batch, self.loss, Forward(self.forward, self.output), self.metric)
         settings = self.merged_settings
         loss = with_distillation(task, model, settings.distillation, settings.softening).loss_on(TRAIN)
-        problem = self._pose(model, names, followers, batch)
+        problem = self._pose(model, names, followers, batch, task)
         if self.sparsity == AUTO and self.val_loader is not None:
             check_order(self.val_loader)
         run = CompressionRun(self, task, loss, problem)
@@ -327,11 +328,15 @@ class Compression:
             check_free(folder, "folder")
 
     def _pose(
-        self, model: nn.Module, names: Sequence[str], followers: Mapping[str, str | None] | None, batch: Any
+        self, model: nn.Module, names: Sequence[str], followers: Mapping[str, str | None] | None, batch: Any, task: Task
     ) -> Problem:
         """Return the problem that a method solves; a sparsity that cannot be reached is refused."""
         parameters, settings = dict(model.named_parameters()), self.merged_settings
-        num_data = count_rows(self.train_loader, self.num_data)
+        num_data, rows, labels = (
+            count_rows(self.train_loader, self.num_data),
+            batch_rows(batch),
+            task.count_labels(batch),
+        )
         sparsity, of_network = self.sparsity, self.count == "network" and followers is None
         if settings.pattern is not None:
             sparsity, of_network = parse_pattern(settings.pattern).sparsity, False
@@ -342,9 +347,9 @@ class Compression:
             "network": model if of_network else None,
             "settings": settings,
             "timeline": Timeline(settings, self.epochs * count_batches(self.train_loader, batch, num_data)),
-            "num_data": num_data,
+            "num_data": max(1, round(num_data * labels)),
             "seed": self.seed,
-            "batch_size": batch_rows(batch),
+            "batch_size": None if rows is None else max(1, round(rows * labels)),
         }
         problem = Problem(**arguments) if followers is None else ChannelProblem(**arguments, followers=followers)
         if self.sparsity == AUTO:

@@ -215,7 +215,7 @@ def _spike_and_slab(problem: Problem, adapt: Adaptation, *, annealed: bool) -> M
     weighs = rank == "saliency" and settings.condition and problem.can_weigh and type(adapt) is SA
     prior = problem.spike_and_slab(
         v0=settings.v0,
-        v1=settings.v1,
+        v1=problem.slab,
         b=1.0,
         rho=settings.rho,
         kappa=settings.kappa,

@@ -15,11 +15,14 @@ from torch import Tensor, nn
 
 from spikeslab.compression.settings import Settings, Timeline
 from spikeslab.priors import GroupSpikeSlab, Prior, SpikeSlab
-from spikeslab.priors.scales import Scales, Surroundings, choose_scales
+from spikeslab.priors.scales import Scales, Surroundings, choose_scales, fit_slab
 from spikeslab.pruning import ChannelPruner, Pruner, channel_gates
 from spikeslab.samplers import SGHMC
 from spikeslab.schedules import Schedule
 from spikeslab.training import Prune
+
+RESCALING = (nn.modules.batchnorm._NormBase, nn.GroupNorm)
+"""Layers behind a layer that undo its scale."""
 
 
 @dataclass(frozen=True)
@@ -33,9 +36,9 @@ class Problem:
         network: The model, if the share is of all its parameters; ``None`` if it is of ``weights``.
         settings: Hyper-parameters.
         timeline: The same in steps.
-        num_data: N.
+        num_data: N, the number of labels.
         seed: Seed of the noise.
-        batch_size: Examples in a batch, ``None`` if they cannot be counted.
+        batch_size: Labels in a batch, ``None`` if they cannot be counted.
         prior_type: Class of the spike-and-slab prior.
     """
 
@@ -128,11 +131,25 @@ class Problem:
         return pruner.zeros(1) / pruner.units
 
     @property
+    def surroundings(self) -> Surroundings:
+        """N, the highest lr and the weight decay."""
+        return Surroundings(self.num_data, self.settings.highest_lr, self.settings.weight_decay)
+
+    @property
+    def slab(self) -> float | None:
+        """Variance of the slab: given, or fitted to the weights that will be left; ``None`` is the weight decay's.
+
+        In front of a normalisation only the ratios of weights matter, so that their size says nothing of the slab.
+        """
+        if self.settings.v1 is None and any(isinstance(module, RESCALING) for module in self.model.modules()):
+            return None
+        return self.settings.v1 or fit_slab(list(self.weights.values()), self.share, self.surroundings)
+
+    @property
     def scales(self) -> Scales:
         """Scales of the prior by its rule, unless the settings give others."""
-        around = Surroundings(self.num_data, self.settings.highest_lr, self.settings.weight_decay)
-        v0, v1 = choose_scales(list(self.penalised.values()), None, around, self.share)
-        return Scales(self.settings.v0 or v0, self.settings.v1 or v1)
+        v0, v1 = choose_scales(list(self.penalised.values()), None, self.surroundings, self.share, v1=self.slab)
+        return Scales(self.settings.v0 or v0, v1)
 
 
 @dataclass(frozen=True)
@@ -151,6 +168,11 @@ class ChannelProblem(Problem):
     def can_weigh(self) -> bool:
         """False: channels go by the size of their gates."""
         return False
+
+    @property
+    def slab(self) -> float | None:
+        """Variance of the slab: given, or that of the weight decay."""
+        return self.settings.v1
 
     @property
     def scope(self) -> str:

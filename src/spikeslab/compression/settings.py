@@ -73,7 +73,7 @@ class Settings:
         drops: Times at which the lr of ``"steps"`` falls to a tenth, as shares of the run.
         warmup_until: Time until which the lr rises from zero.
         momentum: Momentum of SGHMC, 1 minus the friction.
-        weight_decay: L2 penalty, in units of the mean loss, of weights without a prior; the slab's by default.
+        weight_decay: L2 penalty, in units of the mean loss, of weights without a prior.
         sigma: Standard deviation of the noise of a regression, whose loss is the mean squared error over 2 sigma^2:
             the Gaussian likelihood. ``None`` estimates it from the residuals of the dense network on training batches.
         temperature: T of the sampler: 1 is the Bayes posterior, 0 is SGD. Baselines without a prior ignore it.
@@ -100,7 +100,9 @@ class Settings:
             all those whose inputs M divides.
         v0: Scale of the spike; ``None`` picks the one at which spike and slab are equally likely at the
             pruning threshold.
-        v1: Variance of the slab; ``None`` takes that of ``weight_decay``, 1/(N weight_decay).
+        v1: Variance of the slab; ``None`` fits it to the weights of the network that will be left
+            (:func:`spikeslab.priors.scales.fit_slab`), and for channels and networks with batch or group normalisation
+            takes that of ``weight_decay``, 1/(N weight_decay).
         rho: Initial probability of the slab of every weight.
         kappa: Initial pair of kappas; ``None`` takes them from ``rho``.
         omega: Step sizes of stochastic approximation: ``"rising"`` along a straight line from 0, or ``"falling"`` as in

@@ -153,6 +153,13 @@ class Task:
 
         return compute
 
+    def count_labels(self, batch: Any) -> float:
+        """Return the labels of a row of a batch, of which the mean loss of a classifier is the mean; otherwise 1."""
+        if self.kind != CLASSIFICATION:
+            return 1.0
+        _, y = split_batch(batch)
+        return 1.0 if y.is_floating_point() else float((y != UNLABELLED).sum()) / len(y)
+
     @property
     def link(self) -> Callable[[Tensor], Tensor]:
         """Function from outputs to the predictions that a posterior averages."""

@@ -3,11 +3,12 @@ r"""Default scales of the spike-and-slab priors: one rule for own loops and for 
 Given N, the weight decay wd, the highest lr, the share S of the weights that will be zero and the K steps of the run:
 
 ============  =====================================================================================================
-slab          its penalty is the weight decay, :math:`v_1 = 1/(N\,\mathrm{wd})`
+slab          its penalty is the weight decay, :math:`v_1 = 1/(N\,\mathrm{wd})`; in ``compress``, which begins with a
+              trained network, empirical Bayes: :func:`fit_slab`
 spike         at the pruning threshold, the S-quantile t of the sizes of the weights, spike and slab are equally likely:
-              :math:`v_0 = t/c` with :math:`c = \tfrac12\log(\pi v_1/(2 v_0^2)) + \log((1-\delta)/\delta)`; never so
-              narrow that a step of the lr jumps out of it, :math:`\sqrt{\mathrm{lr}/N}`, nor wider than
-              :math:`\sqrt{v_1}/4`
+              :math:`v_0 = t/c` with :math:`c = \tfrac12\log(\pi v_1/(2 v_0^2)) + t^2/(2 v_1) +
+              \log((1-\delta)/\delta)`; never so narrow that a step of the lr jumps out of it,
+              :math:`\sqrt{\mathrm{lr}/N}`, nor wider than :math:`\sqrt{v_1}/4`
 start         all weights in the slab, :math:`\rho = 1`, so that the prior begins as the weight decay; :math:`\delta =
               1 - S`, with a flat Beta prior
 omega         a straight line from 0 with the sum 1 over the run: latents go 63 % of their way, most of it late, so
@@ -38,6 +39,10 @@ HORIZON = 10_000
 """Steps over which omega has its sum where the length of the run is not given."""
 OMEGA_SUM = 1.0
 """Sum of omega over the run."""
+GROWTH = 2.0
+"""Growth of the mean square of the weights that are left, which take over what the others did."""
+STRONGEST = 10.0
+"""Most weight decays that a fitted slab may be worth."""
 MOST_SIZES = 1 << 22
 """Most weights among which the threshold is looked for; of more, every n-th is taken."""
 
@@ -63,6 +68,8 @@ def choose_scales(
     around: Surroundings,
     sparsity: float,
     weights: Sequence[Tensor] = (),
+    *,
+    v1: float | None = None,
 ) -> Scales:
     """Return the scales of a prior whose units have these sizes, of which a share ``sparsity`` will be zero.
 
@@ -74,8 +81,9 @@ def choose_scales(
         around: N, lr and weight decay.
         sparsity: Share of the units that will be zero.
         weights: Sharded weights, of which ``sizes`` are this rank's parts.
+        v1: Variance of the slab; ``None`` takes that of the weight decay.
     """
-    v1 = slab_variance(around.num_data, around.weight_decay)
+    v1 = v1 or slab_variance(around.num_data, around.weight_decay)
     if group_sizes is None:
         even = spike_scale(find_threshold(sizes, sparsity, weights), v1, 1.0 - sparsity)
     else:
@@ -89,6 +97,23 @@ def choose_scales(
 def slab_variance(num_data: int, weight_decay: float) -> float:
     """Return the variance of the slab whose penalty is the weight decay, 1/(N wd)."""
     return 1.0 / (num_data * (weight_decay or WEIGHT_DECAY))
+
+
+def fit_slab(weights: Sequence[Tensor], sparsity: float, around: Surroundings) -> float:
+    """Return the slab variance of a trained network of which a share ``sparsity`` of the weights will be zero.
+
+    It is :data:`GROWTH` times the mean square of the weights above the threshold, which alone would be their variance
+    by maximum likelihood; but its penalty is at most :data:`STRONGEST` times the weight decay: with little data a mode
+    of the posterior, unlike its mean, is at zero.
+
+    >>> fit_slab([torch.tensor([0.1, -3.0, 0.2, 1.0])], 0.5, Surroundings(num_data=1000, lr=0.1, weight_decay=5e-4))
+    10.0
+    """
+    threshold, left = find_threshold(weights, sparsity), [weight.detach().abs().double() for weight in weights]
+    left = [size[size > threshold] for size in left]
+    count = max(1, sum(size.numel() for size in left))
+    fitted = GROWTH * sum(float(size.square().sum()) for size in left) / count
+    return max(fitted, slab_variance(around.num_data, around.weight_decay) / STRONGEST)
 
 
 def find_threshold(sizes: Sequence[Tensor], sparsity: float, weights: Sequence[Tensor] = ()) -> float:
@@ -113,14 +138,14 @@ def spike_scale(threshold: float, v1: float, delta: float, size: int = 1) -> flo
     r"""Return the scale v0 at which weights of root mean square ``threshold`` are equally likely in spike and slab.
 
     For single weights it solves :math:`c\,v_0 = t` with
-    :math:`c = \tfrac12\log(\pi v_1/(2 v_0^2)) + \log((1-\delta)/\delta)`, where rho is one half, up to the slab's own
-    fall over so short a way; for groups of m, the same with the densities of :mod:`spikeslab.functional.groups`.
+    :math:`c = \tfrac12\log(\pi v_1/(2 v_0^2)) + t^2/(2 v_1) + \log((1-\delta)/\delta)`, where rho is one half; for
+    groups of m, the same with the densities of :mod:`spikeslab.functional.groups`.
 
     >>> round(spike_scale(0.05, v1=0.04, delta=0.1), 4), round(spike_scale(0.05, v1=0.04, delta=0.1, size=64), 4)
-    (0.0091, 0.0118)
+    (0.009, 0.0116)
     """
     steepness = norm_weight(size) * math.sqrt(size)
-    slab = GAUSSIAN.log_normaliser(v1, size) + math.log((1.0 - delta) / delta)
+    slab = GAUSSIAN.log_normaliser(v1, size) + size * threshold**2 / (2.0 * v1) + math.log((1.0 - delta) / delta)
     scale = threshold / 5.0
     for _ in range(50):
         odds = (slab - LAPLACE.log_normaliser(scale, size)) / steepness if scale > 0.0 else 1.0

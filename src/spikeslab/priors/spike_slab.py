@@ -103,7 +103,7 @@ class SpikeSlab(Prior):
     >>> sampler = ss.SGHMC(model.parameters(), lr=0.05, num_data=5000, weight_decay=5e-4, prior=prior)
     >>> pruner = ss.Pruner(weights, 0.8, prior=prior)
     >>> prior
-    SpikeSlab(v0=0.02598, v1=0.4, delta=0.2, rho=1, adapt=SA(schedule=rising(total=1.0, steps=1000)))
+    SpikeSlab(v0=0.02585, v1=0.4, delta=0.2, rho=1, adapt=SA(schedule=rising(total=1.0, steps=1000)))
 
     Args:
         weights: Sparse weights: a dict from :func:`~spikeslab.select_weights` or a list of parameters.
@@ -322,7 +322,9 @@ class SpikeSlab(Prior):
             return
         sparsity = SPARSITY if self._sparsity is None else self._sparsity
         sharded = list(self.weights.values()) if self._ranks else []
-        v0, v1 = choose_scales(self._units(self._betas()), self._group_sizes(), self._around, sparsity, sharded)
+        units = self._units(self._betas())
+        given = None if self._v1_given is None else self.slab.standard_deviation(self._v1_given) ** 2
+        v0, v1 = choose_scales(units, self._group_sizes(), self._around, sparsity, sharded, v1=given)
         v0 = self.spike.from_standard_deviation(LAPLACE.standard_deviation(v0))
         v1 = self.slab.from_standard_deviation(GAUSSIAN.standard_deviation(v1))
         self._chosen = Scales(self._v0_given or v0, self._v1_given or v1)
