@@ -231,7 +231,7 @@ class Compression:
             _check_sparsity(self.sparsity)
         check_choice("count", self.count, COUNTS)
         check_count("epochs", self.epochs)
-        check_count("seed", self.seed, minimum=0)
+        check_count("seed", self.seed, minimum=0, bits=64)
         if self.num_data is not None:
             check_count("num_data", self.num_data)
         for name in ("loss", "metric", "forward", "output"):

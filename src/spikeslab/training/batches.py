@@ -70,7 +70,7 @@ class TensorBatches:
         self.tensors = tensors
         self.rows = rows.pop()
         self.batch_size = min(check_count("batch_size", batch_size), self.rows)
-        self.seed = check_count("seed", seed, minimum=0)
+        self.seed = check_count("seed", seed, minimum=0, bits=64)
         self.transform = transform
         self.drop_last = drop_last
 
