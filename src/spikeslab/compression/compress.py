@@ -72,7 +72,7 @@ from spikeslab.training import (
     Training,
 )
 from spikeslab.training.changes import ERROR, OnChange
-from spikeslab.training.loop import Loss, autocast
+from spikeslab.training.loop import Loss, autocast, check_loss
 from spikeslab.training.randomness import preserve_randomness, seed_everything
 from spikeslab.training.run_folder import CHECKPOINTS, LOCK_FILE, POSTERIOR, RECORD_FILE, read_run_record
 from spikeslab.weights import unwrap
@@ -237,6 +237,9 @@ class Compression:
         for name in ("loss", "metric", "forward", "output"):
             if (function := getattr(self, name)) is not None and not callable(function):
                 raise ArgumentTypeError(name, "must be a function or None", function)
+        for name in ("loss", "metric"):
+            if getattr(self, name) is not None:
+                check_loss(name, getattr(self, name))
         if self.metric is not None and self.val_loader is None:
             expectation = f"must go with a {mark(VALIDATION)}, on which it is computed"
             raise ArgumentValueError("metric", expectation, Phrase("got none"))
