@@ -100,7 +100,7 @@ class ArgumentError(SpikeSlabError):
     def describe(self, spelling: Spelling = spell_keyword) -> str:
         """Return the sentence, with arguments spelled by ``spelling``."""
         argument, expectation, value, hint = self.args
-        got = spell(value, spelling) if isinstance(value, Phrase) else f"got {_show(value)}"
+        got = spell(value, spelling) if isinstance(value, Phrase) else f"got {show(value)}"
         rest = f": {spell(hint, spelling)}" if hint else ""
         return f"{spelling(argument, None)} {spell(expectation, spelling)}, but {got}{rest}."
 
@@ -114,10 +114,10 @@ class ArgumentError(SpikeSlabError):
         return type(self)(argument or own, expectation, value, advice if hint is None else hint)
 
 
-def _show(value: object) -> str:
+def show(value: object) -> str:
     """Return the ``repr`` of a value, a long number shortened.
 
-    >>> _show(0.1), _show(-(10**400))
+    >>> show(0.1), show(-(10**400))
     ('0.1', '-1000000000000000000... (402 characters)')
     """
     try:
