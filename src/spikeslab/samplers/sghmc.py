@@ -115,7 +115,7 @@ class SGHMC(Sampler):
         Without its noise, which has no limit there, the buffer would lose its law, and sum up gradients. At temperature
         0 it does sum them up, as in torch's SGD.
         """
-        return group["lr"] == 0.0 and group["temperature"] > 0.0
+        return bool(group["lr"] == 0.0 and group["temperature"] > 0.0)
 
     def _end_step(self, group: Group) -> None:
         group[BUFFER_LR] = group["lr"] or group.get(BUFFER_LR)
