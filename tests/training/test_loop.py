@@ -319,6 +319,28 @@ def test_a_loss_of_outputs_and_targets_is_refused_in_one_sentence(loss, name: st
         Training(run.model, run.sampler, [data()], 5)
 
 
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"model": 1}, "model must be a torch.nn.Module, but got int."),
+        ({"sampler": None}, "sampler must be a sampler or a torch optimizer, but got NoneType."),
+        ({"data": None}, "data must be a list or a loader of batches, but got None."),
+        (
+            {"loss": lambda model, x, y: 0.0},
+            "loss must be a function of (model, batch), but its arguments are (model, x, y).",
+        ),
+        ({"loss": lambda model: 0.0}, "loss must be a function of (model, batch), but its arguments are (model)."),
+    ],
+)
+def test_arguments_of_another_kind_are_one_sentence(arguments, message: str) -> None:
+    run = training(None)
+    with pytest.raises(TypeError) as error:
+        Training(**{"model": run.model, "sampler": run.sampler, "data": [data()]} | arguments)
+    assert str(error.value) == message
+    with pytest.raises(TypeError, match=r"^callbacks must be a list of callbacks, but got <"):
+        Training(run.model, run.sampler, [data()], callbacks=run.callbacks[0])
+
+
 def test_what_the_sentence_about_a_loss_says_works() -> None:
     run = training(None)
     Training(run.model, run.sampler, [data()], lambda model, batch: F.cross_entropy(model(batch[0]), batch[1])).run(

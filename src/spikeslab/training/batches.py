@@ -119,6 +119,8 @@ class DataOrder:
     """
 
     def __init__(self, data: TensorBatches | Iterable[Any]) -> None:
+        if not isinstance(data, TensorBatches) and not hasattr(data, "__iter__") and not hasattr(data, "__getitem__"):
+            raise ArgumentTypeError("data", "must be a list or a loader of batches", data)
         if not isinstance(data, TensorBatches) and iter(data) is data:
             raise ArgumentTypeError(
                 "data", "must be a list or a loader that can be iterated repeatedly", Phrase("got an iterator")

@@ -6,6 +6,7 @@ A run in a folder can be killed and resumed bit for bit, stops at the first NaN,
 from __future__ import annotations
 
 import copy
+import inspect
 import os
 import re
 import time
@@ -95,6 +96,12 @@ def check_loss(name: str, loss: object) -> None:
         raise _refuse_loss(name, kind, f"F.{kind}")
     if not callable(function):
         raise ArgumentTypeError(name, FUNCTION_OF_BATCH, loss)
+    with suppress(ValueError):  # some functions have no signature
+        signature = inspect.signature(loss)  # type: ignore[arg-type]
+        try:
+            signature.bind(None, None)
+        except TypeError as error:
+            raise ArgumentTypeError(name, FUNCTION_OF_BATCH, Phrase(f"its arguments are {signature}")) from error
 
 
 def _explain_loss_error(loss: Loss, model: nn.Module, batch: Any, error: Exception) -> None:
@@ -173,6 +180,8 @@ class Training:
         self.sampler = sampler
         self.loss = loss
         self.order = DataOrder(data)
+        if isinstance(callbacks, Callback):
+            raise ArgumentTypeError("callbacks", "must be a list of callbacks", callbacks)
         self.callbacks = list(callbacks)
         self.parts = dict(parts or {})
         self.precision = check_choice("precision", precision, PRECISIONS)
@@ -499,6 +508,11 @@ def _find_posterior(holder: Stateful) -> Posterior | None:
 
 def _check_parameters(model: nn.Module, sampler: Optimizer) -> None:
     """Raise if the sampler moves parameters that the model does not have."""
+    if not isinstance(model, nn.Module):
+        raise ArgumentTypeError("model", "must be a torch.nn.Module", Phrase(f"got {type(model).__name__}"))
+    if not hasattr(sampler, "param_groups"):
+        got = Phrase(f"got {type(sampler).__name__}")
+        raise ArgumentTypeError("sampler", "must be a sampler or a torch optimizer", got)
     own = {id(parameter) for parameter in model.parameters()}
     moved = [id(parameter) for group in sampler.param_groups for parameter in group["params"]]
     foreign = sum(parameter not in own for parameter in moved)
