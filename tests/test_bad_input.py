@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from fractions import Fraction
 
 import pytest
 import torch
@@ -254,3 +255,91 @@ def test_a_frozen_layer_without_weights_stays_as_it_is() -> None:
         weight.fill_(1.0)
     pruner.step()
     assert weight.count_nonzero() == 0
+
+    @pytest.mark.parametrize(
+        ("value", "shown"),
+        [
+            (10**400, "10000000000000000000... (401 characters)"),
+            (-(10**400), "-1000000000000000000... (402 characters)"),
+            (10**5000, "a number of more than 4,300 digits"),
+            (Fraction(10**400, 3), "Fraction(10000000000... (413 characters)"),
+        ],
+        ids=["large", "negative", "unwritable", "fraction"],
+    )
+    def test_a_number_beyond_the_largest_float_is_one_sentence(self, value, shown: str) -> None:
+        for allowed, words in ((">= 0", ">= 0"), ("(0, 1)", "in (0, 1)")):
+            with pytest.raises(ArgumentValueError) as caught:
+                check_number("x", value, allowed)
+            message = f"x must be a number {words}, but got {shown}: a float holds numbers up to 1.8e+308."
+            assert str(caught.value) == message
+
+    @pytest.mark.parametrize(
+        ("value", "message"),
+        [
+            (2**63, "n must be an integer below 2**63, but got 9223372036854775808."),
+            (10**400, "n must be an integer below 2**63, but got 10000000000000000000... (401 characters)."),
+            (10**5000, "n must be an integer below 2**63, but got a number of more than 4,300 digits."),
+            (-(10**400), "n must be an integer >= 1, but got -1000000000000000000... (402 characters)."),
+        ],
+        ids=["64 bits", "large", "unwritable", "negative"],
+    )
+    def test_a_count_beyond_64_bits_is_one_sentence(self, value: int, message: str) -> None:
+        with pytest.raises(ArgumentValueError) as caught:
+            check_count("n", value)
+        assert str(caught.value) == message
+        assert check_count("n", 2**63 - 1) == 2**63 - 1
+        assert check_count("seed", 2**63, bits=64) == 2**63
+
+
+@pytest.mark.parametrize("value", [10**400, 10**5000], ids=["large", "unwritable"])
+@pytest.mark.parametrize(
+    ("make", "name"),
+    [
+        (lambda p, v: ss.SGHMC(p, v, num_data=9), "lr"),
+        (lambda p, v: ss.SGHMC(p, lambda k: v, num_data=9), "lr"),
+        (lambda p, v: ss.SGHMC(p, 0.1, num_data=v), "num_data"),
+        (lambda p, v: ss.SGHMC(p, 0.1, num_data=9, seed=v), "seed"),
+        (lambda p, v: ss.SGHMC(p, 0.1, num_data=9).retemper(v), "temperature"),
+        (lambda p, v: ss.SpikeSlab(p, v0=v), "v0"),
+        (lambda p, v: ss.SpikeSlab(p, kappa=(v, v)), r"kappa\[0\]"),
+        (lambda p, v: ss.L2(p, v), "strength"),
+        (lambda p, v: ss.Pruner(p, v), "sparsity"),
+        (lambda p, v: ss.Pruner(p, 0.5, freeze_at=v), "freeze_at"),
+        (lambda p, v: ss.SA(lambda k: v).omega(1), "omega"),
+        (lambda p, v: ss.schedules.cosine(v, 9), "initial"),
+        (lambda p, v: ss.schedules.cosine(0.1, v), "total"),
+        (lambda p, v: ss.schedules.constant(0.1)(v), "step"),
+        (lambda p, v: ss.Posterior(nn.Linear(2, 2), max_samples=v), "max_samples"),
+        (lambda p, v: ss.training.Every(steps=v), "steps"),
+        (lambda p, v: ss.training.Every(seconds=v), "seconds"),
+        (lambda p, v: ss.training.TensorBatches(torch.ones(2, 2), batch_size=v), "batch_size"),
+        (lambda p, v: ss.compression.Settings(lr=v), "lr"),
+        (lambda p, v: ss.compress(nn.Linear(2, 2), [], sparsity=v), "sparsity"),
+        (lambda p, v: ss.compress(nn.Linear(2, 2), [], seed=v), "seed"),
+    ],
+)
+def test_huge_integers_are_refused_by_what_takes_numbers(make, name: str, value: int) -> None:
+    with pytest.raises(ArgumentValueError, match=rf"^{name} must be an? .*\.$"):
+        make([nn.Parameter(torch.ones(4))], value)
+
+
+@pytest.mark.parametrize(
+    ("lr", "kind", "message"),
+    [
+        (lambda k: None, TypeError, "lr must be a number >= 0, but got None."),
+        (lambda k: torch.tensor(-1.0), ValueError, "lr must be a number >= 0, but got -1.0."),
+    ],
+)
+def test_a_schedule_must_return_a_number(lr, kind: type[Exception], message: str) -> None:
+    with pytest.raises(kind) as caught:
+        ss.SGLD([nn.Parameter(torch.ones(2))], lr=lr, num_data=10)
+    assert str(caught.value) == message
+
+
+def test_the_step_size_of_the_latents_is_a_finite_number_of_the_step() -> None:
+    with pytest.raises(TypeError) as caught:
+        ss.SA(0.5)
+    assert str(caught.value) == "schedule must be a function of the step, but got 0.5: see spikeslab.schedules."
+    with pytest.raises(ValueError, match=r"^omega must be a number in \(-inf, inf\), but got nan\.$"):
+        ss.SA(lambda step: math.nan).omega(1)
+    assert ss.SA(lambda step: torch.tensor(2.0)).omega(1) == 1.0

@@ -19,6 +19,9 @@ Spelling: TypeAlias = Callable[[str, str | None], str]
 
 SKIPPED = ("spikeslab", "torch", "contextlib", "sklearn", "joblib")
 """Packages whose frames are not the user's code."""
+LONG_NUMBER, SHOWN_DIGITS = 60, 20
+"""Characters from which on a number is shortened in a message, and how many of them are shown then."""
+LARGEST_FLOAT = f"{sys.float_info.max:.2g}"
 START, END = "\x02", "\x03"
 MARKED = re.compile(f"{START}([^{START}{END}=]+)(?:=([^{START}{END}]*))?{END}")
 
@@ -97,7 +100,7 @@ class ArgumentError(SpikeSlabError):
     def describe(self, spelling: Spelling = spell_keyword) -> str:
         """Return the sentence, with arguments spelled by ``spelling``."""
         argument, expectation, value, hint = self.args
-        got = spell(value, spelling) if isinstance(value, Phrase) else f"got {value!r}"
+        got = spell(value, spelling) if isinstance(value, Phrase) else f"got {show(value)}"
         rest = f": {spell(hint, spelling)}" if hint else ""
         return f"{spelling(argument, None)} {spell(expectation, spelling)}, but {got}{rest}."
 
@@ -109,6 +112,21 @@ class ArgumentError(SpikeSlabError):
         """
         own, expectation, value, advice = self.args
         return type(self)(argument or own, expectation, value, advice if hint is None else hint)
+
+
+def show(value: object) -> str:
+    """Return the ``repr`` of a value, a long number shortened.
+
+    >>> show(0.1), show(-(10**400))
+    ('0.1', '-1000000000000000000... (402 characters)')
+    """
+    try:
+        text = repr(value)
+    except ValueError:  # Python writes no integer of more digits
+        return f"a number of more than {sys.get_int_max_str_digits():,} digits"
+    if isinstance(value, Real) and len(text) > LONG_NUMBER:
+        return f"{text[:SHOWN_DIGITS]}... ({len(text)} characters)"
+    return text
 
 
 class Phrase(str):
@@ -182,7 +200,11 @@ def check_number(name: str, value: object, allowed: str) -> float:
     expectation = f"must be a number {allowed if allowed[0] in '<>' else 'in ' + allowed}"
     if isinstance(value, bool) or not isinstance(value, Real):
         raise ArgumentTypeError(name, expectation, value)
-    number = float(value)
+    try:
+        number = float(value)
+    except OverflowError as error:  # an integer or a fraction
+        hint = f"a float holds numbers up to {LARGEST_FLOAT}"
+        raise ArgumentValueError(name, expectation, value, hint) from error
     if not math.isfinite(number) or not _inside(number, allowed):
         raise ArgumentValueError(name, expectation, value)
     return number
@@ -199,8 +221,8 @@ def _inside(number: float, allowed: str) -> bool:
     return above and below
 
 
-def check_count(name: str, value: object, minimum: int = 1) -> int:
-    """Return ``value`` as an int if it is an integer of at least ``minimum``.
+def check_count(name: str, value: object, minimum: int = 1, bits: int = 63) -> int:
+    """Return ``value`` as an int if it is an integer of at least ``minimum`` and below ``2**bits``.
 
     >>> check_count("num_data", None)
     Traceback (most recent call last):
@@ -211,6 +233,8 @@ def check_count(name: str, value: object, minimum: int = 1) -> int:
         raise ArgumentTypeError(name, expectation, value)
     if value < minimum:
         raise ArgumentValueError(name, expectation, value)
+    if int(value) >= 1 << bits:
+        raise ArgumentValueError(name, f"must be an integer below 2**{bits}", value)
     return int(value)
 
 

@@ -457,20 +457,20 @@ def thin_records(records: Iterable[dict[str, Any]], path: Path) -> list[dict[str
     These are the last one and every second, fourth, ... of the others, from the first on.
     """
     allowed = _allow_bytes(path)
-    kept: list[tuple[dict[str, Any], int]] = []
+    kept: list[dict[str, Any]] = []
     names: set[str] = set()
     taken, stride = 0, 1
     record: dict[str, Any] | None = None
     for number, record in enumerate(records):
         if number % stride:
             continue
-        kept.append((record, _count_bytes(record, names) + SLOT_COST))
-        taken += kept[-1][1]
+        kept.append(record)
+        taken += _count_bytes(record, names) + SLOT_COST
         while taken > allowed and len(kept) > 1:
             kept, stride = kept[::2], 2 * stride
-            taken = sum(size for _, size in kept)
-    found = [each for each, _ in kept]
-    return found if record is None or found[-1] is record else [*found, record]
+            names.clear()  # those of the others are let go
+            taken = sum(_count_bytes(each, names) + SLOT_COST for each in kept)
+    return kept if record is None or kept[-1] is record else [*kept, record]
 
 
 def _allow_bytes(path: Path) -> int:

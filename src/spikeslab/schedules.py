@@ -69,6 +69,16 @@ def describe_schedule(schedule: object) -> str:
     return text
 
 
+def evaluate(name: str, schedule: ScheduleLike, step: int, allowed: str) -> float:
+    """Return the value of a schedule, or of a user's function, at ``step`` if it lies in ``allowed``.
+
+    >>> evaluate("lr", lambda step: 1 / step, 4, ">= 0")
+    0.25
+    """
+    value: Any = schedule(step)
+    return check_number(name, value.item() if hasattr(value, "item") else value, allowed)  # of a tensor or an array
+
+
 def parse_call(text: str, makers: Mapping[str, Callable[..., Any]]) -> Any:
     """Return the object that a call in the form of :func:`describe_schedule` makes; only ``makers`` are called.
 

@@ -315,6 +315,10 @@ def test_out_that_is_a_file(data, capsys):
         (("--target", "y", "--seed", "-1"), "--seed must be an integer >= 0, but got -1."),
         (("--target", "y", "--iterations", "9"), "--iterations must be an integer >= 10, but got 9."),
         (
+            ("--target", "y", "--iterations", "1000000000"),
+            "--iterations must be an integer up to 1,000,000, but got 1000000000.",
+        ),
+        (
             ("--target", "y", "--family", "poisson"),
             "--family must be one of 'gaussian', 'binomial', 'multinomial', but got 'poisson'.",
         ),

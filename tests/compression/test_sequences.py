@@ -132,6 +132,10 @@ def test_a_metric_of_the_user_is_computed_and_compared() -> None:
     ("arguments", "message"),
     [
         ({"metric": 1}, "metric must be a function or None, but got 1."),
+        ({"metric": F.mse_loss}, "metric must be a function of (model, batch), but mse_loss is one of (input, target): "
+         "give lambda model, batch: F.mse_loss(model(batch[0]), batch[1])."),
+        ({"loss": nn.CrossEntropyLoss()}, "loss must be a function of (model, batch), but CrossEntropyLoss() is one of "
+         "(input, target): give lambda model, batch: nn.CrossEntropyLoss()(model(batch[0]), batch[1])."),
         ({"metric": lambda m, b: torch.ones(2)}, "metric must return a number, the mean over a batch, but got a single "
          "tensor of shape (2,)."),
         ({"metric": lambda m, b: 0.0, "val_loader": None}, "metric must go with a val_loader, on which it is computed, "

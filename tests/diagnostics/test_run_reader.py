@@ -58,6 +58,12 @@ def test_steps_taken_again_after_a_resume_replace_the_first(folder):
     np.testing.assert_array_equal(loss.values[-3:], [7.0, 7.0, 7.0])
 
 
+def test_integers_that_no_float_holds_are_infinite(folder):
+    with (folder / "metrics.jsonl").open("a") as file:
+        file.write(f'{{"step": 310, "loss": {10**400}}}\n{{"step": 311, "loss": -{10**400}}}\n')
+    assert read_run(folder).series("loss").values[-2:].tolist() == [np.inf, -np.inf]
+
+
 def test_half_a_last_line_is_left_out(folder):
     with (folder / "metrics.jsonl").open("a") as file:
         file.write('{"step": 310, "lo')

@@ -39,7 +39,7 @@ def run_killed(work: Callable[[], object], folder: Path, at: int | None) -> tupl
 
 
 def _count_operations(folder: Path, at: int | None, writer: int) -> None:
-    count, root = 0, str(folder)
+    count, root = 0, folder.absolute()
 
     def operate() -> None:
         nonlocal count
@@ -49,7 +49,7 @@ def _count_operations(folder: Path, at: int | None, writer: int) -> None:
         os.write(writer, b".")
 
     def audit(event: str, arguments: tuple[object, ...]) -> None:
-        if event in AUDITED and str(arguments[0]).startswith(root):
+        if event in AUDITED and (Path.cwd() / str(arguments[0])).is_relative_to(root):
             operate()
 
     sys.addaudithook(audit)

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 import torch
 from kill_points import run_killed
+from recipes import RECIPE
 from runs import BATCH, ROWS, data, same, training
 from small import batches, network
 from small import data as small_data
 from torch.utils.data import DataLoader, TensorDataset
 
+from spikeslab.cli.app import run
 from spikeslab.compression import Compression
+from spikeslab.files import JOURNAL
 from spikeslab.training import Checkpoints, Every, RunFolder, Training
 
 pytestmark = pytest.mark.slow
@@ -94,3 +98,52 @@ def test_a_compression_killed_before_any_operation_continues_to_the_same_files(t
         assert not [name for name in kept if (folder / name).read_bytes() != (whole / name).read_bytes()], f"{at}"
         lines = (folder / "metrics.jsonl").read_text().count("\n")
         assert lines == (whole / "metrics.jsonl").read_text().count("\n"), f"operation {at}"
+
+
+PRUNED = {
+    "pruned.safetensors",
+    "inclusion.safetensors",
+    "recipe.py",
+    "layers.md",
+    "layers.json",
+    "result.md",
+    "result.json",
+}
+
+
+def _prune(place: Path) -> None:
+    """Run the command in a folder, which shows in none of the files that it writes."""
+    torch.set_num_threads(1)
+    place.mkdir(exist_ok=True)
+    os.chdir(place)
+    Path("recipe.py").write_text(RECIPE)
+    code = run(["prune", "recipe.py", "--weights", "2.weight", "--inclusion", "--out", "out"])
+    assert code == 0, code
+
+
+def test_a_pruning_killed_before_any_operation_leaves_all_of_its_files_or_none(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The next command finishes what was complete and refuses to replace it, or else begins anew."""
+    monkeypatch.chdir(tmp_path)
+    _prune(tmp_path / "compile")  # what is imported before the fork is imported once
+    whole = tmp_path / "whole"
+    code, operations = run_killed(lambda: _prune(whole), whole / "out", None)
+    assert code == 0
+    assert operations > 4 * len(PRUNED)
+    assert _names(whole / "out") == PRUNED
+    same = sorted(PRUNED - {"layers.md", "layers.json"})  # these have the times of the layers
+    expected = [(whole / "out" / name).read_bytes() for name in same]
+    finished = set()
+    for at in range(operations):
+        place, out = tmp_path / f"{at}", tmp_path / f"{at}" / "out"
+        assert run_killed(lambda place=place: _prune(place), out, at)[0] == -9
+        left = _names(out) if out.exists() else set()
+        complete = left >= PRUNED or any(map(JOURNAL.fullmatch, left))
+        assert complete or not PRUNED & left, f"operation {at}"
+        code, _ = run_killed(lambda place=place: _prune(place), out, None)
+        assert code == (1 if complete else 0), f"operation {at}"  # a folder that holds results is refused
+        assert _names(out) == PRUNED, f"operation {at}"
+        assert [(out / name).read_bytes() for name in same] == expected, f"operation {at}"
+        finished.add(complete)
+    assert finished == {False, True}

@@ -248,6 +248,18 @@ def _many_names(root: Path, outside: Path) -> None:
     (root / "run" / "metrics.jsonl").write_bytes(b"".join(b'{"%d": 0}\n' % k for k in range(3_000_000)))
 
 
+def _other_names(root: Path, outside: Path) -> None:
+    """Write a log of 32 MB in whose records no name is there twice."""
+    with (root / "run" / "metrics.jsonl").open("wb") as file:
+        for step in range(100):
+            names = b",".join(b'"%x":0' % (30_000 * step + k) for k in range(30_000))
+            file.write(b'{"step": %d, %b}\n' % (step, names))
+
+
+def _set_log(line: bytes) -> Callable[[Path, Path], None]:
+    return lambda root, outside: (root / "run" / "metrics.jsonl").write_bytes(line + b"\n") and None
+
+
 def _long_line(root: Path, outside: Path) -> None:
     _many("run/metrics.jsonl", "{}")(root, outside)
     with (root / "run" / "metrics.jsonl").open("a") as file:
@@ -332,6 +344,8 @@ TAMPERED: dict[str, tuple[Callable[[Path, Path], None], Callable[[Path], None]]]
     "many lines in the log": (_many_lines, _report),
     "many names in the log": (_many_names, _report),
     "a line of many parts in the log": (_long_line, _report),
+    "other names in every record of the log": (_other_names, _report),
+    "a step of 400 digits": (_set_log(b'{"step": 1%b}' % (b"0" * 400)), _report),
     "many tensors in a sample": (_many_tensors("run/posterior/sample-*"), _predict),
     "many tensors in a checkpoint": (_many_tensors("run/checkpoints/step-*56/tensors.safetensors"), _resume),
     "many tensors in a model": (_many_tensors("model/model.safetensors"), _load_model),

@@ -94,10 +94,17 @@ def sghmc_law(
 
 
 @pytest.mark.parametrize("scheduled", [True, False], ids=["schedule", "torch's scheduler"])
-def test_sghmc_keeps_its_law_while_the_lr_falls_and_jumps(scheduled: bool) -> None:
-    """The covariance of (w, b) follows the exact recursion in which b is scaled by sqrt(lr_old / lr)."""
+@pytest.mark.parametrize(
+    "rates",
+    [[0.5, 0.1, 0.02, 0.005, 0.5, 0.5, 0.25], [0.5, 0.1, 0.0, 0.0, 0.0, 0.5, 0.0, 0.25], [0.5, *[0.0] * 9, 0.5, 0.5]],
+    ids=["jumps", "falls to zero", "pauses"],
+)
+def test_sghmc_keeps_its_law_while_the_lr_falls_and_jumps(rates: list[float], scheduled: bool) -> None:
+    """The covariance of (w, b) follows the exact recursion in which b is scaled by sqrt(lr_old / lr).
+
+    While the lr is 0 nothing moves, so the law of a chain that pauses is its stationary one throughout.
+    """
     momentum, temperature, num_data, curvature = 0.8, 0.5, 20, 0.7
-    rates = [0.5, 0.1, 0.02, 0.005, 0.5, 0.5, 0.25]
     covariance = sghmc_covariance(rates[0], momentum, temperature, num_data, curvature)
     factor = np.linalg.cholesky(covariance)
     xi = normal(1.0, seed=0), normal(1.0, seed=1)
@@ -105,18 +112,34 @@ def test_sghmc_keeps_its_law_while_the_lr_falls_and_jumps(scheduled: bool) -> No
     lr = (lambda k: rates[k - 1]) if scheduled else rates[0]
     sampler = ss.SGHMC([weight], lr=lr, momentum=momentum, num_data=num_data, temperature=temperature, seed=1)
     sampler.state[weight]["momentum_buffer"] = float(factor[1, 0]) * xi[0] + float(factor[1, 1]) * xi[1]
-    for old, new in zip([rates[0], *rates], rates, strict=False):
+    stationary, old = covariance, rates[0]
+    for new in rates:
         if not scheduled:
             sampler.param_groups[0]["lr"] = new
         run(sampler, weight, curvature, 1)
-        carried = momentum * math.sqrt(old / new)
-        transition = np.array([[1 - new * curvature, -new * carried], [curvature, carried]])
-        impulse = np.array([new, -1.0])
-        noise = 2 * (1 - momentum) * temperature / (num_data * new) * np.outer(impulse, impulse)
-        covariance = transition @ covariance @ transition.T + noise
+        if new:
+            carried = momentum * math.sqrt(old / new)
+            transition = np.array([[1 - new * curvature, -new * carried], [curvature, carried]])
+            impulse = np.array([new, -1.0])
+            noise = 2 * (1 - momentum) * temperature / (num_data * new) * np.outer(impulse, impulse)
+            covariance = transition @ covariance @ transition.T + noise
+            old = new
         check_variance(weight.detach(), covariance[0, 0])
         check_variance(sampler.state[weight]["momentum_buffer"], covariance[1, 1])
     assert covariance[0, 0] < 2 * temperature / (num_data * curvature), "a jump of the lr does not heat the weights"
+    if {*rates} == {0.5, 0.0}:
+        np.testing.assert_allclose(covariance, stationary, rtol=1e-9)
+
+
+def test_a_chain_that_begins_at_lr_zero_begins_without_momentum() -> None:
+    model = network()
+    sampler = ss.SGHMC(model.parameters(), lr=lambda k: 0.0 if k < 4 else 0.1, num_data=100, seed=1)
+    before = [param.detach().clone() for param in model.parameters()]
+    train(model, sampler, steps=3)
+    assert all(torch.equal(param, old) for param, old in zip(model.parameters(), before, strict=True))
+    assert not any(state.get("momentum_buffer", torch.zeros(1)).any() for state in sampler.state.values())
+    train(model, sampler, steps=1)
+    assert all(param.isfinite().all() for param in model.parameters())
 
 
 def psgld_law(lr: float, temperature: float, num_data: int, curvature: float, root: float, steps: int = STEPS) -> None:

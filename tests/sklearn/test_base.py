@@ -241,3 +241,17 @@ def test_selection_at_a_false_discovery_rate():
 def test_a_clear_set_is_not_padded_with_variables_that_are_surely_false():
     pip = np.repeat([1.0, 0.51, 0.49, 0.01], [20, 1, 1, 50])
     assert select_variables(pip, fdr=0.1).tolist() == [True] * 21 + [False] * 51
+
+
+@pytest.mark.parametrize("place", ["X", "y", "prediction"])
+def test_integers_beyond_the_largest_float_are_one_sentence(place, rng):
+    X, y, _ = _data(rng, n=20, p=6)
+    model = _quick(n_iter=5).fit(X, y)
+    large = (y if place == "y" else X).astype(object)
+    large.flat[0] = 10**400
+    with pytest.raises(ValueError, match=r"^X must hold numbers up to 1\.8e\+308, and so must y, but got a larger"):
+        {
+            "X": lambda: model.fit(large, y),
+            "y": lambda: model.fit(X, large),
+            "prediction": lambda: model.predict(large),
+        }[place]()

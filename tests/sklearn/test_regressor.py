@@ -188,10 +188,12 @@ def test_prior_weights_belong_to_their_columns(always, rng):
             "prior_weights must be a mapping, or hold a number for each of 3 columns, but got the shape (2,).",
         ),
         ([1.0, -2.0, 1.0], "prior_weights must hold numbers > 0, but got -2.0."),
+        ([1.0, np.inf, 1.0], "prior_weights must hold numbers > 0, but got inf."),
+        (["a", 1, 1], "prior_weights must hold numbers > 0, but got ['a', 1, 1]."),
     ],
 )
 def test_errors_of_prior_weights(weights, message, rng):
     X = rng.standard_normal((20, 3))
-    with pytest.raises(ValueError) as error:
+    with pytest.raises((TypeError, ValueError)) as error:
         SpikeSlabRegressor(prior_weights=weights, n_iter=5).fit(X, X[:, 0])
     assert str(error.value) == message

@@ -150,6 +150,20 @@ def test_tables_of_many_columns(tmp_path, rng, name, separator):
     assert table.notes[-1].startswith("Left out the first column")
 
 
+@pytest.mark.parametrize(("name", "separator"), [("data.csv", ","), ("data.csv", "\t"), ("data.tsv", ";")])
+def test_two_hundred_thousand_columns(tmp_path, name, separator):
+    """Their names hold other separators: the first line alone would not say which one it is."""
+    width, other = 200_000, "; " if separator == "," else ", "
+    names = [f'"gene{other}{j}"' if j % 2 else f"gene {j}" for j in range(width - 1)]
+    rows = [[str(i * width + j) for j in range(width - 1)] for i in range(3)]
+    lines = [[*names, "kind"], *([*row, kind] for row, kind in zip(rows, "aba", strict=True))]
+    table = read_table(write(tmp_path, "\n".join(separator.join(line) for line in lines), name))
+    assert list(table.frame.columns) == [text.strip('"') for text in names] + ["kind"]
+    assert table.frame["kind"].tolist() == ["a", "b", "a"]
+    assert table.frame.iloc[:, :-1].to_numpy(int).tolist() == [[*map(int, row)] for row in rows]
+    assert len(table.notes) == (separator != ("," if name.endswith(".csv") else "\t"))
+
+
 def test_numbers_with_underscores_are_text_in_wide_tables_too(tmp_path, monkeypatch):
     for wide in (2, 3):
         monkeypatch.setattr("spikeslab.tabular.table.WIDE", wide)

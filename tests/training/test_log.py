@@ -1,6 +1,7 @@
 """Log of a run, and TensorBoard."""
 
 import json
+import tracemalloc
 from pathlib import Path
 
 import pytest
@@ -30,7 +31,7 @@ def test_the_log_holds_what_the_run_did(tmp_path: Path) -> None:
     assert (record["steps"], record["total_steps"], record["epochs"]) == (32, 32, 4)
 
 
-@pytest.mark.parametrize("step", ["", '"step": "x", ', '"step": null, '])
+@pytest.mark.parametrize("step", ["", '"step": "x", ', '"step": null, ', f'"step": {10**400}, '])
 def test_a_log_without_steps_is_refused(tmp_path: Path, step: str) -> None:
     (tmp_path / "metrics.jsonl").write_text(f'{{{step}"loss": 1}}\n')
     with pytest.raises(RunError, match=r"metrics\.jsonl must have an integer step in line 1, but got"):
@@ -47,6 +48,20 @@ def test_a_log_that_is_too_long_for_memory_is_thinned(tmp_path: Path, monkeypatc
     stride = steps[1] - steps[0]
     assert stride in (2, 4, 8)
     assert steps == sorted({*range(0, 101, stride), 100})
+
+
+def test_names_of_records_that_are_left_out_take_no_memory(tmp_path: Path, monkeypatch) -> None:
+    allowed = 1 << 18
+    monkeypatch.setattr(files, "LINES_FLOOR", allowed)
+    records = ({"step": step} | {f"{step}/{k}": 0 for k in range(30)} for step in range(3000))
+    tracemalloc.start()
+    try:
+        kept = files.thin_records(records, tmp_path / "metrics.jsonl")
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert [len(kept[0]), kept[-1]["step"]] == [31, 2999]
+    assert peak < 1.5 * allowed
 
 
 def test_a_log_whose_records_could_not_be_removed_goes_on(tmp_path: Path, monkeypatch) -> None:

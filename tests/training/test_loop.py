@@ -2,6 +2,7 @@
 
 import copy
 import json
+from functools import partial
 from pathlib import Path
 
 import compiled
@@ -9,6 +10,7 @@ import pytest
 import torch
 from runs import BATCH, EPOCHS, ROWS, STEPS, data, network, same, training
 from torch import nn
+from torch.nn import functional as F
 from torch.utils.data import DataLoader, IterableDataset, TensorDataset
 
 import spikeslab as ss
@@ -277,11 +279,85 @@ def test_more_bad_arguments_are_refused(tmp_path: Path) -> None:
         (
             lambda: vector.run(steps=1),
             ValueError,
-            r"^loss must return one number, the mean of the batch, but got the shape \(64,\)",
+            r"^loss must return one number, the mean of the batch, as a tensor, but got the shape \(64,\)\.$",
+        ),
+        (
+            lambda: Training(run.model, run.sampler, [data()], lambda model, batch: 0.5).run(steps=1),
+            ValueError,
+            r"^loss must return one number, the mean of the batch, as a tensor, but got 0\.5\.$",
         ),
     ):
         with pytest.raises(error, match=message):
             call()
+
+
+def squared(output, target):
+    return (output - target).square().mean()
+
+
+LAMBDA = "give lambda model, batch: {0}(model(batch[0]), batch[1])."
+
+
+@pytest.mark.parametrize(
+    ("loss", "name", "call"),
+    [
+        (F.cross_entropy, "cross_entropy", "F.cross_entropy"),
+        (partial(F.cross_entropy, label_smoothing=0.1), "cross_entropy", "F.cross_entropy"),
+        (nn.CrossEntropyLoss(), "CrossEntropyLoss()", "nn.CrossEntropyLoss()"),
+        (squared, "squared", "squared"),
+        (lambda output, target: F.mse_loss(output, target), "<lambda>", "loss"),
+        (lambda output, target: F.cross_entropy(output, target), "<lambda>", "loss"),
+    ],
+)
+def test_a_loss_of_outputs_and_targets_is_refused_in_one_sentence(loss, name: str, call: str) -> None:
+    run = training(None)
+    with pytest.raises(TypeError) as error:
+        Training(run.model, run.sampler, [data()], loss).run(steps=1)
+    message = f"loss must be a function of (model, batch), but {name} is one of (input, target): {LAMBDA.format(call)}"
+    assert str(error.value) == message
+    with pytest.raises(TypeError, match=r"^loss must be a function of \(model, batch\), but got 5\.$"):
+        Training(run.model, run.sampler, [data()], 5)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"model": 1}, "model must be a torch.nn.Module, but got int."),
+        ({"sampler": None}, "sampler must be a sampler or a torch optimizer, but got NoneType."),
+        ({"data": None}, "data must be a list or a loader of batches, but got None."),
+        (
+            {"loss": lambda model, x, y: 0.0},
+            "loss must be a function of (model, batch), but its arguments are (model, x, y).",
+        ),
+        ({"loss": lambda model: 0.0}, "loss must be a function of (model, batch), but its arguments are (model)."),
+    ],
+)
+def test_arguments_of_another_kind_are_one_sentence(arguments, message: str) -> None:
+    run = training(None)
+    with pytest.raises(TypeError) as error:
+        Training(**{"model": run.model, "sampler": run.sampler, "data": [data()]} | arguments)
+    assert str(error.value) == message
+    with pytest.raises(TypeError, match=r"^callbacks must be a list of callbacks, but got <"):
+        Training(run.model, run.sampler, [data()], callbacks=run.callbacks[0])
+
+
+def test_what_the_sentence_about_a_loss_says_works() -> None:
+    run = training(None)
+    Training(run.model, run.sampler, [data()], lambda model, batch: F.cross_entropy(model(batch[0]), batch[1])).run(
+        steps=1
+    )
+
+
+def test_other_errors_of_a_loss_stay_as_they_are() -> None:
+    run = training(None)
+    for loss, message in (
+        (lambda model, batch: model.nothing, "has no attribute 'nothing'"),
+        (lambda model, batch: F.mse_loss(batch[0], None), "NoneType"),
+        (lambda model, batch: F.mse_loss(model(batch[0]), batch), "'tuple' object has no attribute 'size'"),
+    ):
+        with pytest.raises((AttributeError, TypeError), match=message) as error:
+            Training(run.model, run.sampler, [data()], loss).run(steps=1)
+        assert "loss must" not in str(error.value)
 
 
 def classifier(precision: str) -> Training:

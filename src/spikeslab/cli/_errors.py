@@ -34,6 +34,7 @@ LIMITS = {
     "seeds": 10_000,
     "sgld_seeds": 10_000,
     "repeats": 10_000,
+    "iterations": 1_000_000,
     "chains": 10**7,
     "max_bytes": 10**15,
 }

@@ -12,7 +12,7 @@ from typing import Annotated, Any
 import typer
 
 from spikeslab.cli._errors import SET, InputError
-from spikeslab.errors import ArgumentValueError, check_choice, check_count, quote
+from spikeslab.errors import check_choice, check_count, quote
 
 HEAD = 200
 """Bytes at the beginning of a file in which a mark must be."""
@@ -108,8 +108,6 @@ def _check_writable(option: str, folder: Path) -> None:
 def check_seed(seed: int) -> None:
     """Raise if ``--seed`` is not a seed of both torch and NumPy."""
     check_count("seed", seed, minimum=0)
-    if seed >= 1 << 63:
-        raise ArgumentValueError("seed", "must be an integer below 2**63", seed)
 
 
 def use_threads(threads: int | None) -> None:

@@ -72,7 +72,7 @@ from spikeslab.training import (
     Training,
 )
 from spikeslab.training.changes import ERROR, OnChange
-from spikeslab.training.loop import Loss, autocast
+from spikeslab.training.loop import Loss, autocast, check_loss
 from spikeslab.training.randomness import preserve_randomness, seed_everything
 from spikeslab.training.run_folder import CHECKPOINTS, LOCK_FILE, POSTERIOR, RECORD_FILE, read_run_record
 from spikeslab.weights import unwrap
@@ -232,12 +232,15 @@ class Compression:
             _check_sparsity(self.sparsity)
         check_choice("count", self.count, COUNTS)
         check_count("epochs", self.epochs)
-        check_count("seed", self.seed, minimum=0)
+        check_count("seed", self.seed, minimum=0, bits=64)
         if self.num_data is not None:
             check_count("num_data", self.num_data)
         for name in ("loss", "metric", "forward", "output"):
             if (function := getattr(self, name)) is not None and not callable(function):
                 raise ArgumentTypeError(name, "must be a function or None", function)
+        for name in ("loss", "metric"):
+            if getattr(self, name) is not None:
+                check_loss(name, getattr(self, name))
         if self.metric is not None and self.val_loader is None:
             expectation = f"must go with a {mark(VALIDATION)}, on which it is computed"
             raise ArgumentValueError("metric", expectation, Phrase("got none"))

@@ -144,7 +144,10 @@ def _number(record: Mapping[str, Any], keys: Iterable[str]) -> float | None:
         value = mapping(value).get(key)
     if isinstance(value, bool) or not isinstance(value, int | float):
         return None
-    return float(value)
+    try:
+        return float(value)
+    except OverflowError:  # an integer that no float holds
+        return math.inf if value > 0 else -math.inf
 
 
 def read_run(folder: Path) -> RunFacts:

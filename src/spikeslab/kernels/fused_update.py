@@ -277,22 +277,27 @@ class KernelPlan:
         return self.left is not None and self.left == [param._version for param in self.params]
 
     def set_moves(self, moves: list[Move], weight_decays: list[float], state: Any) -> None:
-        """Write the numbers of the groups and the addresses of the buffers, which are zero at first."""
+        """Write the numbers of the groups and the addresses of the buffers, which are zero at first.
+
+        A group whose move has no buffer leaves its buffers as they are.
+        """
         numbers: list[tuple[float, ...]] = [
             (m.lr, m.momentum, m.noise_std, 0, 0, d, 0) for m, d in zip(moves, weight_decays, strict=True)
         ]
         if numbers != self.numbers:
             self.factors[:, : len(numbers[0])] = np.array(numbers)[self.groups]
             self.numbers = numbers
-        if moves[0].buffer is None:
-            return
-        for index, (owner, param) in enumerate(zip(self.owners, self.params, strict=True)):
+        for index, (owner, param, group) in enumerate(zip(self.owners, self.params, self.groups, strict=True)):
+            name = moves[group].buffer
+            if name is None:
+                self.buffers[index] = None
+                continue
             own = state[owner]
-            buffer = own.get(moves[0].buffer)
+            buffer = own.get(name)
             if buffer is None or buffer is not self.buffers[index]:
                 part = torch.zeros_like(param, requires_grad=False) if buffer is None else align(local(buffer), param)
-                own[moves[0].buffer] = self.buffers[index] = wrap(part, owner)
-        self.table[:, BUFFER] = [local(cast(Tensor, buffer)).data_ptr() for buffer in self.buffers]
+                own[name] = self.buffers[index] = wrap(part, owner)
+        self.table[:, BUFFER] = [0 if buffer is None else local(buffer).data_ptr() for buffer in self.buffers]
 
     def set_prior(self, penalty: FusedPenalty, latents: FusedLatents | None) -> None:
         """Write the prior's terms for the sparse parameters; ``latents`` are those of all the prior's weights."""

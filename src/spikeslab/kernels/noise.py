@@ -36,9 +36,7 @@ class Noise:
     """
 
     def __init__(self, seed: int, kernels: ModuleType | None = None, *, compile: bool = False) -> None:  # noqa: A002
-        if check_count("seed", seed, minimum=0) >= 1 << 64:
-            raise ArgumentValueError("seed", "must be an integer below 2**64", seed)
-        self.seed = int(seed)
+        self.seed = check_count("seed", seed, minimum=0, bits=64)
         self.step = 0
         self._kernels = kernels
         self._compile = compile

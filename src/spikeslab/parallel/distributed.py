@@ -118,9 +118,7 @@ class Ranks:
         It is ``mix64(base ^ mix64(chain))``. ``mix64`` permutes the 64-bit numbers, so no two chains share a seed,
         and unlike with ``base + chain``, runs with neighbouring bases have unrelated chains.
         """
-        if check_count("base", base, minimum=0) >= 1 << 64:
-            raise ArgumentValueError("base", "must be an integer below 2**64", base)
-        return mix64(base ^ mix64(self.chain))
+        return mix64(check_count("base", base, minimum=0, bits=64) ^ mix64(self.chain))
 
     def data_parallel(self, model: nn.Module, **options: Any) -> nn.Module:
         """Wrap ``model`` in ``DistributedDataParallel`` if ranks share a chain, and return it.

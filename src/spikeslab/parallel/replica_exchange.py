@@ -161,7 +161,7 @@ class ReplicaExchange:
         ranks: Ranks | None = None,
     ) -> None:
         self.temperatures = _check_ladder(temperatures)
-        self.seed = check_count("seed", seed, minimum=0)
+        self.seed = check_count("seed", seed, minimum=0, bits=64)
         self.every = check_count("every", every)
         self.latents = check_choice("latents", latents, tuple(EXCHANGES))
         self.calls = 0

@@ -19,7 +19,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import Self
 
-from spikeslab.schedules import ScheduleLike, accumulate, constant
+from spikeslab.errors import ArgumentTypeError
+from spikeslab.schedules import ScheduleLike, accumulate, constant, evaluate
 
 
 @dataclass(frozen=True)
@@ -28,6 +29,12 @@ class Adaptation:
 
     schedule: ScheduleLike | None
 
+    def __post_init__(self) -> None:
+        if self.schedule is not None and not callable(self.schedule):
+            raise ArgumentTypeError(
+                "schedule", "must be a function of the step", self.schedule, "see spikeslab.schedules"
+            )
+
     @property
     def learns(self) -> bool:
         """True if any latent ever moves."""
@@ -35,7 +42,9 @@ class Adaptation:
 
     def omega(self, step: int) -> float:
         """Return the step size of the stochastic approximation, clipped to [0, 1]."""
-        return 0.0 if self.schedule is None else min(max(float(self.schedule(step)), 0.0), 1.0)
+        if self.schedule is None:
+            return 0.0
+        return min(max(evaluate("omega", self.schedule, step, "(-inf, inf)"), 0.0), 1.0)
 
     def thin(self, every: int) -> Self:
         """Return the mode that moves at every ``every``-th step, by the omegas of all steps since the last move."""

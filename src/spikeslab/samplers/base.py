@@ -28,7 +28,7 @@ from spikeslab.kernels.fused_update import FusedUpdate, load_kernels
 from spikeslab.kernels.noise import Noise
 from spikeslab.kernels.protocol import Move
 from spikeslab.priors.base import Prior
-from spikeslab.schedules import MAKERS, ScheduleLike, describe_schedule, parse_call
+from spikeslab.schedules import MAKERS, ScheduleLike, describe_schedule, evaluate, parse_call
 from spikeslab.shards import Reduction, check_sharding, local, part_of, wrap
 from spikeslab.states import describe
 from spikeslab.weights import WeightHolder
@@ -105,7 +105,7 @@ class Sampler(WeightHolder, Optimizer):
         """Add a group, after a check of its settings and parameters."""
         group = {**self.defaults, **param_group}
         schedules = {name: group[name] for name in SCHEDULED if callable(group.get(name))}
-        numbers = {name: float(schedule(self.steps + 1)) for name, schedule in schedules.items()}
+        numbers = {name: evaluate(name, schedule, self.steps + 1, ">= 0") for name, schedule in schedules.items()}
         self._check_numbers({**group, **numbers})
         if group["fused"] is not self.defaults["fused"]:
             expectation = "must be the same in all groups"
@@ -288,7 +288,7 @@ class Sampler(WeightHolder, Optimizer):
                 got = Phrase("it has both")
                 raise ArgumentValueError("lr", "must have a schedule or a torch LR scheduler", got, "use one of them")
             for name, schedule in schedules.items():
-                group[name] = check_number(name, float(schedule(step)), ">= 0")
+                group[name] = evaluate(name, schedule, step, ">= 0")
             if schedules:
                 self._checked[index] = self._numbers(group)
 

@@ -26,7 +26,8 @@ class SGHMC(Sampler):
         b \leftarrow m\,b + g - \sqrt{2(1-m)\,T/(N\,\mathrm{lr})}\;\xi, \qquad w \leftarrow w - \mathrm{lr}\, b
 
     with g the gradient of U/N, U the negative log posterior, and the lr of this step. If the lr changes while T > 0, b
-    is first multiplied by :math:`\sqrt{\mathrm{lr}_\mathrm{old}/\mathrm{lr}}`, so that it keeps its law.
+    is first multiplied by :math:`\sqrt{\mathrm{lr}_\mathrm{old}/\mathrm{lr}}`, so that it keeps its law; at lr 0 both
+    rest.
 
     It leaves :math:`\exp(-U/T)` invariant as lr tends to 0; the paper's epsilon is lr/N, its tau 1/T. At
     ``temperature=0`` and without a prior it is ``torch.optim.SGD(momentum=m)``, step for step (Chen et al., 2014;
@@ -107,6 +108,15 @@ class SGHMC(Sampler):
         factor = math.sqrt(old / lr) if old and lr and group["temperature"] > 0.0 else 1.0
         return float(group["momentum"] * factor)
 
+    @staticmethod
+    def _rests(group: Group) -> bool:
+        """Return True if no time passes: at lr 0 a chain with noise stays where it is, momentum included.
+
+        Without its noise, which has no limit there, the buffer would lose its law, and sum up gradients. At temperature
+        0 it does sum them up, as in torch's SGD.
+        """
+        return bool(group["lr"] == 0.0 and group["temperature"] > 0.0)
+
     def _end_step(self, group: Group) -> None:
         group[BUFFER_LR] = group["lr"] or group.get(BUFFER_LR)
 
@@ -117,9 +127,13 @@ class SGHMC(Sampler):
             group.setdefault(BUFFER_LR, group["lr"])  # states of earlier versions do not have it
 
     def _move(self, group: Group) -> Move:
+        if self._rests(group):
+            return Move(0.0, 0.0)
         return Move(group["lr"], self._noise_std(group), self._scale_momentum(group), "momentum_buffer")
 
     def _update(self, group: Group, params: list[Tensor], grads: list[Tensor]) -> None:
+        if self._rests(group):
+            return
         std = self._noise_std(group)
         tensors = params, grads, self._state_tensors(params, "momentum_buffer"), self._noises(params, std)
         momentum = self._scale_momentum(group)

@@ -17,6 +17,7 @@ from sklearn.feature_selection import SelectorMixin
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from spikeslab.errors import (
+    LARGEST_FLOAT,
     ArgumentTypeError,
     ArgumentValueError,
     Phrase,
@@ -55,6 +56,15 @@ STORED = 4000  # draws of a chain that are stored when it runs on; the others co
 GROWTH = (1.3, 4.0)  # bounds of the factor by which the number of draws grows at a time
 
 F = TypeVar("F", bound="Callable[..., Any]")
+
+
+def check_table(estimator: BaseEstimator, *data: Any, **options: Any) -> Any:
+    """Return what scikit-learn's ``validate_data`` does; it has no sentence for integers beyond the largest float."""
+    try:
+        return validate_data(estimator, *data, **options)
+    except OverflowError as error:
+        expectation = f"must hold numbers up to {LARGEST_FLOAT}, and so must y"
+        raise ArgumentValueError("X", expectation, Phrase("got a larger integer")) from error
 
 
 def select_variables(pip: NDArray[np.float64], threshold: float = 0.5, fdr: float | None = None) -> NDArray[np.bool_]:
@@ -229,7 +239,7 @@ class SpikeSlabBase(SelectorMixin, BaseEstimator):  # type: ignore[misc]
     def _check_rows(self, X: Any) -> Any:
         check_is_fitted(self)
         # One order in memory, so that the same rows give the same digits however a table holds its columns.
-        return validate_data(self, X, reset=False, accept_sparse="csr", dtype=(np.float64, np.float32), order="C")
+        return check_table(self, X, reset=False, accept_sparse="csr", dtype=(np.float64, np.float32), order="C")
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()

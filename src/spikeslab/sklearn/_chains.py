@@ -223,7 +223,7 @@ def spawn(random_state: int | np.random.RandomState | Generator | None, n: int) 
     if isinstance(random_state, np.random.RandomState):
         random_state = int(random_state.randint(np.iinfo(np.int32).max))
     elif random_state is not None:
-        check_count("random_state", random_state, minimum=0)
+        check_count("random_state", random_state, minimum=0, bits=128)
     return [np.random.default_rng(seed) for seed in np.random.SeedSequence(random_state).spawn(n)]
 
 

@@ -8,10 +8,9 @@ import numpy as np
 from scipy.special import expit, softmax
 from sklearn.base import ClassifierMixin
 from sklearn.utils.multiclass import check_classification_targets
-from sklearn.utils.validation import validate_data
 
 from spikeslab.errors import ArgumentValueError, Phrase, check_count, pluralize
-from spikeslab.sklearn._base import SpikeSlabBase, guard_fit
+from spikeslab.sklearn._base import SpikeSlabBase, check_table, guard_fit
 from spikeslab.sklearn._chains import spawn
 from spikeslab.sklearn._gibbs_logistic import LogisticChain
 from spikeslab.sklearn._gibbs_multinomial import MultinomialChain
@@ -128,7 +127,7 @@ class SpikeSlabClassifier(ClassifierMixin, SpikeSlabBase):  # type: ignore[misc]
             y: Classes of shape (n_samples,), of any type that can be sorted.
         """
         self._check_params()
-        X, y = validate_data(self, X, y, accept_sparse=("csr", "csc"), dtype=(np.float64, np.float32))
+        X, y = check_table(self, X, y, accept_sparse=("csr", "csc"), dtype=(np.float64, np.float32))
         check_classification_targets(y)
         classes, labels = np.unique(y, return_inverse=True)
         if classes.size < 2:
@@ -205,7 +204,7 @@ class SpikeSlabClassifier(ClassifierMixin, SpikeSlabBase):  # type: ignore[misc]
         if num_data is not None:
             check_count("num_data", num_data)
         stream = getattr(self, "_stream", None)
-        X, y = validate_data(self, X, y, reset=stream is None, accept_sparse="csr", dtype=(np.float64, np.float32))
+        X, y = check_table(self, X, y, reset=stream is None, accept_sparse="csr", dtype=(np.float64, np.float32))
         known = self._check_classes(y, classes)
         self._stream = self._fit_quadratic(X, np.searchsorted(known, y), known, stream, num_data)
         return self

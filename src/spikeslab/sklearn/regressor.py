@@ -12,11 +12,10 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 import numpy as np
 from scipy.special import ndtri
 from sklearn.base import RegressorMixin
-from sklearn.utils.validation import validate_data
 
 from spikeslab.errors import ArgumentTypeError, ArgumentValueError, Phrase, check_count, check_number
 from spikeslab.sklearn._always import regress_out, regress_out_rows
-from spikeslab.sklearn._base import SpikeSlabBase, guard_fit
+from spikeslab.sklearn._base import SpikeSlabBase, check_table, guard_fit
 from spikeslab.sklearn._chains import spawn
 from spikeslab.sklearn._gibbs_linear import ColumnChain, GramChain
 from spikeslab.sklearn._moments import Moments, standardise
@@ -212,12 +211,16 @@ class SpikeSlabRegressor(RegressorMixin, SpikeSlabBase):  # type: ignore[misc]
                     f"prior_weights[{each!r}]", weight, "> 0"
                 )
         elif given is not None:
-            weights = np.asarray(given, dtype=np.float64)
+            try:
+                weights = np.asarray(given, dtype=np.float64)
+            except (OverflowError, TypeError, ValueError) as error:
+                raise ArgumentTypeError("prior_weights", "must hold numbers > 0", given) from error
             if weights.shape != (self.n_features_in_,):
                 allowed = f"must be a mapping, or hold a number for each of {self.n_features_in_} columns"
                 raise ArgumentValueError("prior_weights", allowed, Phrase(f"got the shape {weights.shape}"))
-            if not (np.isfinite(weights).all() and (weights > 0.0).all()):
-                raise ArgumentValueError("prior_weights", "must hold numbers > 0", float(weights.min()))
+            wrong = weights[~(np.isfinite(weights) & (weights > 0.0))]
+            if wrong.size:
+                raise ArgumentValueError("prior_weights", "must hold numbers > 0", float(wrong[0]))
         return np.log(weights)
 
     @contextmanager
@@ -257,7 +260,7 @@ class SpikeSlabRegressor(RegressorMixin, SpikeSlabBase):  # type: ignore[misc]
 
     def _check_table(self, X: Any, y: Any, *, reset: bool, min_samples: int) -> tuple[Any, Floats]:
         kinds = {"accept_sparse": ("csr", "csc"), "dtype": (np.float64, np.float32), "y_numeric": True}
-        X, y = validate_data(self, X, y, reset=reset, ensure_min_samples=min_samples, **kinds)
+        X, y = check_table(self, X, y, reset=reset, ensure_min_samples=min_samples, **kinds)
         return X, np.asarray(y, dtype=np.float64)
 
     def _fit_moments(self, moments: Moments) -> Self:

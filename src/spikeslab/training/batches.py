@@ -70,7 +70,7 @@ class TensorBatches:
         self.tensors = tensors
         self.rows = rows.pop()
         self.batch_size = min(check_count("batch_size", batch_size), self.rows)
-        self.seed = check_count("seed", seed, minimum=0)
+        self.seed = check_count("seed", seed, minimum=0, bits=64)
         self.transform = transform
         self.drop_last = drop_last
 
@@ -119,6 +119,8 @@ class DataOrder:
     """
 
     def __init__(self, data: TensorBatches | Iterable[Any]) -> None:
+        if not isinstance(data, TensorBatches) and not hasattr(data, "__iter__") and not hasattr(data, "__getitem__"):
+            raise ArgumentTypeError("data", "must be a list or a loader of batches", data)
         if not isinstance(data, TensorBatches) and iter(data) is data:
             raise ArgumentTypeError(
                 "data", "must be a list or a loader that can be iterated repeatedly", Phrase("got an iterator")

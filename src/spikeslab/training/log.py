@@ -9,7 +9,7 @@ from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from spikeslab.errors import MissingExtraError, SpikeSlabError, pluralize
+from spikeslab.errors import MissingExtraError, SpikeSlabError, pluralize, show
 from spikeslab.files import (
     Line,
     encode_line,
@@ -86,8 +86,8 @@ class MetricsLog:
         """
         for number, line in enumerate(iterate_lines(self.path, RunError), start=1):
             step = line.record.get("step")
-            if not isinstance(step, int):
-                raise RunError(f"{self.path} must have an integer step in line {number}, but got {step!r}.")
+            if not isinstance(step, int) or abs(step) >= 1 << 63:
+                raise RunError(f"{self.path} must have an integer step in line {number}, but got {show(step)}.")
             yield line
 
     def _look(self) -> None:

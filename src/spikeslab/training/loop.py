@@ -6,16 +6,19 @@ A run in a folder can be killed and resumed bit for bit, stops at the first NaN,
 from __future__ import annotations
 
 import copy
+import inspect
 import os
+import re
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from functools import partial
 from typing import Any, TypeAlias
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
+from torch.nn.modules.loss import _Loss
 from torch.optim import Optimizer
 
 from spikeslab.errors import (
@@ -49,6 +52,7 @@ from spikeslab.weights import unwrap
 
 Loss: TypeAlias = Callable[[nn.Module, Any], Tensor]
 
+FUNCTION_OF_BATCH = "must be a function of (model, batch)"
 FLOAT32, BFLOAT16 = "float32", "bfloat16"
 PRECISIONS = (FLOAT32, BFLOAT16)
 CALLBACKS, PARTS = "callbacks", "parts"
@@ -77,6 +81,55 @@ def cross_entropy(model: nn.Module, batch: Any) -> Tensor:
     """Return the mean cross-entropy of a batch (x, y), moved to the device of the model."""
     x, y = to_device_of(model, split_batch(batch))
     return F.cross_entropy(read_output(run(model, x)), y)
+
+
+def check_loss(name: str, loss: object) -> None:
+    """Raise unless ``loss`` can be a function of (model, batch); torch's are functions of (input, target)."""
+    function = loss
+    while isinstance(function, partial):
+        function = function.func
+    if isinstance(function, _Loss):
+        kind = f"{type(function).__name__}()"
+        raise _refuse_loss(name, kind, f"nn.{kind}")
+    if getattr(function, "__module__", None) == F.__name__:
+        kind = getattr(function, "__name__", "")
+        raise _refuse_loss(name, kind, f"F.{kind}")
+    if not callable(function):
+        raise ArgumentTypeError(name, FUNCTION_OF_BATCH, loss)
+    with suppress(ValueError):  # some functions have no signature
+        signature = inspect.signature(loss)  # type: ignore[arg-type]
+        try:
+            signature.bind(None, None)
+        except TypeError as error:
+            raise ArgumentTypeError(name, FUNCTION_OF_BATCH, Phrase(f"its arguments are {signature}")) from error
+
+
+def _explain_loss_error(loss: Loss, model: nn.Module, batch: Any, error: Exception) -> None:
+    """Raise in place of an error of a loss that took model and batch for output and target."""
+    kinds, text = {type(model).__name__, type(batch).__name__}, str(error)
+    missing = re.search(r"'(\w+)' object has no attribute '(\w+)'", text)
+    as_tensor = missing is not None and missing[1] in kinds and hasattr(Tensor, missing[2])
+    as_tensor |= any(f"must be Tensor, not {kind}" in text for kind in kinds)
+    as_tensor |= "unsupported operand" in text and any(f"'{kind}'" in text for kind in kinds)
+    if as_tensor and not _calls_module(loss, model, batch):
+        name = getattr(loss, "__name__", type(loss).__name__)
+        raise _refuse_loss("loss", name, name if name.isidentifier() else "loss") from error
+
+
+def _calls_module(loss: Loss, model: nn.Module, batch: Any) -> bool:
+    """Return True if a loss that fails calls the model, or a part of it, before."""
+    called: list[bool] = []
+    handles = [part.register_forward_pre_hook(lambda *_: called.append(True)) for part in model.modules()]
+    with suppress(Exception):
+        loss(model, batch)
+    for handle in handles:
+        handle.remove()
+    return bool(called)
+
+
+def _refuse_loss(name: str, kind: str, call: str) -> ArgumentTypeError:
+    hint = f"give lambda model, batch: {call}(model(batch[0]), batch[1])"
+    return ArgumentTypeError(name, FUNCTION_OF_BATCH, Phrase(f"{kind} is one of (input, target)"), hint)
 
 
 class Training:
@@ -122,10 +175,13 @@ class Training:
         ranks: Ranks | None = None,
     ) -> None:
         _check_parameters(model, sampler)
+        check_loss("loss", loss)
         self.model = model
         self.sampler = sampler
         self.loss = loss
         self.order = DataOrder(data)
+        if isinstance(callbacks, Callback):
+            raise ArgumentTypeError("callbacks", "must be a list of callbacks", callbacks)
         self.callbacks = list(callbacks)
         self.parts = dict(parts or {})
         self.precision = check_choice("precision", precision, PRECISIONS)
@@ -247,9 +303,9 @@ class Training:
         batch = self.order.next()
         self.sampler.zero_grad()
         loss = self._compute(batch)
-        if loss.numel() != 1:
-            shape = Phrase(f"got the shape {tuple(loss.shape)}")
-            raise ArgumentValueError("loss", "must return one number, the mean of the batch", shape)
+        if not isinstance(loss, Tensor) or loss.numel() != 1:
+            got = Phrase(f"got the shape {tuple(loss.shape)}" if isinstance(loss, Tensor) else f"got {loss!r}")
+            raise ArgumentValueError("loss", "must return one number, the mean of the batch, as a tensor", got)
         value = float(loss.detach())
         if not value - value == 0.0:  # NaN or infinite
             raise NonFiniteError(
@@ -266,7 +322,11 @@ class Training:
 
     def _compute(self, batch: Any) -> Tensor:
         with autocast(self.model, self.precision):
-            return self.loss(self.model, batch)
+            try:
+                return self.loss(self.model, batch)
+            except (AttributeError, TypeError) as error:
+                _explain_loss_error(self.loss, self.model, batch, error)
+                raise
 
     def _check_gradients(self) -> None:
         """Check that gradients are finite; samplers do so themselves."""
@@ -448,6 +508,11 @@ def _find_posterior(holder: Stateful) -> Posterior | None:
 
 def _check_parameters(model: nn.Module, sampler: Optimizer) -> None:
     """Raise if the sampler moves parameters that the model does not have."""
+    if not isinstance(model, nn.Module):
+        raise ArgumentTypeError("model", "must be a torch.nn.Module", Phrase(f"got {type(model).__name__}"))
+    if not hasattr(sampler, "param_groups"):
+        got = Phrase(f"got {type(sampler).__name__}")
+        raise ArgumentTypeError("sampler", "must be a sampler or a torch optimizer", got)
     own = {id(parameter) for parameter in model.parameters()}
     moved = [id(parameter) for group in sampler.param_groups for parameter in group["params"]]
     foreign = sum(parameter not in own for parameter in moved)
