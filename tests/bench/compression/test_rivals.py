@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import copy
 from dataclasses import replace
 
 import pytest
 import torch
+from torch import nn
 
 from spikeslab.bench.compression import rivals
 from spikeslab.bench.compression.grid import BASE_METHODS, BUDGET, LASSO, OURS, PAT, TORCH_PRUNE
@@ -73,6 +75,25 @@ def test_compress_is_called_with_nothing_but_the_sparsity_and_the_epochs(tiny, m
         run_method(OURS, task)
     assert given.pop("arguments") == (task.dense, task.data.train, task.data.held_out)
     assert given == {"sparsity": 0.5, "epochs": 4, "seed": 0, "progress": False, "report": False}
+
+
+@pytest.mark.parametrize("method", [OURS, TORCH_PRUNE])
+def test_every_method_computes_its_loss_in_the_precision_of_the_network(tiny, method):
+    seen = []
+
+    class Spy(nn.Module):
+        def forward(self, x):
+            seen.append(torch.is_autocast_enabled("cpu"))
+            return x
+
+    for precision in ("float32", "bfloat16"):
+        task = assign(tiny, "lenet", 0.5)
+        task = task._replace(
+            network=replace(task.network, precision=precision), dense=nn.Sequential(Spy(), *copy.deepcopy(task.dense))
+        )
+        seen.clear()
+        run_method(method, task)
+        assert any(seen) == (precision == "bfloat16")
 
 
 def test_a_method_is_a_function_of_the_seed(tiny):

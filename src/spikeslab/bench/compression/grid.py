@@ -21,7 +21,7 @@ DENSE, TUNED = "dense", "-tuned"
 TUNABLE = (GMP, TORCH_PRUNE, PAT, OURS)
 METHODS = (*BASE_METHODS, *(method + TUNED for method in TUNABLE))
 STANDARD_NETWORKS = (LENET, MLP, TRANSFORMER)
-"""Networks without ``--networks``: a cell of ResNet20 takes half an hour."""
+"""Networks without ``--networks``: a cell of ResNet20 takes ten minutes and more."""
 STANDARD_METHODS = tuple(method for method in METHODS if method != OURS + TUNED)
 """Methods without ``--methods``: ours is judged at its defaults."""
 SPARSITIES = dict.fromkeys(NETWORKS, (0.8, 0.9, 0.95, 0.98)) | {TRANSFORMER: (0.5, 0.7, 0.9)}

@@ -36,7 +36,7 @@ from spikeslab.posterior.eval_mode import eval_mode
 from spikeslab.states import encode_tensors, read_tensors_file
 from spikeslab.training import TensorBatches
 from spikeslab.training.batches import repeat_epochs
-from spikeslab.training.loop import Loss
+from spikeslab.training.loop import BFLOAT16, FLOAT32, Loss
 from spikeslab.training.randomness import preserve_randomness, seed_everything
 
 Batch = tuple[Tensor, Tensor]
@@ -80,6 +80,7 @@ class StudyNetwork:
         adam: If True, rivals and the dense training use AdamW in place of SGD with momentum.
         dense_file: File of a dense network that is trained already.
         loss: Loss that ``compress`` is given; ``None`` leaves it the default.
+        precision: Precision in which every method computes its loss.
     """
 
     title: str
@@ -93,6 +94,7 @@ class StudyNetwork:
     adam: bool = False
     dense_file: str | None = None
     loss: Loss | None = None
+    precision: str = FLOAT32
 
     @property
     def training_loss(self) -> Loss:
@@ -290,6 +292,7 @@ STUDY_NETWORKS = {
         "accuracy",
         epochs=10,
         dense_file=RESNET_FILE,
+        precision=BFLOAT16,
     ),
 }
 

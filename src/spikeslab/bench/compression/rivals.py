@@ -28,6 +28,7 @@ from spikeslab.compression import Settings, compress
 from spikeslab.errors import ArgumentValueError, MissingExtraError
 from spikeslab.posterior import Posterior
 from spikeslab.training.batches import repeat_epochs
+from spikeslab.training.loop import FLOAT32, autocast
 from spikeslab.training.randomness import preserve_randomness, seed_everything
 
 ROUNDS = 4
@@ -92,6 +93,8 @@ def _compress(method: str | None, task: Assignment) -> Outcome:
     changes: dict[str, Any] = {} if method is None else {"method": method}
     if "lr" in setting:
         changes["lr"] = setting.pop("lr")
+    if task.network.precision != FLOAT32:
+        setting["precision"] = task.network.precision
     if setting:
         changes["settings"] = Settings(**setting)  # type: ignore[arg-type]
     if task.network.loss is not None:
@@ -221,7 +224,9 @@ def import_pat() -> Callable[..., torch.optim.Optimizer]:
 
 def _step(task: Assignment, model: nn.Module, optimizer: torch.optim.Optimizer, batch: Batch) -> None:
     optimizer.zero_grad()
-    task.network.training_loss(model, batch).backward()
+    with autocast(model, task.network.precision):
+        loss = task.network.training_loss(model, batch)
+    loss.backward()
     optimizer.step()
 
 
