@@ -34,6 +34,8 @@ MEMORY_FLOOR = 200 << 20
 """Bytes that reading a record may take whatever its length; beyond them it may take a multiple of its length."""
 LINES_FLOOR = MEMORY_FLOOR // 2
 """The same for all records of a log together, and for the one of them that is being read."""
+SHORT = LINES_FLOOR // 400
+"""Bytes of a line that takes less than that whatever its signs."""
 RECORD_FACTOR = 2
 SAFE = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
 
@@ -402,10 +404,10 @@ def iterate_lines(path: Path, error: type[SpikeSlabError]) -> Iterator[Line]:
     """
     before, sealed = b"", False
     for number, text in enumerate(_iterate_texts(path, error), start=1):
-        if _estimate_cost(text) > LINES_FLOOR:
+        if len(text) > SHORT and _estimate_cost(text) > LINES_FLOOR:
             raise error(f"{path} cannot be read: line {number} has too many parts for a record of a log.")
         try:
-            record = json.loads(text, object_pairs_hook=_share_names)
+            record = json.loads(text.decode("utf-8", "surrogatepass"))
         except (ValueError, RecursionError) as cause:
             raise error(f"{path} is damaged: line {number} is not JSON ({first_line(cause)}).") from cause
         if not isinstance(record, dict):
@@ -438,14 +440,14 @@ def read_lines(path: Path, error: type[SpikeSlabError]) -> Lines:
     Raises:
         SpikeSlabError: As there, or if the records take more than two times the length of the file and 200 MB.
     """
-    allowed = _allow_bytes(path)
+    allowed = allow_bytes(path)
     records: list[dict[str, Any]] = []
     names: set[str] = set()
     last, size, taken = b"", 0, 0
     for last, record in iterate_lines(path, error):
-        records.append(record)
+        records.append(_share_names(record))
         size += len(last) + 1
-        taken += _count_bytes(record, names)
+        taken += _count_bytes(records[-1], names)
         if taken > allowed:
             raise error(f"{path} cannot be read: it has too many parts for its length.")
     return Lines(records, last, size)
@@ -456,14 +458,16 @@ def thin_records(records: Iterable[dict[str, Any]], path: Path) -> list[dict[str
 
     These are the last one and every second, fourth, ... of the others, from the first on.
     """
-    allowed = _allow_bytes(path)
+    allowed = allow_bytes(path)
     kept: list[dict[str, Any]] = []
     names: set[str] = set()
     taken, stride = 0, 1
     record: dict[str, Any] | None = None
-    for number, record in enumerate(records):
+    for number, each in enumerate(records):
+        record = each
         if number % stride:
             continue
+        record = _share_names(each)
         kept.append(record)
         taken += _count_bytes(record, names) + SLOT_COST
         while taken > allowed and len(kept) > 1:
@@ -473,7 +477,8 @@ def thin_records(records: Iterable[dict[str, Any]], path: Path) -> list[dict[str
     return kept if record is None or kept[-1] is record else [*kept, record]
 
 
-def _allow_bytes(path: Path) -> int:
+def allow_bytes(path: Path) -> int:
+    """Return the memory that the records of a file of JSON lines may take."""
     return RECORD_FACTOR * (path.stat().st_size if path.is_file() else 0) + LINES_FLOOR
 
 
@@ -493,9 +498,11 @@ def _count_bytes(record: dict[str, Any], names: set[str]) -> int:
     return total
 
 
-def _share_names(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """Return an object of JSON; its names are interned, so that the records of a log have one copy of each."""
-    return {sys.intern(name): value for name, value in pairs}
+def _share_names(value: Any) -> Any:
+    """Return a value of JSON with interned names, so that the records of a log have one copy of each."""
+    if isinstance(value, dict):
+        return {sys.intern(name): _share_names(each) for name, each in value.items()}
+    return [_share_names(each) for each in value] if isinstance(value, list) else value
 
 
 def _hash_line(text: bytes, before: bytes) -> str:

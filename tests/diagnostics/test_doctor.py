@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 from dataclasses import replace
 
@@ -13,6 +12,7 @@ from synthetic_runs import STEPS, run_record, write_run
 from spikeslab.diagnostics.doctor import examine
 from spikeslab.diagnostics.findings import Finding, Level, findings_table, verdict
 from spikeslab.diagnostics.run_reader import RunFacts, read_run
+from spikeslab.diagnostics.traces import Traces
 from spikeslab.posterior import Convergence
 
 OK, NOTE, PROBLEM = Level.OK, Level.NOTE, Level.PROBLEM
@@ -30,10 +30,28 @@ def finding(facts: RunFacts, about: str) -> Finding:
 
 def changed(facts: RunFacts, change, **run) -> RunFacts:
     """The facts with changed metrics and ``run.json``."""
-    metrics = json.loads(json.dumps(facts.metrics))
-    for record in metrics:
+    records = records_of(facts.metrics)
+    for record in records:
         change(record)
-    return replace(facts, metrics=metrics, run=facts.run | run)
+    return replace(facts, metrics=Traces.of(records), run=facts.run | run)
+
+
+def records_of(traces: Traces) -> list[dict]:
+    records = {step: {"step": step} for step in traces.steps.tolist()}
+
+    def fill(node, path: tuple[str, ...]) -> None:
+        for name in node.columns:
+            series = traces.series(*path, name)
+            for step, value in zip(series.steps.tolist(), series.values.tolist(), strict=True):
+                place = records[step]
+                for part in path:
+                    place = place.setdefault(part, {})
+                place[name] = value
+        for name, child in node.children.items():
+            fill(child, (*path, name))
+
+    fill(traces._root, ())
+    return [*records.values()]
 
 
 def with_settings(facts: RunFacts, **settings) -> RunFacts:
@@ -207,7 +225,7 @@ def test_the_temperature(healthy, change, level, beginning):
 
 
 def test_a_small_layer_may_read_wrong_by_chance(healthy):
-    unknown = replace(healthy, snapshot=None, metrics=healthy.metrics[-3:])
+    unknown = replace(healthy, snapshot=None, metrics=Traces.of(records_of(healthy.metrics)[-3:]))
     assert finding(changed(unknown, kinetic(bias=1.5)), "temperature").level is OK
 
 

@@ -28,9 +28,9 @@ def folder(original, tmp_path):
 def test_all_that_is_there_is_read(folder):
     facts = read_run(folder)
     assert facts.run == run_record()
-    assert facts.series("evaluation", "accuracy").values[-1] == pytest.approx(0.95)
-    assert list(facts.layers("delta")) == ["fc1.weight", "fc2.weight"]
-    assert facts.series("loss").last_third().steps[0] == 210
+    assert facts.metrics.series("evaluation", "accuracy").values[-1] == pytest.approx(0.95)
+    assert list(facts.metrics.layers("delta")) == ["fc1.weight", "fc2.weight"]
+    assert facts.metrics.series("loss").last_third().steps[0] == 210
     assert facts.samples.chains == [8, 8]
     assert facts.samples.first_step == STEPS - 7
     assert facts.snapshot.sparse == ["fc1.weight"]
@@ -46,14 +46,14 @@ def test_only_the_record_must_be_there(folder):
     for path in ("metrics.jsonl", "evaluation.json"):
         (folder / path).unlink()
     facts = read_run(folder)
-    assert (facts.metrics, facts.samples, facts.snapshot, facts.convergence) == ([], None, None, [])
+    assert (len(facts.metrics), facts.samples, facts.snapshot, facts.convergence) == (0, None, None, [])
 
 
 def test_steps_taken_again_after_a_resume_replace_the_first(folder):
     with (folder / "metrics.jsonl").open("a") as file:
         for step in (280, 290, 310):
             file.write(json.dumps({"step": step, "loss": 7.0}) + "\n")
-    loss = read_run(folder).series("loss")
+    loss = read_run(folder).metrics.series("loss")
     np.testing.assert_array_equal(loss.steps[-5:], [260, 270, 280, 290, 310])
     np.testing.assert_array_equal(loss.values[-3:], [7.0, 7.0, 7.0])
 
@@ -61,13 +61,13 @@ def test_steps_taken_again_after_a_resume_replace_the_first(folder):
 def test_integers_that_no_float_holds_are_infinite(folder):
     with (folder / "metrics.jsonl").open("a") as file:
         file.write(f'{{"step": 310, "loss": {10**400}}}\n{{"step": 311, "loss": -{10**400}}}\n')
-    assert read_run(folder).series("loss").values[-2:].tolist() == [np.inf, -np.inf]
+    assert read_run(folder).metrics.series("loss").values[-2:].tolist() == [np.inf, -np.inf]
 
 
 def test_half_a_last_line_is_left_out(folder):
     with (folder / "metrics.jsonl").open("a") as file:
         file.write('{"step": 310, "lo')
-    assert read_run(folder).metrics[-1]["step"] == 300
+    assert read_run(folder).metrics.steps[-1] == 300
 
 
 def test_samples_in_memory_are_read_from_the_checkpoint(folder):

@@ -36,7 +36,7 @@ def test_the_log_has_both_temperatures(tmp_path):
     assert set(records[1]["configurational_temperature"]) == {"weight", "bias"}
     reading = kinetic_temperature(training.model, training.sampler)["weight"]
     assert records[-1]["kinetic_temperature"]["weight"] == reading.value
-    assert list(read_run(tmp_path / "run").layers("kinetic_temperature")) == ["weight", "bias"]
+    assert list(read_run(tmp_path / "run").metrics.layers("kinetic_temperature")) == ["weight", "bias"]
 
 
 def test_the_configurational_temperature_is_that_of_a_loop_by_hand():

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -12,7 +11,8 @@ from matplotlib.figure import Figure
 from matplotlib.layout_engine import ConstrainedLayoutEngine
 from matplotlib.ticker import LogLocator, MaxNLocator, PercentFormatter
 
-from spikeslab.diagnostics.run_reader import RunFacts, Series
+from spikeslab.diagnostics.run_reader import RunFacts
+from spikeslab.diagnostics.traces import Series, Traces
 from spikeslab.report.figures import BLUE, COLOURS, WIDTH, new_figure, style
 
 if TYPE_CHECKING:
@@ -46,21 +46,25 @@ def shorten(name: str, length: int = 28) -> str:
 
 def curves_figure(facts: RunFacts) -> Figure | None:
     """Plot loss, evaluation, sparsity, temperature and lr against the step; return ``None`` without numbers."""
-    panels: dict[str, dict[str, Series]] = {"training loss": {"": facts.series("loss")}}
-    evaluated = _select_evaluations(facts)
+    metrics = facts.metrics
+    panels: dict[str, dict[str, Series]] = {"training loss": {"": metrics.series("loss")}}
+    evaluated = metrics.changes("evaluation")  # the other records repeat the last one
     for name in _names(evaluated):
         panels[f"{EVALUATIONS.get(name, name)} (evaluation)"] = {"": evaluated.series("evaluation", name)}
-    panels["sparsity"] = {"whole network": facts.series("sparsity"), "sparse layers": facts.series("sparsity_sparse")}
-    kinetic = _median(list(facts.layers("kinetic_temperature").values()))
-    panels["temperature"] = {"kinetic, median over layers": kinetic, "set": facts.series("temperature")}
-    panels["lr"] = {"": facts.series("lr")}
+    panels["sparsity"] = {
+        "whole network": metrics.series("sparsity"),
+        "sparse layers": metrics.series("sparsity_sparse"),
+    }
+    kinetic = _median(list(metrics.layers("kinetic_temperature").values()))
+    panels["temperature"] = {"kinetic, median over layers": kinetic, "set": metrics.series("temperature")}
+    panels["lr"] = {"": metrics.series("lr")}
     return _panels(panels)
 
 
 def latents_figure(facts: RunFacts) -> Figure | None:
     """Plot sigma and delta against the step, delta for the layers in which it changed most."""
-    deltas = sorted(facts.layers("delta").items(), key=lambda item: -float(np.ptp(item[1].values)))[:LINES]
-    panels = {"sigma": {"": facts.series("sigma")}, "delta": {shorten(name): series for name, series in deltas}}
+    deltas = sorted(facts.metrics.layers("delta").items(), key=lambda item: -float(np.ptp(item[1].values)))[:LINES]
+    panels = {"sigma": {"": facts.metrics.series("sigma")}, "delta": {shorten(name): series for name, series in deltas}}
     return _panels(panels)
 
 
@@ -69,16 +73,9 @@ def is_constant(series: Series) -> bool:
     return bool((series.values == series.values[:1]).all())
 
 
-def _select_evaluations(facts: RunFacts) -> RunFacts:
-    """Return the records with a new evaluation; the others repeat the last one."""
-    found = [record.get("evaluation") for record in facts.metrics]
-    new = [record for record, now, before in zip(facts.metrics, found, [None, *found], strict=False) if now != before]
-    return replace(facts, metrics=new)
-
-
-def _names(facts: RunFacts) -> list[str]:
+def _names(metrics: Traces) -> list[str]:
     """Return the evaluations that get a panel, well-known ones first."""
-    names = {name: None for record in facts.metrics for name in record.get("evaluation") or {}}
+    names = metrics.layers("evaluation")
     known = [name for name in EVALUATIONS if name in names]
     return [*known, *(name for name in names if name not in EVALUATIONS)][:PANELS]
 

@@ -56,7 +56,7 @@ def _describe_ensemble(facts: RunFacts) -> Finding:
         "whether it mixed is not judged."
     )
     advice = "To read them as a posterior, sample the sparse network on at one temperature, with pruner.freeze()."
-    hot = len(facts.series("temperature")) and float(facts.series("temperature").values.max()) > 0.0
+    hot = len(facts.metrics.series("temperature")) and float(facts.metrics.series("temperature").values.max()) > 0.0
     return Finding("mixing", Level.OK, sentence, advice if hot else None)
 
 
@@ -98,7 +98,7 @@ def check_law(facts: RunFacts) -> Finding | None:
     """Check that all samples were taken at one temperature above zero."""
     if facts.samples is None or not any(facts.samples.chains):
         return None
-    temperature = facts.series("temperature")
+    temperature = facts.metrics.series("temperature")
     values = temperature.values[temperature.steps >= facts.samples.first_step]
     if not len(values):
         return None
@@ -132,11 +132,11 @@ def check_masks(facts: RunFacts) -> Finding | None:
 
 def check_swaps(facts: RunFacts) -> Finding | None:
     """Check that neighbouring rungs of a temperature ladder swap."""
-    end = facts.metrics[-max(len(facts.metrics) // 3, 1) :]
-    rates = [record["swap_rates"] for record in end if record.get("swap_rates")]
-    if not rates or len({len(pairs) for pairs in rates}) > 1:
+    steps = facts.metrics.steps[-max(len(facts.metrics) // 3, 1) :]
+    rates = [pair.since(steps[0]).values for pair in facts.metrics.layers("swap_rates").values()]
+    if not rates or {len(values) for values in rates} != {len(rates[0])} or not len(rates[0]):
         return None
-    mean = np.array(rates, dtype=float).mean(axis=0)
+    mean = np.stack(rates).mean(axis=1)
     shown = ", ".join(f"{rate:.0%}" for rate in mean)
     if mean.min() < RARE:
         pair = int(mean.argmin())

@@ -15,8 +15,9 @@ import numpy as np
 
 from spikeslab.diagnostics._sample_checks import check_law, check_masks, check_mixing, check_samples, check_swaps
 from spikeslab.diagnostics.findings import Finding, Level
-from spikeslab.diagnostics.run_reader import RunFacts, Series, mapping
+from spikeslab.diagnostics.run_reader import RunFacts, mapping
 from spikeslab.diagnostics.temperatures import check_temperature, check_travel
+from spikeslab.diagnostics.traces import Series
 from spikeslab.errors import pluralize
 from spikeslab.report.tables import METRICS, scale_metric
 
@@ -81,7 +82,7 @@ def check_result(facts: RunFacts) -> Finding | None:
 
 def check_loss(facts: RunFacts) -> Finding | None:
     """Check that the loss is finite and does not rise."""
-    loss = facts.series("loss")
+    loss = facts.metrics.series("loss")
     if not len(loss):
         return None
     bad = ~np.isfinite(loss.values)
@@ -92,7 +93,7 @@ def check_loss(facts: RunFacts) -> Finding | None:
     last = float(end.values.mean())
     rise = _measure_rise(end)
     if rise > RISE:
-        sparsity = facts.series("sparsity").last_third()
+        sparsity = facts.metrics.series("sparsity").last_third()
         pruning = len(sparsity) > 0 and np.ptp(sparsity.values) > TOLERANCE
         cause = " while the network is still being pruned" if pruning else ""
         sentence = f"The loss rose by {rise:.0%} over the last third of the run{cause}, to {float(end.values[-1]):.4g}."
@@ -118,8 +119,8 @@ def _measure_rise(end: Series) -> float:
 
 def check_latents(facts: RunFacts) -> Finding | None:
     """Check that sigma, delta and rho have settled."""
-    traces = {f"delta of {name}": series for name, series in facts.layers("delta").items()}
-    sigma, omega = facts.series("sigma"), facts.series("omega_sum")
+    traces = {f"delta of {name}": series for name, series in facts.metrics.layers("delta").items()}
+    sigma, omega = facts.metrics.series("sigma"), facts.metrics.series("omega_sum")
     traces |= {"sigma": sigma} if len(sigma) else {}
     if not traces and not len(omega):
         return None
@@ -169,7 +170,7 @@ def check_sparsity(facts: RunFacts) -> Finding | None:
     target = facts.setting("sparsity", "target_sparsity", "target")
     channels = facts.setting("count") == "channels"
     what, keys = ("share of dead channels", ("dead_channels",)) if channels else ("sparsity", SPARSITIES)
-    reached = [series.values[-1] for key in keys if len(series := facts.series(key))]
+    reached = [series.values[-1] for key in keys if len(series := facts.metrics.series(key))]
     if isinstance(target, bool) or not isinstance(target, int | float) or not reached:
         return None
     best = float(max(reached))

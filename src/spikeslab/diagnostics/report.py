@@ -75,7 +75,7 @@ def _lead(facts: RunFacts) -> str:
         for name, key in (("accuracy", "accuracy"), ("NLL", "nll"), ("ECE", "ece"), ("RMSE", "rmse"))
         if (value := _final(facts, key)) is not None
     ]
-    sparsity = facts.series("sparsity")
+    sparsity = facts.metrics.series("sparsity")
     results += [f"{sparsity.values[-1]:.1%} of the weights zero"] if len(sparsity) else []
     results += [pluralize(sum(facts.samples.chains), "sample")] if facts.samples is not None else []
     found = f": {', '.join(results)}" if results else ""
@@ -86,7 +86,7 @@ def _final(facts: RunFacts, key: str) -> float | None:
     """Return a number of the final evaluation, or else of the last one in the log."""
     if isinstance(facts.evaluation.get(key), int | float):
         return float(facts.evaluation[key])
-    series = facts.series("evaluation", key)
+    series = facts.metrics.series("evaluation", key)
     return float(series.values[-1]) if len(series) else None
 
 
@@ -130,21 +130,21 @@ def _curves(facts: RunFacts) -> list[Block]:
     if figure is None:
         return []
     caption = f"Records of metrics.jsonl against the step.{_constants(facts, 'lr', 'temperature')}"
-    if facts.layers(KINETIC):
+    if facts.metrics.layers(KINETIC):
         caption += " The kinetic temperature is measured from the momenta and should agree with the set temperature."
     return [Picture(render_png(figure), caption, "Curves of the loss and the other logged numbers.")]
 
 
 def _constants(facts: RunFacts, *names: str) -> str:
     """Return a sentence with the numbers that have no curve because they are constant."""
-    series = {name: facts.series(name) for name in names}
+    series = {name: facts.metrics.series(name) for name in names}
     same = [f"{name} {s.values[0]:.3g}" for name, s in series.items() if len(s) and is_constant(s)]
     return f" Constant: {', '.join(same)}." if same else ""
 
 
 def _latents(facts: RunFacts) -> list[Block]:
     figure = latents_figure(facts)
-    layers = len(facts.layers("delta"))
+    layers = len(facts.metrics.layers("delta"))
     more = f" Of {layers} layers, the {LINES} whose delta changed most are shown." if layers > LINES else ""
     caption = "Probability of each sparse weight to be in the slab (rho), at the last checkpoint."
     rho = _histograms({} if facts.snapshot is None else facts.snapshot.rho, "rho", (0.0, 1.0), caption)

@@ -8,15 +8,16 @@ It reads ``run.json`` (settings and status), ``metrics.jsonl`` (records of the l
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
+from spikeslab.diagnostics.traces import Traces
 from spikeslab.errors import first_line, mark
-from spikeslab.files import check_links, read_record
+from spikeslab.files import allow_bytes, check_links, read_record
 from spikeslab.functional.convergence import NEEDED_DRAWS
 from spikeslab.posterior.chains import chain_folders
 from spikeslab.posterior.convergence import PREDICTIONS, Convergence, assess, learned_tensors, weight_draws
@@ -35,32 +36,9 @@ from spikeslab.training.run_folder import (
     read_run_record,
 )
 
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    Floats = NDArray[np.float64]
-
 LOSS = "training loss"
 COMPRESSION = {"method", "target", "collect_from"}
 """Settings by which the run of a compression is recognised."""
-
-
-@dataclass(frozen=True)
-class Series:
-    """Numbers recorded at steps of a run."""
-
-    steps: Floats
-    values: Floats
-
-    def __len__(self) -> int:
-        return len(self.values)
-
-    def last_third(self) -> Series:
-        """Return the last third of the steps, in which a chain should be stationary."""
-        if not len(self):
-            return self
-        end = self.steps >= self.steps[0] + 2.0 * (self.steps[-1] - self.steps[0]) / 3.0
-        return Series(self.steps[end], self.values[end])
 
 
 @dataclass(frozen=True)
@@ -104,7 +82,7 @@ class RunFacts:
     """Contents of a run's folder; missing parts are empty or ``None``."""
 
     run: dict[str, Any]
-    metrics: list[dict[str, Any]] = field(default_factory=list)
+    metrics: Traces = field(default_factory=lambda: Traces.of([]))
     evaluation: dict[str, Any] = field(default_factory=dict)
     samples: SampleFacts | None = None
     snapshot: Snapshot | None = None
@@ -117,16 +95,6 @@ class RunFacts:
         settings: dict[str, Any] = self.run["settings"]
         return settings.keys() >= COMPRESSION
 
-    def series(self, *keys: str) -> Series:
-        """Return the numbers under ``keys``, such as ``"evaluation", "accuracy"``, including NaN."""
-        found = [(record["step"], value) for record in self.metrics if (value := _number(record, keys)) is not None]
-        return Series(np.array([s for s, _ in found], dtype=float), np.array([v for _, v in found], dtype=float))
-
-    def layers(self, key: str) -> dict[str, Series]:
-        """Return the numbers of each layer under ``key``, such as ``"delta"``."""
-        names = {name: None for record in self.metrics for name in mapping(record.get(key))}
-        return {name: self.series(key, name) for name in names}
-
     def setting(self, *names: str) -> Any:
         """Return the first of the settings that is not ``None``."""
         settings = self.run["settings"]
@@ -136,18 +104,6 @@ class RunFacts:
 def mapping(value: object) -> Mapping[str, Any]:
     """Return ``value`` if it is a mapping, otherwise an empty one."""
     return value if isinstance(value, Mapping) else {}
-
-
-def _number(record: Mapping[str, Any], keys: Iterable[str]) -> float | None:
-    value: Any = record
-    for key in keys:
-        value = mapping(value).get(key)
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        return None
-    try:
-        return float(value)
-    except OverflowError:  # an integer that no float holds
-        return math.inf if value > 0 else -math.inf
 
 
 def read_run(folder: Path) -> RunFacts:
@@ -163,22 +119,24 @@ def read_run(folder: Path) -> RunFacts:
     run = read_run_record(folder / RECORD_FILE, RunError)
     evaluation = read_record(folder / EVALUATION_FILE, RunError) if (folder / EVALUATION_FILE).exists() else {}
     checkpoint = Checkpoints(folder / CHECKPOINTS).latest()
-    metrics = _read_metrics(folder / METRICS_FILE)
-    MetricsLog(folder / METRICS_FILE).check(None if checkpoint is None else checkpoint.state.get("log"))
+    metrics = _read_metrics(folder / METRICS_FILE, checkpoint)
     result = read_record(folder / RESULT_FILE, RunError) if (folder / RESULT_FILE).exists() else {}
     samples, convergence = _describe_samples(_chains(folder / POSTERIOR, checkpoint))
     facts = RunFacts(run, metrics, evaluation, samples, _snapshot(checkpoint), result=result)
     return replace(facts, convergence=[*_predictions(evaluation), *convergence, *_loss(facts)])
 
 
-def _read_metrics(path: Path) -> list[dict[str, Any]]:
-    """Read the records in the order of their steps; a repeated step replaces the earlier record."""
-    records: list[dict[str, Any]] = []
-    for record in MetricsLog(path).read():
-        while records and records[-1]["step"] >= record["step"]:
-            records.pop()
-        records.append(record)
-    return records
+def _read_metrics(path: Path, checkpoint: Checkpoint | None) -> Traces:
+    """Read the numbers of a log.
+
+    Raises:
+        RunError: If a line is damaged, or one that the checkpoint knows is missing.
+    """
+    mark = None if checkpoint is None else checkpoint.state.get("log")
+    try:
+        return Traces.of(MetricsLog(path).records(mark), allow_bytes(path))
+    except MemoryError:
+        raise RunError(f"{path} cannot be read: it has too many parts for its length.") from None
 
 
 class _Chain(NamedTuple):
@@ -241,7 +199,7 @@ def _predictions(evaluation: Mapping[str, Any]) -> list[Convergence]:
 def _loss(facts: RunFacts) -> list[Convergence]:
     if facts.samples is None or not any(facts.samples.chains):
         return []
-    loss = facts.series("loss")
+    loss = facts.metrics.series("loss")
     values = loss.values[loss.steps >= facts.samples.first_step]
     if len(values) < 2 * NEEDED_DRAWS or not np.isfinite(values).all():
         return []

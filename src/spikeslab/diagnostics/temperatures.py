@@ -127,8 +127,8 @@ def _explain_warmth(facts: RunFacts, warm: set[str], layers: set[str]) -> tuple[
 
 def check_travel(facts: RunFacts) -> Finding | None:
     """Check the configurational temperature, which equals T once the weights have explored their distribution."""
-    temperature = facts.series("temperature")
-    layers = {name: series.values[-1] for name, series in facts.layers(CONFIGURATIONAL).items()}
+    temperature = facts.metrics.series("temperature")
+    layers = {name: series.values[-1] for name, series in facts.metrics.layers(CONFIGURATIONAL).items()}
     if not layers or not len(temperature) or temperature.values[-1] <= 0.0:
         return None
     ratios = {name: float(value / temperature.values[-1]) for name, value in layers.items()}
@@ -155,10 +155,10 @@ def check_travel(facts: RunFacts) -> Finding | None:
 
 def kinetic_ratios(facts: RunFacts) -> dict[str, tuple[float, float]]:
     """Return kinetic temperature over T and its standard error by layer, averaged over the last third of the run."""
-    temperature = facts.series("temperature")
+    temperature = facts.metrics.series("temperature")
     expected = dict(zip(temperature.steps, temperature.values, strict=True))
     ratios = {}
-    for name, series in facts.layers(KINETIC).items():
+    for name, series in facts.metrics.layers(KINETIC).items():
         end = series.last_third()
         values = [v / expected[s] for s, v in zip(end.steps, end.values, strict=True) if expected.get(s, 0.0) > 0.0]
         if values:

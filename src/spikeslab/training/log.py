@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import os
 from collections.abc import Iterator, Mapping
-from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -60,7 +59,27 @@ class MetricsLog:
         Raises:
             RunError: If a line is not a record with a step, or has changed since it was written.
         """
-        return thin_records((record for _, record in self._lines()), self.path)
+        return thin_records(self.records(), self.path)
+
+    def records(self, mark: Mapping[str, Any] | None = None) -> Iterator[dict[str, Any]]:
+        """Yield the records, with the memory of one; an incomplete last line is skipped.
+
+        Args:
+            mark: Number and checksum of the first records, as a checkpoint has marked them.
+
+        Raises:
+            RunError: If a line is not a record with a step, has changed since it was written, or is missing.
+        """
+        wanted = mark["records"] if mark else 0
+        count, last = 0, b""
+        for count, (text, record) in enumerate(self._lines(), start=1):
+            last = text if count == wanted else last
+            yield record
+        if mark and wanted and self.path.exists() and hashlib.sha256(last).hexdigest() != mark["sha256"]:
+            raise RunError(
+                f"{self.path} is damaged: it does not begin with the {pluralize(wanted, 'record')} that the checkpoint "
+                "knows. Put it back, or delete it to go on without them."
+            )
 
     def keep_until(self, step: int) -> int:
         """Remove the records after ``step``, which a resumed run writes again, and return the last step or -1."""
@@ -112,15 +131,8 @@ class MetricsLog:
         Raises:
             RunError: If records are missing.
         """
-        if not mark or not mark["records"] or not self.path.exists():
-            return
-        count = mark["records"]
-        last = next(islice(iterate_lines(self.path, RunError), count - 1, None), None)
-        if last is None or hashlib.sha256(last.text).hexdigest() != mark["sha256"]:
-            raise RunError(
-                f"{self.path} is damaged: it does not begin with the {pluralize(count, 'record')} that the checkpoint "
-                "knows. Put it back, or delete it to go on without them."
-            )
+        for _ in self.records(mark):
+            pass
 
 
 def nan_to_null(value: Any) -> Any:
