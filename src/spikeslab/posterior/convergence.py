@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
+from torch.linalg import vector_norm
 
 from spikeslab.errors import StateError
 from spikeslab.functional.convergence import NEEDED_DRAWS, ess_bulk, ess_tail, rhat
@@ -132,8 +133,8 @@ def weight_draws(chains: Sequence[Iterable[Tensors]], *, seed: int = 0) -> dict[
         for tensors in chain:
             weights = learned_tensors(tensors)
             picks = picks or _pick(weights, seed)
-            norms.append([float(weight.double().norm()) for weight in weights.values()])
-            values.append([float(x) for name, index in picks.items() for x in weights[name].reshape(-1)[index]])
+            norms.append([float(vector_norm(weight, dtype=torch.float64)) for weight in weights.values()])
+            values.append([x for name, index in picks.items() for x in weights[name].reshape(-1)[index].tolist()])
     length = len(norms) // len(chains)
     return {
         NORMS: np.array(norms, dtype=np.float64).reshape(len(chains), length, -1),
