@@ -2,15 +2,27 @@
 
 from __future__ import annotations
 
+import copy
 import itertools
 
 import pytest
 import torch
-from torch import Tensor
+from safetensors.torch import save
+from torch import Tensor, nn
 
 from spikeslab.bench import one_shot, one_shot_cost
-from spikeslab.bench.one_shot import SOLVERS, OneShotResult, compare, keep_wanda, solve_exact_obs, solve_sparsegpt
+from spikeslab.bench.one_shot import (
+    SOLVERS,
+    OneShotResult,
+    Scores,
+    compare,
+    keep_wanda,
+    score,
+    solve_exact_obs,
+    solve_sparsegpt,
+)
 from spikeslab.bench.suites import BenchPlan, StudyOptions
+from spikeslab.compression.sparse_file import load_sparse_into, save_sparse
 from spikeslab.functional.patterns import Pattern, keep_largest
 from spikeslab.functional.reconstruction import damp, reconstruction_error, refit
 
@@ -74,12 +86,29 @@ def test_sparsegpt_makes_up_for_a_column_by_those_behind_it(dense, gram):
 
 
 def test_the_table_has_a_row_for_each_solver_and_the_dense_network():
-    result = OneShotResult(0.1, 0.2, 0.3, 0.9, 1.0, 2.0)
+    result = OneShotResult(Scores(0.2, 0.3, 0.9), Scores(0.4, 0.5, 0.8), 3.0)
     found = {("resnet20", level, solver): [result] * 2 for level, solver in itertools.product(("0.5", "2:4"), SOLVERS)}
     rows = one_shot.tabulate(found, {"resnet20": result}, BenchPlan(2)).rows
     assert [row["level"] for row in rows] == ["0 %", *["50%"] * 7, *["2:4"] * 7]
     assert rows[1]["accuracy"].mean == pytest.approx(90.0)
+    assert (rows[1]["int8"].mean, rows[1]["smaller"]) == (0.4, 3.0)
     assert rows[1]["perplexity"] is None
+
+
+def test_a_network_in_int8_is_scored_as_its_file_gives_it_back(tmp_path):
+    torch.manual_seed(0)
+    dense = nn.Linear(200, 4, bias=False)
+    sparse = copy.deepcopy(dense)
+    with torch.no_grad():
+        sparse.weight[:, ::2] = 0.0
+    x, y = torch.randn(30, 200), torch.randint(4, (30,))
+    logs = one_shot.predict_logs(dense, [(x, y)])
+    own, rounded, smaller = score(sparse, dense, logs, [(x, y)])
+    assert own == compare(one_shot.predict_logs(sparse, [(x, y)]), logs, [(x, y)])
+    save_sparse(sparse, tmp_path / "int8", "int8")
+    load_sparse_into(sparse, tmp_path / "int8")
+    assert rounded == compare(one_shot.predict_logs(sparse, [(x, y)]), logs, [(x, y)]) != own
+    assert smaller == len(save({"weight": dense.weight.detach()})) / (tmp_path / "int8").stat().st_size > 2.0
 
 
 def test_the_suite_runs(tmp_path, monkeypatch):
@@ -95,7 +124,7 @@ def test_the_suite_runs(tmp_path, monkeypatch):
 def test_only_places_with_a_target_count():
     logs = torch.randn(2, 5, 3).log_softmax(1)
     y = torch.tensor([[1, -100, 2], [-100, -100, 4]])
-    result = compare([logs], [logs], [(y, y)], 0.0, 0.0, 0.0)
+    result = compare([logs], [logs], [(y, y)])
     assert result.nll == pytest.approx(-float(logs[0, 1, 0] + logs[0, 2, 2] + logs[1, 4, 2]) / 3, rel=1e-6)
     assert result.divergence == 0.0
 

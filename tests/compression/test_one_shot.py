@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import os
 import re
 
 import pytest
@@ -11,6 +10,7 @@ import torch
 from torch import Tensor, nn
 
 import spikeslab as ss
+from spikeslab.compression import one_shot
 from spikeslab.compression.one_shot import prune_one_shot
 from spikeslab.functional.patterns import Pattern, keep_largest
 
@@ -210,8 +210,7 @@ def test_a_layer_that_never_ran_is_named():
 
 
 def test_a_gram_matrix_that_does_not_fit_is_refused(monkeypatch):
-    sizes = {"SC_PAGE_SIZE": 4096, "SC_PHYS_PAGES": 20}
-    monkeypatch.setattr(os, "sysconf", sizes.__getitem__)
+    monkeypatch.setattr(one_shot, "available_memory", lambda: 80_000)
     with pytest.raises(ValueError, match=r"Gram matrices that fit in memory, but '0\.weight' has 64 inputs"):
         prune_one_shot(perceptron(), [inputs()], progress=False)
     assert prune_one_shot(perceptron(), [inputs()], solver="diagonal", progress=False).layers

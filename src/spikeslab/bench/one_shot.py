@@ -12,6 +12,7 @@ References:
 
 from __future__ import annotations
 
+import copy
 import heapq
 import itertools
 import math
@@ -26,6 +27,8 @@ from spikeslab.bench.compression.grid import RESNET20, TRANSFORMER
 from spikeslab.bench.compression.networks import ENCODER, LSTM, STUDY_NETWORKS, Batch, dense_network, load_problem
 from spikeslab.bench.suites import BenchPlan, Findings
 from spikeslab.compression.one_shot import EXCHANGE, FAST, REFIT, Solver, prune_one_shot
+from spikeslab.compression.sparse_file import DENSE, file_sizes, load_tensors_into, tensor_dict
+from spikeslab.compression.sparse_format import decode, encode
 from spikeslab.errors import ArgumentValueError, pluralize, quote
 from spikeslab.functional.patterns import Pattern, keep_largest
 from spikeslab.functional.reconstruction import Tableau, damp, refit
@@ -33,11 +36,12 @@ from spikeslab.posterior.eval_mode import eval_mode
 from spikeslab.report.tables import Cell, Column, Estimate, Table
 
 NETWORKS = (RESNET20, TRANSFORMER, ENCODER, LSTM)
-LEVELS: tuple[float | str, ...] = (0.5, 0.7, 0.8, 0.9, "2:4")
+LEVELS: tuple[float | str, ...] = (0.5, 0.6, 0.7, 0.8, 0.9, "2:4")
 BATCHES = {RESNET20: 4, TRANSFORMER: 8, ENCODER: 8, LSTM: 8}
 """Training batches whose inputs the layers are fitted to."""
 TEST_ROWS = 2000
 """Test rows, the first ones, on which the pruned networks are compared with the dense one."""
+INT8 = "int8"
 BLOCK = 128
 """Columns of SparseGPT that share a threshold."""
 DAMPING = 0.01
@@ -138,24 +142,43 @@ SOLVERS: dict[str, str | Solver] = {
 }
 
 
-class OneShotResult(NamedTuple):
-    """Scores of a pruned network on the test rows, and the cost of pruning it.
+class Scores(NamedTuple):
+    """Scores of a network on the test rows.
 
     Attributes:
-        error: Mean over the layers of the change of their outputs.
         divergence: Mean Kullback-Leibler divergence of its predictions from the dense network's.
         nll: Mean negative log-likelihood.
         accuracy: Share of right predictions.
+    """
+
+    divergence: float
+    nll: float
+    accuracy: float
+
+
+class OneShotResult(NamedTuple):
+    """Scores of a pruned network, and the cost of pruning it.
+
+    Attributes:
+        scores: Scores of the network.
+        rounded: Scores of the network with weights rounded to int8.
+        smaller: Bytes of the dense network's file in units of the sparse file with these weights.
+        error: Mean over the layers of the change of their outputs.
         solver_seconds: Time of the solvers alone.
         seconds: Time of the whole call.
     """
 
-    error: float
-    divergence: float
-    nll: float
-    accuracy: float
-    solver_seconds: float
-    seconds: float
+    scores: Scores
+    rounded: Scores
+    smaller: float
+    error: float = 0.0
+    solver_seconds: float = 0.0
+    seconds: float = 0.0
+
+    def as_dict(self) -> dict[str, float]:
+        """Return all numbers by name."""
+        rounded = {f"int8 {key}": value for key, value in self.rounded._asdict().items()}
+        return {**self.scores._asdict(), **rounded, **dict(zip(self._fields[2:], self[2:], strict=True))}
 
 
 def count_ticks(plan: BenchPlan) -> int:
@@ -184,7 +207,7 @@ def run(plan: BenchPlan) -> Findings:
         model = dense_network(name, plan.study.data_dir, plan.seed, plan.quick, plan.study.folder)
         test = _cut(data.test, 64 if plan.quick else TEST_ROWS)
         logs = predict_logs(model, test)
-        dense[name] = compare(logs, logs, test, 0.0, 0.0, 0.0)
+        dense[name] = OneShotResult(*score(model, model, logs, test))
         for draw, level in itertools.product(range(plan.repeats), LEVELS):
             batches = [x for x, _ in itertools.islice(data.train.epoch(draw), BATCHES[name])]
             for title, solver in SOLVERS.items():
@@ -194,7 +217,7 @@ def run(plan: BenchPlan) -> Findings:
                 seconds = time.process_time() - start
                 error = sum(fit.error for fit in pruned.layers) / len(pruned.layers)
                 spent = sum(fit.seconds for fit in pruned.layers)
-                result = compare(predict_logs(pruned.model, test), logs, test, error, spent, seconds)
+                result = OneShotResult(*score(pruned.model, model, logs, test), error, spent, seconds)
                 found.setdefault((name, str(level), title), []).append(result)
                 plan.tick(1)
     return Findings({"one-shot": tabulate(found, dense, plan)})
@@ -218,17 +241,23 @@ def predict_logs(model: nn.Module, batches: list[Batch]) -> list[Tensor]:
         return [model(x).log_softmax(1) for x, _ in batches]
 
 
-def compare(
-    logs: list[Tensor], dense: list[Tensor], batches: list[Batch], error: float, solver_seconds: float, seconds: float
-) -> OneShotResult:
+def score(model: nn.Module, dense: nn.Module, logs: list[Tensor], batches: list[Batch]) -> tuple[Scores, Scores, float]:
+    """Return the scores of a network and of its sparse file with int8 values, and how much smaller that file is."""
+    tensors, rounded = tensor_dict(model), copy.deepcopy(model)
+    sizes = file_sizes(tensors, tensor_dict(dense))
+    load_tensors_into(rounded, decode(encode(tensors, INT8), INT8), INT8)
+    own, of_rounded = (compare(predict_logs(each, batches), logs, batches) for each in (model, rounded))
+    return own, of_rounded, sizes[DENSE] / sizes[f"sparse {INT8}"]
+
+
+def compare(logs: list[Tensor], dense: list[Tensor], batches: list[Batch]) -> Scores:
     """Return the scores of log-probabilities beside those of the dense network."""
     y = torch.cat([targets.flatten() for _, targets in batches])
     p, reference = (torch.cat([each.movedim(1, -1).flatten(0, -2) for each in parts]) for parts in (logs, dense))
     p, reference, y = p[y >= 0], reference[y >= 0], y[y >= 0]  # a masked text has targets at some places
     divergence = float((reference.exp() * (reference - p)).sum(1).double().mean())
     nll = -float(p.gather(1, y.unsqueeze(1)).double().mean())
-    accuracy = float((p.argmax(1) == y).double().mean())
-    return OneShotResult(error, divergence, nll, accuracy, solver_seconds, seconds)
+    return Scores(divergence, nll, float((p.argmax(1) == y).double().mean()))
 
 
 def tabulate(
@@ -243,6 +272,8 @@ def tabulate(
         Column("divergence", "KL from dense", ".4f"),
         Column("accuracy", "accuracy %", ".2f"),
         Column("perplexity", "perplexity", ".3f"),
+        Column("int8", "KL in int8", ".4f"),
+        Column("smaller", "int8 file x smaller", ".1f"),
         Column("solver_seconds", "solver s", ".1f"),
         Column("seconds", "s", ".1f"),
     ]
@@ -253,12 +284,13 @@ def tabulate(
             if network == name:
                 series[level if ":" in level else f"{float(level):.0%}", solver] = results
         rows += [_describe(name, level, solver, results) for (level, solver), results in series.items()]
-    raw: dict[str, Any] = {" ".join(key): [each._asdict() for each in results] for key, results in found.items()}
+    raw: dict[str, Any] = {" ".join(key): [each.as_dict() for each in results] for key, results in found.items()}
     note = (
         "Every solver is one of prune_one_shot: the same layers, inputs and correction of batch normalisation. Inputs "
         f"of {BATCHES[RESNET20]} training batches for ResNet20 and {BATCHES[TRANSFORMER]} for the texts; layers "
         f"with fewer than 64 inputs stay dense; the first {TEST_ROWS:,} test rows. Zeros are those of every pruned "
-        "layer. Seconds are processor time, of the solver on the clock. ± is the standard error over "
+        "layer. In int8 weights are rounded to 255 levels a row; the file is that of save_sparse beside that of the "
+        "dense network. Seconds are processor time, of the solver on the clock. ± is the standard error over "
         f"{pluralize(plan.repeats, 'draw')} of batches."
     )
     return Table("Pruning without training, one solver beside another", columns, rows, [note], {"scores": raw})
@@ -272,9 +304,11 @@ def _describe(name: str, level: str, solver: str, results: list[OneShotResult]) 
         "level": level,
         "solver": solver,
         "error": estimate([100.0 * each.error for each in results]),
-        "divergence": estimate([each.divergence for each in results]),
-        "accuracy": estimate([100.0 * each.accuracy for each in results]),
-        "perplexity": estimate([math.exp(each.nll) for each in results]) if is_text else None,
+        "divergence": estimate([each.scores.divergence for each in results]),
+        "accuracy": estimate([100.0 * each.scores.accuracy for each in results]),
+        "perplexity": estimate([math.exp(each.scores.nll) for each in results]) if is_text else None,
+        "int8": estimate([each.rounded.divergence for each in results]),
+        "smaller": sum(each.smaller for each in results) / len(results),
         "solver_seconds": estimate([each.solver_seconds for each in results]),
         "seconds": estimate([each.seconds for each in results]),
     }

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -16,6 +15,7 @@ from spikeslab.bench.optimizers import SGD_NAME, BenchNetwork, build_optimizers
 from spikeslab.bench.suites import BenchPlan, Findings
 from spikeslab.bench.timing import HOW, UNFUSED, Times, is_installed, log_slope, measure, use_threads
 from spikeslab.errors import pluralize
+from spikeslab.memory import available_memory
 from spikeslab.report.tables import Cell, Column, Table
 
 if TYPE_CHECKING:
@@ -86,16 +86,6 @@ def _sizes(quick: bool) -> list[int]:
 
 def _thread_sizes(quick: bool) -> list[int]:
     return [size for size in THREADED if size <= max(_sizes(quick))] or [max(_sizes(quick))]
-
-
-def available_memory() -> int:
-    """Return the free memory in bytes; half of all memory where the system does not say."""
-    meminfo = Path("/proc/meminfo")
-    if meminfo.exists():
-        for line in meminfo.read_text(encoding="ascii").splitlines():
-            if line.startswith("MemAvailable:"):
-                return 1024 * int(line.split()[1])
-    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 2
 
 
 def _thread_counts() -> list[int]:

@@ -13,7 +13,6 @@ Statistics of a few hundred inputs in their place would harm even the dense netw
 from __future__ import annotations
 
 import math
-import os
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -48,6 +47,7 @@ from spikeslab.functional.reconstruction import (
 )
 from spikeslab.graph.products import Product, ProductMode, plain_products
 from spikeslab.graph.tracing import check_module, copy_model
+from spikeslab.memory import available_memory
 from spikeslab.posterior.eval_mode import uncompiled_eval_mode
 from spikeslab.report.progress import Progress
 from spikeslab.report.tables import Column, Table
@@ -602,13 +602,13 @@ def _is_same(tensor: Tensor, other: Tensor, version: int) -> bool:
 
 
 def _check_memory(name: str, inputs: int, product: Product) -> None:
-    """Raise if the Gram matrices of a layer, with what its regression takes, do not fit in the memory of a machine."""
+    """Raise if the Gram matrices of a layer, with what its regression takes, do not fit in the free memory."""
     groups = product.matrices().shape[0]
     needed = 4 * (COPIES + groups - 1) * inputs**2
-    if product.weight.is_cpu and needed > (memory := os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")):
+    if product.weight.is_cpu and needed > (memory := available_memory()):
         raise ArgumentValueError(
             "weights",
             "must have Gram matrices that fit in memory",
-            Phrase(f"{name!r} has {inputs:,} inputs and would take {needed / 2**30:,.0f} of {memory / 2**30:,.0f} GB"),
+            Phrase(f"{name!r} has {inputs:,} inputs and would take {needed / 2**30:,.1f} of {memory / 2**30:,.1f} GB"),
             f"leave it out, or give {mark('solver', DIAGONAL)}",
         )
