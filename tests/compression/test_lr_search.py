@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import math
+import sys
 from pathlib import Path
 
 import pytest
@@ -13,9 +14,11 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from spikeslab.compression import Settings, lr_search
+from spikeslab.compression.compress import Compression
 from spikeslab.compression.lr_search import find_lr
 from spikeslab.compression.settings import UNKNOWN_LR
 from spikeslab.training import Callback, TensorBatches, Training
+from spikeslab.training.loop import Loss
 
 OPTIONS = {"momentum": 0.9, "weight_decay": 0.0, "precision": "float32"}
 
@@ -102,6 +105,19 @@ def test_compress_takes_the_lr_that_it_finds_and_says_which() -> None:
     assert found == find_lr(model, loss, batches(), names, **OPTIONS | {"weight_decay": 5e-4})
     assert compress_small(model, lr=0.03).report["settings"]["lr"] == 0.03
     assert compress_small(model, settings=Settings(lr=0.04)).report["settings"]["lr"] == 0.04
+
+
+def test_with_a_teacher_the_network_holds_under_the_loss_of_the_targets_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    model, batch = network(), next(iter(batches()))
+    entropy = float(F.cross_entropy(model(batch[0]), batch[1]).detach())
+
+    def reciprocal(model: nn.Module, loss: Loss, *_: object, **__: object) -> float:
+        return 0.01 / float(loss(model, batch))
+
+    monkeypatch.setattr(sys.modules[Compression.__module__], "find_lr", reciprocal)
+    settings = Settings(distillation=0.5, softening=1.0)  # at the start the teacher's part is 0
+    run = Compression(model, batches(), sparsity=0.5, epochs=1, settings=settings).prepare()
+    assert run.problem.settings.lr == pytest.approx(0.01 / entropy)
 
 
 class StopError(Exception):

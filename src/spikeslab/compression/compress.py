@@ -24,6 +24,7 @@ from spikeslab.compression.problem import ChannelProblem, Problem
 from spikeslab.compression.result import Compressed, check_finite, describe_channels, describe_zeros, find_unbounded
 from spikeslab.compression.settings import Settings, Timeline
 from spikeslab.compression.tasks import (
+    CLASSIFICATION,
     OTHER,
     REGRESSION,
     BatchError,
@@ -401,19 +402,29 @@ class CompressionRun:
                 Evaluation(self.task, [val_batch], VALIDATION).of_model(problem.model)
 
     def find_lr(self) -> float:
-        """Return the lr that short trials on the training data find."""
+        """Return the lr that short trials on the training data find.
+
+        With a teacher the network must hold under the loss of the targets too: where it repeats the teacher, short
+        trials are kind to an lr that destroys it later.
+        """
         problem, settings = self.problem, self.problem.settings
-        with preserve_randomness():
-            seed_everything(self.arguments.seed)
-            return find_lr(
-                problem.model,
-                self.loss,
-                self.arguments.train_loader,
-                list(problem.weights),
-                momentum=settings.momentum,
-                weight_decay=settings.weight_decay,
-                precision=settings.precision,
-            )
+        taught = settings.distillation > 0.0 and self.task.kind == CLASSIFICATION
+        losses = [self.loss, self.task.loss_on(TRAIN)] if taught else [self.loss]
+        found = []
+        for loss in losses:
+            with preserve_randomness():
+                seed_everything(self.arguments.seed)
+                lr = find_lr(
+                    problem.model,
+                    loss,
+                    self.arguments.train_loader,
+                    list(problem.weights),
+                    momentum=settings.momentum,
+                    weight_decay=settings.weight_decay,
+                    precision=settings.precision,
+                )
+                found.append(lr)
+        return min(found)
 
     def estimate_noise(self) -> float:
         """Return the standard deviation of the residuals of the dense network on training batches."""
