@@ -114,7 +114,7 @@ def test_a_network_in_int8_is_scored_as_its_file_gives_it_back(tmp_path):
 def test_the_suite_runs(tmp_path, monkeypatch):
     monkeypatch.setattr(one_shot, "LEVELS", (0.5, "2:4"))
     monkeypatch.setattr(one_shot, "SOLVERS", {name: SOLVERS[name] for name in ("Wanda", "SparseGPT")})
-    monkeypatch.setattr(one_shot, "NETWORKS", ("encoder", "lstm"))
+    monkeypatch.setattr(one_shot, "ONE_SHOT_NETWORKS", ("encoder", "lstm"))
     plan = BenchPlan(1, quick=True, study=StudyOptions(folder=tmp_path))
     (table,) = one_shot.run(plan).tables.values()
     assert [row["solver"] for row in table.rows] == ["dense", *["Wanda", "SparseGPT"] * 2] * 2

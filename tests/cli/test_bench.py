@@ -46,6 +46,10 @@ def test_tables_numbers_and_files(tmp_path, capsys):
             "--networks must be one of 'lenet', 'mlp', 'transformer', 'resnet20', but got 'vgg'.",
         ),
         (
+            ["--suite", "one-shot", "--networks", "lenet"],
+            "--networks must be one of 'resnet20', 'transformer', 'encoder', 'lstm', but got 'lenet'.",
+        ),
+        (
             ["--suite", "compression", "--methods", "snip"],
             "--methods must be one of 'spikeslab', 'gmp', 'torch-prune', 'l2', 'pat', 'gmp-tuned', "
             "'torch-prune-tuned', 'pat-tuned', 'spikeslab-tuned', but got 'snip'.",

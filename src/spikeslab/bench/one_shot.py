@@ -23,8 +23,8 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from spikeslab.bench.compression.grid import RESNET20, TRANSFORMER
-from spikeslab.bench.compression.networks import ENCODER, LSTM, STUDY_NETWORKS, Batch, dense_network, load_problem
+from spikeslab.bench.compression.grid import ENCODER, LSTM, ONE_SHOT_NETWORKS, RESNET20, TRANSFORMER
+from spikeslab.bench.compression.networks import STUDY_NETWORKS, Batch, dense_network, load_problem
 from spikeslab.bench.suites import BenchPlan, Findings
 from spikeslab.compression.one_shot import EXCHANGE, FAST, REFIT, Solver, prune_one_shot
 from spikeslab.compression.sparse_file import DENSE, file_sizes, load_tensors_into, tensor_dict
@@ -35,7 +35,6 @@ from spikeslab.functional.reconstruction import Tableau, damp, refit
 from spikeslab.posterior.eval_mode import eval_mode
 from spikeslab.report.tables import Cell, Column, Estimate, Table
 
-NETWORKS = (RESNET20, TRANSFORMER, ENCODER, LSTM)
 LEVELS: tuple[float | str, ...] = (0.5, 0.6, 0.7, 0.8, 0.9, "2:4")
 BATCHES = {RESNET20: 4, TRANSFORMER: 8, ENCODER: 8, LSTM: 8}
 """Training batches whose inputs the layers are fitted to."""
@@ -193,8 +192,10 @@ def choose_networks(plan: BenchPlan) -> list[str]:
         ValueError: If the plan has none of them.
     """
     wanted = plan.study.networks
-    if not (found := [name for name in NETWORKS if not wanted or name in wanted]):
-        raise ArgumentValueError("networks", f"must be one of {quote(NETWORKS)} for this suite", ",".join(wanted))
+    if not (found := [name for name in ONE_SHOT_NETWORKS if not wanted or name in wanted]):
+        raise ArgumentValueError(
+            "networks", f"must be one of {quote(ONE_SHOT_NETWORKS)} for this suite", ",".join(wanted)
+        )
     return found
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Container, Iterable
 from dataclasses import replace
 from functools import partial
 from inspect import cleandoc
@@ -26,9 +26,9 @@ CELLS = "cells.jsonl"
 """File of a study's finished cells; that of ``paper.grid``, which imports torch."""
 LARGEST_SEED = 2**32 - 1
 STANDARD = ",".join(name for name, suite in SUITES.items() if suite.standard)
-STUDY = "compression"
-"""Suite that takes the options of a study."""
-OPTIONS = {STUDY: ("networks", "methods", "sparsities", "data_dir", "resume"), "one-shot": ("networks", "data_dir")}
+STUDY, ONE_SHOT = "compression", "one-shot"
+"""Suites that take options of a study."""
+OPTIONS = {STUDY: ("networks", "methods", "sparsities", "data_dir", "resume"), ONE_SHOT: ("networks", "data_dir")}
 """Options that only some suites take."""
 
 DataDir = Annotated[
@@ -42,8 +42,8 @@ DataDir = Annotated[
 Networks = Annotated[
     str | None,
     typer.Option(
-        help="compression: lenet, mlp, transformer, resnet20; one-shot: the last two.",
-        show_default="all but resnet20, which takes days",
+        help="compression: lenet, mlp, transformer, resnet20; one-shot: the last two, encoder, lstm.",
+        show_default="all, but for compression not resnet20, which takes days",
     ),
 ]
 Methods = Annotated[
@@ -112,7 +112,7 @@ def bench(
     """
     plans = _make_plans(check_choices("suite", suite, SUITES), threads, repeats, quick, seed)
     chosen = {"networks": networks, "methods": methods, "sparsities": sparsities}
-    study = _make_study(out, data_dir, **chosen)
+    study = _make_study(plans, out, data_dir, **chosen)
     for option, value in {**chosen, "data_dir": data_dir, "resume": resume or None}.items():
         takers = [name for name, options in OPTIONS.items() if option in options]
         if value and not plans.keys() & takers:
@@ -168,7 +168,12 @@ def _make_plans(
 
 
 def _make_study(
-    out: Path | None, data_dir: Path | None, networks: str | None, methods: str | None, sparsities: str | None
+    suites: Container[str],
+    out: Path | None,
+    data_dir: Path | None,
+    networks: str | None,
+    methods: str | None,
+    sparsities: str | None,
 ) -> StudyOptions:
     """Return the options of a study, checked."""
     options = StudyOptions(data_dir=data_dir) if out is None else StudyOptions(folder=out, data_dir=data_dir)
@@ -176,9 +181,10 @@ def _make_study(
         return options
     from spikeslab.bench.compression import grid
 
+    known = grid.ONE_SHOT_NETWORKS if ONE_SHOT in suites and STUDY not in suites else grid.NETWORKS
     return replace(
         options,
-        networks=() if networks is None else check_choices("networks", networks, grid.NETWORKS),
+        networks=() if networks is None else check_choices("networks", networks, known),
         methods=() if methods is None else check_choices("methods", methods, grid.METHODS),
         sparsities=() if sparsities is None else tuple(dict.fromkeys(map(_read_share, sparsities.split(",")))),
     )

@@ -16,6 +16,9 @@ from spikeslab.paper.grid import Cell
 Setting: TypeAlias = Mapping[str, float | str]
 
 LENET, MLP, TRANSFORMER, RESNET20 = NETWORKS = ("lenet", "mlp", "transformer", "resnet20")
+ENCODER, LSTM = "encoder", "lstm"
+ONE_SHOT_NETWORKS = (RESNET20, TRANSFORMER, ENCODER, LSTM)
+"""Networks that are pruned without training."""
 OURS, GMP, TORCH_PRUNE, L2, PAT = BASE_METHODS = ("spikeslab", "gmp", "torch-prune", "l2", "pat")
 DENSE, TUNED = "dense", "-tuned"
 TUNABLE = (GMP, TORCH_PRUNE, PAT, OURS)

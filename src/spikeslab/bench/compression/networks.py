@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from spikeslab.bench.compression.grid import LENET, MLP, RESNET20, TRANSFORMER
+from spikeslab.bench.compression.grid import ENCODER, LENET, LSTM, MLP, RESNET20, TRANSFORMER
 from spikeslab.bench.compression.text import (
     CHARACTERS,
     CharEncoder,
@@ -46,8 +46,6 @@ CIFAR_HELD_OUT = 5000
 TABLE, TABLE_TARGET, DROPPED = "bikesharing_hour.csv", "cnt", ("casual", "registered", "instant", "dteday")
 TEXT, TEXT_ROWS = "tinyshakespeare.txt", 32
 """File of the text, and rows of a training batch."""
-ENCODER, LSTM = "encoder", "lstm"
-"""Networks for pruning without training alone."""
 RESNET_FILE = "resnet20_dense.safetensors"
 CHUNK = 500
 """Rows that are predicted at a time."""
