@@ -135,7 +135,7 @@ class StopAt(Callback):
             raise StopError
 
 
-@pytest.mark.parametrize("options", [{}, {"sparsity": 0.96, "count": "layers"}], ids=["magnitude", "saliency"])
+@pytest.mark.parametrize("options", [{}, {"settings": Settings(rank="saliency")}], ids=["magnitude", "saliency"])
 def test_a_run_that_is_continued_keeps_its_lr_without_a_search(
     options: dict[str, object], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

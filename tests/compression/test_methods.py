@@ -300,17 +300,18 @@ def test_zeros_are_shared_out_and_floors_held_as_by_any_pruner(scope: str) -> No
 
 
 def part_settings(method: str = "a-sghmc-sa", sparsity: float = 0.96, **settings: object) -> tuple[str, str]:
-    """Return the evidence of the prior and what ranks the weights."""
-    given = replace(problem(network(), Settings(**settings)), sparsity=sparsity, network=None, batch_size=16)
-    parts = METHODS[method](given)
+    """Return the evidence of the prior of a regression and what ranks the weights."""
+    given = replace(problem(network(), Settings(**{"sigma": 1.0, **settings})), sparsity=sparsity, network=None)
+    parts = METHODS[method](replace(given, batch_size=16))
     prior = parts.sampler.prior
     return getattr(prior, "evidence", "none"), parts.prune.pruner.rank
 
 
-def test_saliency_ranks_weights_where_few_are_left() -> None:
+def test_saliency_ranks_the_weights_of_a_regression_where_few_are_left() -> None:
     assert part_settings() == part_settings("sghmc-sa") == ("curvature", "saliency")
     assert part_settings(sparsity=0.9) == ("magnitude", "magnitude")
-    assert part_settings(sparsity=0.9, rank="saliency") == ("curvature", "saliency")
+    assert part_settings(sigma=None) == ("magnitude", "magnitude"), "not a regression"
+    assert part_settings(sigma=None, sparsity=0.9, rank="saliency") == ("curvature", "saliency")
     assert part_settings(rank="magnitude") == ("magnitude", "magnitude")
     assert part_settings(condition=False) == ("magnitude", "magnitude"), "the pruner would condition its prior"
     for method in ("a-sghmc-em", "a-sghmc", "marginal"):
@@ -320,7 +321,7 @@ def test_saliency_ranks_weights_where_few_are_left() -> None:
 
 @pytest.mark.parametrize("scope", ["layer", "global", "erk"])
 def test_saliency_leaves_exactly_as_many_weights_as_were_asked_for(scope: str) -> None:
-    settings = Settings(lr=0.05, samples=4, scope=scope)
+    settings = Settings(lr=0.05, samples=4, scope=scope, rank="saliency")
     result = compress(network(), batches(), sparsity=0.96, count="layers", epochs=8, settings=settings, progress=False)
     masks = [flatten(result.posterior.tensors(index)) == 0 for index in range(4)]
     assert all(torch.equal(mask, masks[0]) for mask in masks)

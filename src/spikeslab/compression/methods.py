@@ -35,7 +35,7 @@ PAPER_OFFSET, PAPER_POWER = 1000, 0.75
 """Constants of omega = A (k + 1000)^-0.75 in the paper's run on CIFAR-10."""
 L1_STRENGTH, L2_STRENGTH = 1e-4, 5e-3
 SALIENT_FROM = 0.95
-"""Share of zeros from which their saliency ranks weights better than their size."""
+"""Share of zeros from which their saliency ranks the weights of a regression better than their size."""
 INCLUSION = 1e-8
 """Prior probability of the slab in prior annealing."""
 
@@ -211,7 +211,8 @@ def _falling_omega(steps: int, total: float) -> Schedule:
 
 def _spike_and_slab(problem: Problem, adapt: Adaptation, *, annealed: bool) -> MethodParts:
     settings = problem.settings
-    rank = settings.rank or ("saliency" if problem.share >= SALIENT_FROM else "magnitude")
+    is_regression = settings.sigma is not None
+    rank = settings.rank or ("saliency" if is_regression and problem.share >= SALIENT_FROM else "magnitude")
     weighs = rank == "saliency" and settings.condition and problem.can_weigh and type(adapt) is SA
     prior = problem.spike_and_slab(
         v0=settings.v0,

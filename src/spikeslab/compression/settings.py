@@ -91,8 +91,8 @@ class Settings:
             channels. Prior annealing ranks all weights together.
         rank: What decides which weights become zero: ``"magnitude"``, or ``"saliency"``, the rise of the loss without
             them, which the methods with a prior that moves slowly know (:mod:`spikeslab.functional.evidence`). ``None``
-            is the latter where 95 % of the weights or more go. Other methods, channels, and runs without ``condition``
-            go by magnitude in any case.
+            is the latter in a regression where 95 % of the weights or more go. Other methods, channels, and runs
+            without ``condition`` go by magnitude in any case.
         floor: Number of weights or channels that every sparse layer keeps at least, or a share of them below 1;
             ``None`` is one.
         pattern: ``"N:M"`` keeps N of every M neighbouring inputs of each pruned layer, those of channels in a
