@@ -13,8 +13,8 @@ from torch import Tensor, nn
 from spikeslab.bench import one_shot, one_shot_cost
 from spikeslab.bench.one_shot import (
     SOLVERS,
+    NetworkScores,
     OneShotResult,
-    Scores,
     compare,
     keep_wanda,
     score,
@@ -86,7 +86,7 @@ def test_sparsegpt_makes_up_for_a_column_by_those_behind_it(dense, gram):
 
 
 def test_the_table_has_a_row_for_each_solver_and_the_dense_network():
-    result = OneShotResult(Scores(0.2, 0.3, 0.9), Scores(0.4, 0.5, 0.8), 3.0)
+    result = OneShotResult(NetworkScores(0.2, 0.3, 0.9), NetworkScores(0.4, 0.5, 0.8), 3.0)
     found = {("resnet20", level, solver): [result] * 2 for level, solver in itertools.product(("0.5", "2:4"), SOLVERS)}
     rows = one_shot.tabulate(found, {"resnet20": result}, BenchPlan(2)).rows
     assert [row["level"] for row in rows] == ["0 %", *["50%"] * 7, *["2:4"] * 7]

@@ -17,7 +17,7 @@ from spikeslab.training import PosteriorEvaluation
 transformers = pytest.importorskip("transformers")
 pytest.importorskip("accelerate")
 
-from spikeslab.integrations.huggingface import SpikeSlabCallback, create_optimizer  # noqa: E402
+from spikeslab.integrations.huggingface import SpikeSlabTrainerCallback, create_optimizer  # noqa: E402
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*pin_memory.*:UserWarning", "ignore:.*stays dense.*")
 
@@ -68,7 +68,7 @@ def parts(model: nn.Module, steps: int, floor: float = 0.01, disk: Path | None =
     scheduler = CosineAnnealingLR(sampler, steps, eta_min=floor)
     inputs = data()
     labels = inputs.pop("labels")
-    own = SpikeSlabCallback(pruner, posterior, PosteriorEvaluation(posterior, inputs, labels))
+    own = SpikeSlabTrainerCallback(pruner, posterior, PosteriorEvaluation(posterior, inputs, labels))
     return sampler, scheduler, own
 
 

@@ -141,8 +141,8 @@ SOLVERS: dict[str, str | Solver] = {
 }
 
 
-class Scores(NamedTuple):
-    """Scores of a network on the test rows.
+class NetworkScores(NamedTuple):
+    """NetworkScores of a network on the test rows.
 
     Attributes:
         divergence: Mean Kullback-Leibler divergence of its predictions from the dense network's.
@@ -156,19 +156,19 @@ class Scores(NamedTuple):
 
 
 class OneShotResult(NamedTuple):
-    """Scores of a pruned network, and the cost of pruning it.
+    """NetworkScores of a pruned network, and the cost of pruning it.
 
     Attributes:
-        scores: Scores of the network.
-        rounded: Scores of the network with weights rounded to int8.
+        scores: NetworkScores of the network.
+        rounded: NetworkScores of the network with weights rounded to int8.
         smaller: Bytes of the dense network's file in units of the sparse file with these weights.
         error: Mean over the layers of the change of their outputs.
         solver_seconds: Time of the solvers alone.
         seconds: Time of the whole call.
     """
 
-    scores: Scores
-    rounded: Scores
+    scores: NetworkScores
+    rounded: NetworkScores
     smaller: float
     error: float = 0.0
     solver_seconds: float = 0.0
@@ -242,7 +242,9 @@ def predict_logs(model: nn.Module, batches: list[Batch]) -> list[Tensor]:
         return [model(x).log_softmax(1) for x, _ in batches]
 
 
-def score(model: nn.Module, dense: nn.Module, logs: list[Tensor], batches: list[Batch]) -> tuple[Scores, Scores, float]:
+def score(
+    model: nn.Module, dense: nn.Module, logs: list[Tensor], batches: list[Batch]
+) -> tuple[NetworkScores, NetworkScores, float]:
     """Return the scores of a network and of its sparse file with int8 values, and how much smaller that file is."""
     tensors, rounded = tensor_dict(model), copy.deepcopy(model)
     sizes = file_sizes(tensors, tensor_dict(dense))
@@ -251,14 +253,14 @@ def score(model: nn.Module, dense: nn.Module, logs: list[Tensor], batches: list[
     return own, of_rounded, sizes[DENSE] / sizes[f"sparse {INT8}"]
 
 
-def compare(logs: list[Tensor], dense: list[Tensor], batches: list[Batch]) -> Scores:
+def compare(logs: list[Tensor], dense: list[Tensor], batches: list[Batch]) -> NetworkScores:
     """Return the scores of log-probabilities beside those of the dense network."""
     y = torch.cat([targets.flatten() for _, targets in batches])
     p, reference = (torch.cat([each.movedim(1, -1).flatten(0, -2) for each in parts]) for parts in (logs, dense))
     p, reference, y = p[y >= 0], reference[y >= 0], y[y >= 0]  # a masked text has targets at some places
     divergence = float((reference.exp() * (reference - p)).sum(1).double().mean())
     nll = -float(p.gather(1, y.unsqueeze(1)).double().mean())
-    return Scores(divergence, nll, float((p.argmax(1) == y).double().mean()))
+    return NetworkScores(divergence, nll, float((p.argmax(1) == y).double().mean()))
 
 
 def tabulate(

@@ -11,7 +11,7 @@
         TrainingArguments(max_grad_norm=0.0, ...),  # clipped gradients are not those of the posterior
         train_dataset=train,
         optimizers=(sampler, scheduler),
-        callbacks=[SpikeSlabCallback(pruner, posterior)],
+        callbacks=[SpikeSlabTrainerCallback(pruner, posterior)],
     )
     trainer.train()
 """
@@ -92,7 +92,7 @@ def create_optimizer(
     return sampler([group for group in groups if group["params"]], lr=lr, num_data=num_data, prior=own, **options)
 
 
-class SpikeSlabCallback(TrainerCallback):
+class SpikeSlabTrainerCallback(TrainerCallback):
     """Callback of ``transformers.Trainer`` for a sampler among its ``optimizers``.
 
     After every step of the sampler it prunes and collects; accumulated gradients make one step. An evaluation of the
