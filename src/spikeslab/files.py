@@ -22,7 +22,8 @@ from spikeslab.errors import ArgumentValueError, Phrase, SpikeSlabError, first_l
 
 CHECKSUM, SEALED = "checksum", "sealed"
 """Keys of a record, the last and the first: where the name of the checksum is damaged, the other says it is missing."""
-SEALED_LINE = re.compile(rb'(.*), "checksum": "([0-9a-f]{16})"\}')
+SEAL_SIZE = len(f', "{CHECKSUM}": ""}}') + 16
+"""Bytes at the end of a line of JSON that hold its checksum."""
 TEMPORARY = re.compile(r"(.+)\.(\d+)\.tmp")
 JOURNAL = re.compile(r"\.pending-(\d+)\.json")
 """Name of the journal of a process that renames several files: those in it are complete, and all are to be renamed."""
@@ -390,8 +391,7 @@ def encode_line(record: Mapping[str, Any], before: bytes) -> bytes:
     >>> encode_line({"step": 1}, b"")
     b'{"step": 1, "checksum": "5b0853f7a7aba238"}'
     """
-    text = json.dumps(dict(record), allow_nan=False).encode()
-    return text[:-1] + f', "{CHECKSUM}": "{_hash_line(text, before)}"}}'.encode()
+    return _seal(json.dumps(dict(record), allow_nan=False).encode(), before)
 
 
 def iterate_lines(path: Path, error: type[SpikeSlabError]) -> Iterator[Line]:
@@ -403,18 +403,18 @@ def iterate_lines(path: Path, error: type[SpikeSlabError]) -> Iterator[Line]:
         SpikeSlabError: If it cannot be read or a line is damaged, missing or added; the message names the line.
     """
     before, sealed = b"", False
+    decode = json.JSONDecoder().decode
     for number, text in enumerate(_iterate_texts(path, error), start=1):
         if len(text) > SHORT and _estimate_cost(text) > LINES_FLOOR:
             raise error(f"{path} cannot be read: line {number} has too many parts for a record of a log.")
         try:
-            record = json.loads(text.decode("utf-8", "surrogatepass"))
+            record = decode(text.decode("utf-8", "surrogatepass"))
         except (ValueError, RecursionError) as cause:
             raise error(f"{path} is damaged: line {number} is not JSON ({first_line(cause)}).") from cause
         if not isinstance(record, dict):
             raise error(f"{path} is damaged: line {number} is not a JSON object.")
-        match = SEALED_LINE.fullmatch(text)
         sealed = sealed or CHECKSUM in record
-        if sealed and (match is None or match[2].decode() != _hash_line(match[1] + b"}", before)):
+        if sealed and text != _seal(text[:-SEAL_SIZE] + b"}", before):
             raise error(f"{path} has changed since it was written: the checksum of line {number} does not match.")
         record.pop(CHECKSUM, None)
         yield Line(text, record)
@@ -505,5 +505,7 @@ def _share_names(value: Any) -> Any:
     return [_share_names(each) for each in value] if isinstance(value, list) else value
 
 
-def _hash_line(text: bytes, before: bytes) -> str:
-    return hashlib.sha256(before + b"\n" + text).hexdigest()[:16]
+def _seal(text: bytes, before: bytes) -> bytes:
+    """Return a line of JSON with its checksum at the end."""
+    checksum = hashlib.sha256(before + b"\n" + text).hexdigest()[:16]
+    return text[:-1] + f', "{CHECKSUM}": "{checksum}"}}'.encode()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import random
+import tracemalloc
 
 import numpy as np
 import pytest
@@ -59,3 +60,14 @@ def test_numbers_that_no_float_holds_are_infinite():
 def test_names_without_end_are_refused():
     with pytest.raises(MemoryError):
         Traces.of(({"step": step, f"loss {step}": 1.0} for step in range(10_000)), most_bytes=1e6)
+
+
+def test_a_number_takes_nine_bytes():
+    names = [f"layer {index}" for index in range(20)]
+    records = ({"step": step, "delta": dict.fromkeys(names, 0.5)} for step in range(20_000))
+    tracemalloc.start()
+    traces = Traces.of(records)
+    taken, _ = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert len(traces) == 20_000
+    assert taken < 9.0 * 20_000 * (len(names) + 2)  # 8 and what an array has to grow; all steps are there twice

@@ -156,12 +156,13 @@ def check_travel(facts: RunFacts) -> Finding | None:
 def kinetic_ratios(facts: RunFacts) -> dict[str, tuple[float, float]]:
     """Return kinetic temperature over T and its standard error by layer, averaged over the last third of the run."""
     temperature = facts.metrics.series("temperature")
-    expected = dict(zip(temperature.steps, temperature.values, strict=True))
     ratios = {}
     for name, series in facts.metrics.layers(KINETIC).items():
         end = series.last_third()
-        values = [v / expected[s] for s, v in zip(end.steps, end.values, strict=True) if expected.get(s, 0.0) > 0.0]
-        if values:
+        _, own, others = np.intersect1d(end.steps, temperature.steps, assume_unique=True, return_indices=True)
+        measured, expected = end.values[own], temperature.values[others]
+        values = measured[expected > 0.0] / expected[expected > 0.0]
+        if len(values):
             ratio = float(np.mean(values))
             ratios[name] = ratio, ratio * math.sqrt(2.0 / (_count_weights(facts, name) * len(values)))
     return ratios

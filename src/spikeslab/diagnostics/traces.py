@@ -42,15 +42,31 @@ class Series:
 
 
 class _Column:
-    """Numbers under one name, and the places of their records in the log."""
+    """Numbers under one name, and the places of their records in the log, of which most follow each other.
+
+    Attributes:
+        add: Function that adds a number, of the record at ``due``.
+        due: Place after that of the last number.
+    """
+
+    __slots__ = ("_firsts", "_starts", "_values", "add", "due")
 
     def __init__(self) -> None:
-        self._places, self._values = array("I"), array("d")
-        self.adders = self._places.append, self._values.append
+        self._firsts, self._starts, self._values = array("I"), array("I"), array("d")
+        self.add = self._values.append
+        self.due = -1
 
-    def read(self, kept: NDArray[np.bool_]) -> tuple[NDArray[np.uint32], Floats]:
+    def jump(self, place: int) -> None:
+        """Go on at another place than that after the last number."""
+        self._firsts.append(place)
+        self._starts.append(len(self._values))
+        self.due = place
+
+    def read(self, kept: NDArray[np.bool_]) -> tuple[NDArray[np.int64], Floats]:
         """Return the places and numbers of the records that are kept."""
-        places, values = np.frombuffer(self._places, dtype=np.uint32), np.frombuffer(self._values)
+        values = np.frombuffer(self._values)
+        firsts, starts = (np.array(each, dtype=np.int64) for each in (self._firsts, self._starts))
+        places = np.arange(len(values)) + np.repeat(firsts - starts, np.diff(starts, append=len(values)))
         mask = kept[places]
         return places[mask], values[mask]
 
@@ -68,15 +84,17 @@ class _Node:
         for name, value in record.items():
             kind = type(value)
             if kind is float or kind is int:
-                if name not in columns:
-                    columns[name] = _Column()
+                column = columns.get(name)
+                if column is None:
+                    column = columns[name] = _Column()
                     taken += COLUMN_COST
-                add_place, add_value = columns[name].adders
-                add_place(place)
+                if column.due != place:
+                    column.jump(place)
+                column.due = place + 1
                 try:
-                    add_value(value)
+                    column.add(value)
                 except OverflowError:  # an integer that no float holds
-                    add_value(math.inf if value > 0 else -math.inf)
+                    column.add(math.inf if value > 0 else -math.inf)
             elif kind is dict or kind is list:
                 if name not in self.children:
                     self.children[name] = _Node()
