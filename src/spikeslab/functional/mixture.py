@@ -154,14 +154,14 @@ def log_odds(
     sizes = sizes or [1] * len(deltas)
     common = {size: of_size(size) for size in set(sizes)}
     return [
-        LogOdds(common[size].linear, common[size].quadratic, common[size].offset + logit(delta))
-        for delta, size in zip(deltas, sizes, strict=True)
+        LogOdds(linear, quadratic, offset + logit(delta))
+        for delta, (linear, quadratic, offset) in zip(deltas, map(common.__getitem__, sizes), strict=True)
     ]
 
 
 def logit(delta: float) -> float:
     """Return the log odds of a probability that is first kept away from 0 and 1."""
-    clamped = clamp(delta, TINY, 1.0 - TINY)
+    clamped = min(max(delta, TINY), 1.0 - TINY)
     return math.log(clamped) - math.log1p(-clamped)
 
 

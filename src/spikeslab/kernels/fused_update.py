@@ -29,7 +29,7 @@ CHECK_PIECE = 512  # blocks that a thread checks at once; of less than four time
 
 # Columns of the kernels' tables.
 WEIGHT, GRADIENT, BUFFER, RHO, RHO_BAR, SIZE, STREAM, FIRST_BLOCK, OFFSET = range(9)
-ELASTIC_NET = 3
+ELASTIC_NET, LOG_ODDS = 3, 7
 NO_LATENTS = (0.0,) * 4
 NUMPY = {torch.float32: np.float32, torch.float64: np.float64}
 
@@ -229,7 +229,11 @@ class KernelPlan:
         blocks = np.array([count_blocks(o, int(n), itemsize) for o, n in zip(offsets, sizes, strict=True)], np.int64)
         first_blocks = np.cumsum(blocks) - blocks
         self.blocks = int(blocks.sum())
-        self.sparse_blocks = [slice(first_blocks[row], first_blocks[row] + blocks[row]) for row in sparse]
+        # Most weights of a deep network are one block, whose sums need no adding up.
+        self.single_blocks = [first_blocks[row] for row in sparse if blocks[row] == 1]
+        self.sparse_blocks = [
+            None if blocks[row] == 1 else slice(first_blocks[row], first_blocks[row] + blocks[row]) for row in sparse
+        ]
         self.table = np.zeros((len(entries), len(kernels.TABLE)), dtype=np.int64)
         self.table[:, SIZE] = sizes
         self.table[:, STREAM] = [entry.stream for entry in entries]
@@ -308,12 +312,17 @@ class KernelPlan:
         addresses = list(zip(rho, smoothed, strict=True))
         if addresses != self.latents:
             self.table[self.sparse_rows, RHO : RHO_BAR + 1] = self.latents = addresses
-        self.factors[self.sparse_rows, ELASTIC_NET:] = [
-            (*penalty.l1, *penalty.l2, *(NO_LATENTS if moving is None else (*moving.log_odds[index], moving.omega)))
-            for index in self.weights
-        ]
+        self.factors[self.sparse_rows, ELASTIC_NET:LOG_ODDS] = (*penalty.l1, *penalty.l2)
+        self.factors[self.sparse_rows, LOG_ODDS:] = (
+            NO_LATENTS if moving is None else [(*moving.log_odds[index], moving.omega) for index in self.weights]
+        )
 
     def sparse_sums(self) -> list[LatentSums]:
         """Return the sums over each sparse parameter, added in an order that depends on its number of blocks alone."""
-        rows = [self.sums[blocks].sum(axis=0).tolist() for blocks in self.sparse_blocks]
-        return [LatentSums(*row) if len(row) > 1 else LatentSums(rho=row[0]) for row in rows]
+        single = iter(self.sums[self.single_blocks].tolist() if self.single_blocks else [])
+        rows: list[list[float]] = [
+            next(single) if blocks is None else self.sums[blocks].sum(axis=0).tolist() for blocks in self.sparse_blocks
+        ]
+        if self.sums is self.rho_sums:
+            return [LatentSums(0.0, 0.0, 0.0, 0.0, rho) for (rho,) in rows]
+        return list(map(LatentSums._make, rows))
