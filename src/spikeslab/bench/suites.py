@@ -154,6 +154,13 @@ SUITES = {
         blocks=7,
         standard=True,
     ),
+    "scale": Suite(
+        "a step, an update and files against parameters, tensors, ranks, samples and lines of a log (ten minutes)",
+        "scale.suite:run",
+        10,
+        ("parameters", "tensors", "ranks", "samples", "log"),
+        counter="scale.suite:count_ticks",
+    ),
     "selection-scaling": Suite(
         "a step and a sweep of variable selection against the number of variables",
         "selection_scaling:run_variables",

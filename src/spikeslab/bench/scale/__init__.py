@@ -1,0 +1,1 @@
+"""Cost against size: parameters, layers, ranks, samples on disk and lines of a log."""
