@@ -14,7 +14,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from spikeslab.errors import ArgumentTypeError, ArgumentValueError, Phrase
+from spikeslab.errors import ArgumentTypeError, ArgumentValueError, Phrase, StateError
+
+TORCH = "2.13"
+"""First version of torch with which sharding was tested."""
 
 
 def is_sharded(tensor: Tensor) -> bool:
@@ -70,10 +73,20 @@ def locate(tensor: Tensor) -> int | Tensor:
     return _locate(tuple(tensor.shape), cuts, coordinate, tuple(local(tensor).shape))
 
 
+def check_torch() -> None:
+    """Raise if this torch is older than the first one with which sharding was tested."""
+    if torch.__version__ < TORCH:
+        raise StateError(
+            f"Sharded parameters need torch {TORCH} or later, the first version with which they were tested, but this "
+            f"is {torch.__version__}: update torch, or keep the model whole."
+        )
+
+
 def check_sharding(name: str, tensor: Tensor) -> None:
     """Raise if a DTensor is spread in a way that has no parts: sums that are still to be added up, or uneven memory."""
     if not is_sharded(tensor):
         return
+    check_torch()
     odd = [placement for placement in tensor.placements if not (placement.is_shard() or placement.is_replicate())]  # type: ignore[attr-defined]
     if odd:
         got = Phrase(f"{name} is a DTensor with the placement {odd[0]}")

@@ -219,6 +219,14 @@ def test_a_forgotten_initialisation_is_noticed(monkeypatch: pytest.MonkeyPatch) 
     assert "call torch.distributed.init_process_group() before Ranks.create()" in str(error.value)
 
 
+def test_an_old_torch_does_not_shard(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch, "__version__", torch.torch_version.TorchVersion("2.12.1"))
+    model = torch.nn.Linear(2, 2)
+    assert Ranks().fully_shard(model) is model  # one rank keeps it whole
+    with pytest.raises(RuntimeError, match=r"^Sharded parameters need torch 2\.13 or later, .* but this is 2\.12\.1"):
+        Ranks(data_size=2).fully_shard(model)
+
+
 def test_a_batch_that_cannot_be_shared_equally_is_refused() -> None:
     with pytest.raises(ArgumentValueError) as error:
         Ranks(data_rank=0, data_size=2).shard(torch.zeros(5, 3))

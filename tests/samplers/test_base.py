@@ -759,23 +759,51 @@ class TestForeignStatesAreRefusedAndChangeNothing:
         refused(run, other.state_dict(), message)
 
 
-def test_sums_that_are_still_to_be_added_up_are_refused(tmp_path) -> None:
+@pytest.fixture
+def mesh(tmp_path):
+    """A mesh of this process alone."""
     distributed = pytest.importorskip("torch.distributed")
     if not distributed.is_available():
         pytest.skip("this torch was built without torch.distributed")
     from torch.distributed.device_mesh import init_device_mesh
-    from torch.distributed.tensor import DTensor, Partial
 
     distributed.init_process_group(
         "gloo", store=distributed.FileStore(str(tmp_path / "store"), 1), rank=0, world_size=1
     )
-    try:
-        mesh = init_device_mesh("cpu", (1,))
-        sharded = nn.Parameter(DTensor.from_local(torch.ones(4), mesh, [Partial()]))
-        with pytest.raises(TypeError, match=r"^params must be sharded or replicated, but layer\.weight is a DTensor"):
-            ss.SGHMC([("layer.weight", sharded)], lr=0.1, num_data=10)
-    finally:
-        distributed.destroy_process_group()
+    yield init_device_mesh("cpu", (1,))
+    distributed.destroy_process_group()
+
+
+def test_sums_that_are_still_to_be_added_up_are_refused(mesh) -> None:
+    from torch.distributed.tensor import DTensor, Partial
+
+    sharded = nn.Parameter(DTensor.from_local(torch.ones(4), mesh, [Partial()]))
+    with pytest.raises(TypeError, match=r"^params must be sharded or replicated, but layer\.weight is a DTensor"):
+        ss.SGHMC([("layer.weight", sharded)], lr=0.1, num_data=10)
+
+
+@pytest.mark.parametrize("version", ["2.12.1", "2.6.0+cpu", "2.13.0"])
+def test_sharding_wants_a_torch_with_which_it_was_tested(mesh, monkeypatch, version) -> None:
+    from torch.distributed.tensor import Shard, distribute_tensor
+
+    old = torch.torch_version.TorchVersion(version)
+    sharded = nn.Parameter(distribute_tensor(torch.ones(4), mesh, [Shard(0)]))
+    whole = nn.Parameter(torch.ones(4))
+    monkeypatch.setattr(torch, "__version__", old)
+    sampler = ss.SGHMC([whole], lr=0.1, num_data=10, seed=0)
+    if version == "2.13.0":
+        ss.SGHMC([sharded], lr=0.1, num_data=10, seed=0)
+        return
+    message = (
+        "Sharded parameters need torch 2.13 or later, the first version with which they were tested, but this is "
+        f"{version}: update torch, or keep the model whole."
+    )
+    with pytest.raises(RuntimeError) as refused:
+        ss.SGHMC([sharded], lr=0.1, num_data=10, seed=0)
+    assert str(refused.value) == message
+    with pytest.raises(RuntimeError):
+        sampler.add_param_group({"params": [sharded]})
+    assert len(sampler.param_groups) == 1
 
 
 def test_parameters_without_memory_are_refused() -> None:

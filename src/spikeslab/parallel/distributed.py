@@ -32,7 +32,7 @@ from spikeslab.kernels.noise import mix64
 from spikeslab.posterior import Posterior
 from spikeslab.posterior.samples import Samples
 from spikeslab.samplers.base import CHAIN
-from spikeslab.shards import is_sharded
+from spikeslab.shards import check_torch, is_sharded
 from spikeslab.states import Stateful
 
 if TYPE_CHECKING:  # torch may be built without it
@@ -143,9 +143,13 @@ class Ranks:
             model: The model, the same on all ranks.
             layers: Modules inside it that are sharded, and gathered in the forward pass, one at a time.
             **options: Options of ``torch.distributed.fsdp.fully_shard``.
+
+        Raises:
+            StateError: If torch is older than the first version with which sharding was tested.
         """
         if self.data_size == 1:
             return model
+        check_torch()
         from torch.distributed.device_mesh import DeviceMesh
         from torch.distributed.fsdp import FSDPModule, fully_shard
 

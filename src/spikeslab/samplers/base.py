@@ -18,6 +18,7 @@ from spikeslab.errors import (
     ArgumentValueError,
     NonFiniteError,
     Phrase,
+    StateError,
     check_count,
     check_number,
     mark,
@@ -116,7 +117,7 @@ class Sampler(WeightHolder, Optimizer):
                 _check_parameter(self._name(len(self.param_groups) - 1, index), param)
             self._check_sizes()
             self._ranks = Reduction(param for group in self.param_groups for param in group["params"])
-        except (TypeError, ValueError):
+        except (TypeError, ValueError, StateError):
             self.param_groups.pop()
             raise
         self._schedules.append(schedules)
