@@ -25,14 +25,18 @@ from spikeslab.parallel.distributed import Ranks
 from spikeslab.shards import gather
 
 ROWS, NUM_DATA = 24, 96
+STEPS = 50
 SAMPLERS = {"SGLD": (ss.SGLD, {}), "SGHMC": (ss.SGHMC, {"momentum": 0.8}), "PSGLD": (ss.PSGLD, {})}
 
 
-def make_model(seed: int = 0) -> nn.Sequential:
+PENALTIES = {"L1": ss.L1, "L2": ss.L2}
+
+
+def make_model(seed: int = 0, width: int = 7) -> nn.Sequential:
     """A network in float64, the same on all ranks."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
-        layers = nn.Linear(6, 7), nn.Tanh(), nn.Linear(7, 5), nn.Tanh(), nn.Linear(5, 1)
+        layers = nn.Linear(6, width), nn.Tanh(), nn.Linear(width, 5), nn.Tanh(), nn.Linear(5, 1)
         return nn.Sequential(*layers).double()
 
 
@@ -55,15 +59,26 @@ class Chain:
     """SGHMC-SA and others, with a learned delta and a conjugate sigma, on whole or sharded weights."""
 
     def __init__(
-        self, mesh_shape: tuple[int, ...] = (), *, kind: str = "SGHMC", fused: bool | None = None, seed: int = 3
+        self,
+        mesh_shape: tuple[int, ...] = (),
+        *,
+        kind: str = "SGHMC",
+        penalty: str | None = None,
+        fused: bool | None = None,
+        seed: int = 3,
+        width: int = 7,
     ) -> None:
         self.sharded = bool(mesh_shape)
-        self.model = make_model()
+        self.model = make_model(width=width)
         if mesh_shape:
             shard(self.model, mesh_shape)
         self.weights = ss.select_weights(self.model, "*.weight")
-        self.prior = ss.SpikeSlab(
-            self.weights, steps=40, sigma_coupling="conjugate", nu=2.0, adapt=ss.SA(ss.polynomial(0.5, power=0.6))
+        self.prior = (
+            PENALTIES[penalty](self.weights, 0.03)
+            if penalty
+            else ss.SpikeSlab(
+                self.weights, steps=40, sigma_coupling="conjugate", nu=2.0, adapt=ss.SA(ss.polynomial(0.5, power=0.6))
+            )
         )
         cls, own = SAMPLERS[kind]
         self.sampler = cls(
@@ -99,9 +114,10 @@ class Chain:
     def tensors(self) -> dict[str, Tensor]:
         """Everything of the chain, whole."""
         found = {name: gather(p.detach()).clone() for name, p in self.model.named_parameters()}
-        found |= {f"rho {name}": gather(rho).clone() for name, rho in self.prior.rho.items()}
-        numbers = [self.prior.sigma, *self.prior.delta.values(), *(self.prior._chosen or ()), self.prior._progress]
-        found["numbers"] = torch.tensor(numbers, dtype=torch.float64)
+        if isinstance(self.prior, ss.SpikeSlab):
+            found |= {f"rho {name}": gather(rho).clone() for name, rho in self.prior.rho.items()}
+            numbers = [self.prior.sigma, *self.prior.delta.values(), *(self.prior._chosen or ()), self.prior._progress]
+            found["numbers"] = torch.tensor(numbers, dtype=torch.float64)
         found["penalty"] = torch.tensor([self.sampler.penalty(), *self.prior.effective_penalty(NUM_DATA)]).double()
         return found
 

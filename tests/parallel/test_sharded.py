@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 from safetensors.torch import load_file
-from sharded_runs import SAMPLERS, Chain, collect, make_model, prune
+from sharded_runs import PENALTIES, SAMPLERS, STEPS, Chain, collect, make_model, prune
 from torch import Tensor
 from torch.distributed.checkpoint.state_dict import (
     StateDictOptions,
@@ -38,8 +39,8 @@ def more(out: Path) -> Path:
     return out
 
 
-def whole(kind: str = "SGHMC", fused: bool | None = None) -> dict[str, Tensor]:
-    return Chain(kind=kind, fused=fused).advance(12).tensors()
+def whole(steps: int = STEPS, **options: Any) -> dict[str, Tensor]:
+    return Chain(**options).advance(steps).tensors()
 
 
 def written(out: Path, name: str, ranks: int) -> list[dict[str, Tensor]]:
@@ -54,7 +55,13 @@ def check(out: Path, name: str, ranks: int, expected: dict[str, Tensor]) -> None
 @pytest.mark.parametrize("kind", SAMPLERS)
 @pytest.mark.parametrize("fused", [True, False])
 def test_two_ranks_move_a_sharded_model_as_one_does(out: Path, kind: str, fused: bool) -> None:
-    check(out, f"{kind}-{fused}", 2, whole(kind, fused))
+    check(out, f"{kind}-{fused}", 2, whole(kind=kind, fused=fused))
+
+
+@pytest.mark.parametrize("penalty", PENALTIES)
+@pytest.mark.parametrize("fused", [True, False])
+def test_two_ranks_penalise_a_sharded_model_as_one_does(out: Path, penalty: str, fused: bool) -> None:
+    check(out, f"{penalty}-{fused}", 2, whole(penalty=penalty, fused=fused))
 
 
 @pytest.mark.slow
@@ -62,7 +69,14 @@ def test_two_ranks_move_a_sharded_model_as_one_does(out: Path, kind: str, fused:
 @pytest.mark.parametrize("kind", SAMPLERS)
 @pytest.mark.parametrize("fused", [True, False])
 def test_more_ranks_move_a_sharded_model_as_one_does(more: Path, kind: str, fused: bool, ranks: int) -> None:
-    check(more, f"{kind}-{fused}", ranks, whole(kind, fused))
+    check(more, f"{kind}-{fused}", ranks, whole(kind=kind, fused=fused))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("ranks", RANKS[1:])
+@pytest.mark.parametrize("penalty", PENALTIES)
+def test_more_ranks_penalise_a_sharded_model_as_one_does(more: Path, penalty: str, ranks: int) -> None:
+    check(more, f"{penalty}-True", ranks, whole(penalty=penalty, fused=True))
 
 
 @pytest.mark.slow
@@ -74,14 +88,14 @@ def test_a_mesh_that_replicates_and_shards(more: Path) -> None:
 def test_a_checkpoint_of_two_ranks_continues_on_one(out: Path, kind: str) -> None:
     chain = Chain(kind=kind, seed=99).load(out / f"checkpoint-{kind}")
     assert (chain.sampler.steps, chain.sampler.noise.seed) == (8, 3)
-    assert difference(chain.advance(4).tensors(), whole(kind)) < TOLERANCE
+    assert difference(chain.advance(4).tensors(), whole(12, kind=kind)) < TOLERANCE
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("ranks", RANKS[1:])
 @pytest.mark.parametrize("kind", ["SGLD", "SGHMC"])
 def test_a_checkpoint_of_two_ranks_continues_on_more(more: Path, kind: str, ranks: int) -> None:
-    check(more, f"continued {kind}", ranks, whole(kind))
+    check(more, f"continued {kind}", ranks, whole(12, kind=kind))
 
 
 @pytest.mark.parametrize("scope", ["layer", "global", "floor"])
@@ -123,6 +137,14 @@ def test_the_example_says_the_same_on_one_and_two_ranks() -> None:
     alone, shared = (torchrun(ranks, script, "--steps", "20").strip().splitlines()[-1] for ranks in (1, 2))
     assert alone == shared
     assert "sparsity 0.500, 4 samples" in alone
+
+
+def test_the_sampler_sends_two_small_tensors_whatever_the_number_of_weights(out: Path) -> None:
+    found = json.loads((out / "facts-2-0.json").read_text())
+    layers, number = 3, 8
+    # Whether all numbers are finite; then B, J and the sum of rho of each layer.
+    assert found["exchanged 7"] == {"allreduce": [2, number + (2 + layers) * number]}
+    assert found["exchanged 700"] == found["exchanged 7"]
 
 
 def test_all_ranks_refuse_with_one_sentence(out: Path) -> None:

@@ -14,8 +14,9 @@ from torch import distributed as dist
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "helpers"))
 
-from sharded_runs import SAMPLERS, Chain, collect, prune
+from sharded_runs import PENALTIES, SAMPLERS, STEPS, Chain, collect, prune
 
+from spikeslab.bench.scale.traffic import Traffic
 from spikeslab.errors import NonFiniteError
 from spikeslab.parallel.distributed import Ranks
 from spikeslab.training import Training
@@ -37,6 +38,15 @@ def message(action: Callable[[], object]) -> str:
     return "nothing was raised"
 
 
+def exchanged(width: int) -> dict[str, tuple[int, int]]:
+    """Calls and bytes of the collective operations of an update, with hidden layers of a width."""
+    chain = Chain((world,), width=width).advance(1)
+    chain.backward(1)
+    with Traffic() as traffic:
+        chain.sampler.step()
+    return {name: (traffic.calls[name], size) for name, size in traffic.sizes.items()}
+
+
 def not_finite() -> None:
     """A gradient that is not finite on the last rank alone."""
     chain = Chain((world,)).advance(1)
@@ -48,9 +58,12 @@ def not_finite() -> None:
 
 for kind in SAMPLERS:
     for fused in (True, False):
-        write(f"{kind}-{fused}", Chain((world,), kind=kind, fused=fused).advance(12).tensors())
+        write(f"{kind}-{fused}", Chain((world,), kind=kind, fused=fused).advance(STEPS).tensors())
+for penalty in PENALTIES:
+    for fused in (True, False):
+        write(f"{penalty}-{fused}", Chain((world,), penalty=penalty, fused=fused).advance(STEPS).tensors())
 if world == 4:
-    write("two dimensions", Chain((2, 2)).advance(12).tensors())
+    write("two dimensions", Chain((2, 2)).advance(STEPS).tensors())
 for kind in ("SGLD", "SGHMC"):
     if world == 2:
         Chain((world,), kind=kind).advance(8).save(out / f"checkpoint-{kind}")
@@ -61,7 +74,7 @@ for scope in ("layer", "global", "floor"):
     write(f"pruned {scope}", prune(Chain((world,)), scope))
 write("pruned ties", prune(Chain((world,)), "ties"))
 posterior = collect(Chain((world,)), out / f"posterior-{world}")
-facts = {"predict": message(lambda: posterior.predict(torch.zeros(2, 6, dtype=torch.float64)))}
+facts: dict[str, object] = {"predict": message(lambda: posterior.predict(torch.zeros(2, 6, dtype=torch.float64)))}
 chain = Chain((world,))
 batches = [torch.arange(24).chunk(world)[rank]]
 training = Training(
@@ -71,6 +84,7 @@ training.run(steps=3)
 write("trained", chain.tensors())
 facts |= {"folder": message(lambda: training.run(steps=4, folder=out / f"run-{rank}"))}
 facts |= {"seed": message(lambda: Chain((world,), seed=rank)), "not finite": message(not_finite)}
+facts |= {f"exchanged {width}": exchanged(width) for width in (7, 700)}
 (out / f"facts-{world}-{rank}.json").write_text(json.dumps(facts))
 dist.barrier()
 os._exit(0)  # the threads of gloo may abort while the interpreter ends
