@@ -14,9 +14,9 @@ from torch.optim import Optimizer
 from spikeslab.bench.optimizers import SGD_NAME
 from spikeslab.bench.scale.candidates import OURS, build_optimizer
 from spikeslab.bench.scale.processes import PeakMemory, run_alone
-from spikeslab.bench.scaling import available_memory
 from spikeslab.bench.suites import BenchPlan
 from spikeslab.bench.timing import HOW, Times, log_slope, measure, training_step
+from spikeslab.memory import available_memory
 from spikeslab.report.tables import Cell, Column, Table
 
 SIZES, QUICK_SIZES = tuple(10**power for power in range(5, 9)), (10**5,)
