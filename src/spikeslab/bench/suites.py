@@ -158,7 +158,7 @@ SUITES = {
         "a step, an update and files against parameters, tensors, ranks, samples and lines of a log (ten minutes)",
         "scale.suite:run",
         10,
-        ("parameters", "tensors", "ranks", "samples", "log"),
+        ("parameters", "operations", "tensors", "ranks", "samples", "log"),
         counter="scale.suite:count_ticks",
     ),
     "selection-scaling": Suite(

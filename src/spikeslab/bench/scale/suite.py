@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from spikeslab.bench.scale import disk, parameters, ranks, tensors
+from spikeslab.bench.scale import disk, operations, parameters, ranks, tensors
 from spikeslab.bench.suites import BenchPlan, Findings
 
 MAKERS = {
     "parameters": parameters.parameter_table,
+    "operations": operations.operation_table,
     "tensors": tensors.tensor_table,
     "ranks": ranks.rank_table,
     "samples": disk.sample_table,
@@ -26,4 +27,4 @@ def count_ticks(plan: BenchPlan) -> int:
         *(parameters.QUICK_SIZES, parameters.QUICK_SIZES, tensors.QUICK_TENSORS),
         *(ranks.QUICK_WORLDS, disk.QUICK_SAMPLES, disk.QUICK_LINES),
     )
-    return plan.repeats * sum(map(len, quick if plan.quick else full))
+    return plan.repeats * (1 + sum(map(len, quick if plan.quick else full)))
