@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from functools import lru_cache
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -67,10 +67,31 @@ def locate(tensor: Tensor) -> int | Tensor:
     Returns:
         The number of its first element if they are consecutive; the numbers of all of them otherwise.
     """
-    if not is_sharded(tensor):
-        return 0
-    cuts, coordinate = _cuts(tensor)
-    return _locate(tuple(tensor.shape), cuts, coordinate, tuple(local(tensor).shape))
+    return Place.of(tensor).locate(tuple(local(tensor).shape))
+
+
+class Place(NamedTuple):
+    """Place of a part in a whole tensor.
+
+    Attributes:
+        shape: Shape of the whole tensor.
+        cuts: Dimension and number of the parts of each cut, outermost first; none for a whole tensor.
+        coordinate: Number of this part along each cut.
+    """
+
+    shape: tuple[int, ...]
+    cuts: tuple[tuple[int, int], ...] = ()
+    coordinate: tuple[int, ...] = ()
+
+    @classmethod
+    def of(cls, tensor: Tensor) -> Place:
+        """Return the place of this rank's part."""
+        shape = tuple(tensor.shape)
+        return cls(shape, *_cuts(tensor)) if is_sharded(tensor) else cls(shape)
+
+    def locate(self, own: tuple[int, ...]) -> int | Tensor:
+        """Return the numbers of the elements of a part of shape ``own``, or the first if they are consecutive."""
+        return _locate(self.shape, self.cuts, self.coordinate, own) if self.cuts else 0
 
 
 def check_torch() -> None:
@@ -150,7 +171,7 @@ class Reduction:
             got = Phrase(f"got {len(meshes)}")
             raise ArgumentValueError("params", "must be sharded over one device mesh", got)
         self.mesh: Any = next(iter(meshes.values()), None)
-        self._counts = [self._is_counted(tensor) for tensor in tensors]
+        self._counts = [self.is_counted(tensor) for tensor in tensors]
         self._sharded = [self._cuts(tensor) for tensor in tensors]
 
     def _cuts(self, tensor: Any) -> list[bool]:
@@ -159,7 +180,7 @@ class Reduction:
             return [False] * (0 if self.mesh is None else self.mesh.ndim)
         return [placement.is_shard() for placement in tensor.placements]
 
-    def _is_counted(self, tensor: Any) -> bool:
+    def is_counted(self, tensor: Any) -> bool:
         """Return True if this rank's part of a tensor is the one of several copies that counts."""
         if self.mesh is None:
             return True
@@ -182,17 +203,33 @@ class Reduction:
         return self.mesh is None or not any(self.mesh.get_coordinate())
 
     @property
+    def size(self) -> int:
+        """Number of ranks."""
+        return 1 if self.mesh is None else int(self.mesh.size())
+
+    @property
+    def position(self) -> int:
+        """Number of this rank, in the order of the mesh."""
+        return 0 if self.mesh is None else _flat(list(self.mesh.get_coordinate()), self.mesh)
+
+    @property
     def device(self) -> torch.device:
         """Device of what is added up."""
         return torch.device("cpu") if self.mesh is None else torch.device(self.mesh.device_type)
 
     def total(self, tensors: Sequence[Tensor], values: Sequence[float]) -> float:
         """Return the sum over the ranks of a number of each of some tensors."""
-        return self.sum([sum(v for t, v in zip(tensors, values, strict=True) if self._is_counted(t))])[0]
+        return self.sum([sum(v for t, v in zip(tensors, values, strict=True) if self.is_counted(t))])[0]
 
     def own(self, values: Sequence[float]) -> list[float]:
         """Return a number of each weight, zero where another rank's copy counts."""
         return [value if counts else 0.0 for value, counts in zip(values, self._counts, strict=True)]
+
+    def gather_bytes(self, own: bytes) -> list[bytes]:
+        """Return the bytes of all ranks, of which each has equally many."""
+        table = torch.zeros(self.size, len(own), dtype=torch.int64, device=self.device)
+        table[self.position] = torch.tensor(list(own))
+        return [bytes(row) for row in self.all_reduce_(table).tolist()]
 
     def all_reduce_(self, totals: Tensor, op: Any = None) -> Tensor:
         """Add up a tensor over all ranks of the mesh, in place; ``op`` is another reduction than the sum."""
@@ -280,16 +317,12 @@ class Reduction:
     def _share_ties(self, ties: list[Tensor], missing: int) -> list[int]:
         """Return how many of the equal scores of each weight go on this rank, ``missing`` in all."""
         own = [int(tie.sum()) for tie in ties]
-        if self.mesh is None:
-            ranks, position = 1, 0
-        else:
-            ranks, position = self.mesh.size(), _position(self.mesh)
-        table = torch.zeros(len(ties), ranks, dtype=torch.int64, device=self.device)
-        table[:, position] = torch.tensor(self.own(own), dtype=torch.int64)
+        table = torch.zeros(len(ties), self.size, dtype=torch.int64, device=self.device)
+        table[:, self.position] = torch.tensor(self.own(own), dtype=torch.int64)
         self.all_reduce_(table)
         before = table.flatten().cumsum(0).view(table.shape) - table
         # A copy follows the rank whose numbers count.
-        sources = [position if counts else self._source(index) for index, counts in enumerate(self._counts)]
+        sources = [self.position if counts else self._source(index) for index, counts in enumerate(self._counts)]
         return [max(0, missing - int(before[index, source])) for index, source in enumerate(sources)]
 
     def _source(self, index: int) -> int:
@@ -303,10 +336,6 @@ def _order(score: Tensor) -> Tensor:
     """Return integers >= 0 in the order of scores, of which -inf is the first and NaN the last."""
     wide = score.double()
     return torch.where(wide == -torch.inf, 0, wide.nan_to_num(nan=torch.inf, posinf=torch.inf).view(torch.int64) + 1)
-
-
-def _position(mesh: Any) -> int:
-    return _flat(list(mesh.get_coordinate()), mesh)
 
 
 def _flat(coordinate: Sequence[int], mesh: Any) -> int:

@@ -160,11 +160,16 @@ def prune(chain: Chain, scope: str) -> dict[str, Tensor]:
     return zeros | chain.tensors() | {"zeros": torch.tensor([counted.sparse_zeros, counted.sparse_total]).double()}
 
 
-def collect(chain: Chain, folder: Path) -> ss.Posterior:
-    """A posterior of a few samples on disk."""
-    posterior = ss.Posterior(
-        chain.model, burn_in=2, thin=3, sampler=chain.sampler, link=lambda out: out, directory=folder
-    )
+INPUTS = torch.randn(6, 6, generator=torch.Generator().manual_seed(4), dtype=torch.float64)
+
+
+def identity(outputs: Tensor) -> Tensor:
+    return outputs
+
+
+def collect(chain: Chain, folder: Path | None) -> ss.Posterior:
+    """A posterior of a few samples, on disk if there is a folder."""
+    posterior = ss.Posterior(chain.model, burn_in=2, thin=3, sampler=chain.sampler, link=identity, directory=folder)
     for _ in range(8):
         chain.advance(1)
         posterior.collect()

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 from safetensors.torch import load_file
-from sharded_runs import PENALTIES, SAMPLERS, STEPS, Chain, collect, make_model, prune
+from sharded_runs import INPUTS, PENALTIES, SAMPLERS, STEPS, Chain, collect, identity, make_model, prune
 from torch import Tensor
 from torch.distributed.checkpoint.state_dict import (
     StateDictOptions,
@@ -114,14 +115,52 @@ def test_equal_weights_are_pruned_in_exact_numbers(out: Path) -> None:
             assert torch.equal(found[name].sum(), expected[name].sum())  # which of them go is left open
 
 
-def test_samples_of_a_sharded_model_are_whole(out: Path, tmp_path: Path) -> None:
-    alone = collect(Chain(), tmp_path / "posterior")
-    loaded = ss.Posterior.load(out / "posterior-2", make_model(), link=lambda out: out)
-    assert [record.step for record in loaded.records] == [record.step for record in alone.records] == [5, 8]
+@pytest.fixture(scope="module")
+def samples(tmp_path_factory: pytest.TempPathFactory) -> ss.Posterior:
+    return collect(Chain(), tmp_path_factory.mktemp("samples") / "posterior")
+
+
+def test_every_rank_writes_its_parts_of_the_samples(out: Path, samples: ss.Posterior) -> None:
+    files = sorted(path.name for path in (out / "posterior-2").glob("sample-*"))
+    assert files == [f"sample-{step:09d}-{rank:04d}.safetensors" for step in (5, 8) for rank in range(2)]
+    numbers = [sum(t.numel() for t in load_file(out / "posterior-2" / name).values()) for name in files]
+    assert sum(numbers[:2]) == sum(p.numel() for p in make_model().parameters())
+    assert max(numbers) < 0.7 * sum(numbers[:2])
+    loaded = ss.Posterior.load(out / "posterior-2", make_model(), link=identity)
+    assert [record.step for record in loaded.records] == [record.step for record in samples.records] == [5, 8]
     for index in range(2):
-        assert difference(loaded.tensors(index), alone.tensors(index)) < TOLERANCE
-    x = torch.randn(3, 6, dtype=torch.float64)
-    torch.testing.assert_close(loaded.predict(x), alone.predict(x))
+        assert difference(loaded.tensors(index), samples.tensors(index)) < TOLERANCE
+    torch.testing.assert_close(loaded.predict(INPUTS), samples.predict(INPUTS))
+
+
+def test_a_sharded_model_predicts_from_its_samples(out: Path, samples: ss.Posterior) -> None:
+    mean = samples.predict(INPUTS)
+    torch.testing.assert_close(torch.cat([found["mean"] for found in written(out, "predicted", 2)]), mean)
+    for found in written(out, "predicted from two", 2):
+        torch.testing.assert_close(found["mean"], mean)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("ranks", RANKS[1:])
+def test_samples_are_read_on_another_number_of_ranks(more: Path, samples: ss.Posterior, ranks: int) -> None:
+    for found in written(more, "predicted from two", ranks):
+        torch.testing.assert_close(found["mean"], samples.predict(INPUTS))
+
+
+@pytest.mark.parametrize("damage", ["change", "remove", "other"])
+def test_a_part_that_is_damaged_is_refused(out: Path, tmp_path: Path, damage: str) -> None:
+    folder = shutil.copytree(out / "posterior-2", tmp_path / "posterior")
+    path = folder / "sample-000000005-0001.safetensors"
+    if damage == "remove":
+        path.unlink()
+    else:
+        content = path.read_bytes()
+        path.write_bytes(content[:-1] + bytes([content[-1] ^ 1]) if damage == "change" else content[:-8])
+    loaded = ss.Posterior.load(folder, make_model(), link=identity)
+    message = "Cannot read the sample" if damage == "remove" else "has changed since it was written"
+    with pytest.raises(ValueError, match=message):
+        loaded.tensors(0)
+    assert loaded.tensors(1)
 
 
 def test_the_training_loop_takes_a_sharded_model(out: Path) -> None:
@@ -136,7 +175,7 @@ def test_the_example_says_the_same_on_one_and_two_ranks() -> None:
     script = Path(__file__).parents[2] / "examples" / "torchrun_transformer.py"
     alone, shared = (torchrun(ranks, script, "--steps", "20").strip().splitlines()[-1] for ranks in (1, 2))
     assert alone == shared
-    assert "sparsity 0.500, 4 samples" in alone
+    assert "sparsity 0.500, 7 samples" in alone
 
 
 def test_the_sampler_sends_two_small_tensors_whatever_the_number_of_weights(out: Path) -> None:
@@ -153,7 +192,11 @@ def test_all_ranks_refuse_with_one_sentence(out: Path) -> None:
         expectation = "seed must be the same on all ranks that share a sharded model, but this rank got"
         assert found["seed"] == f"{expectation} {rank}."
         assert found["folder"].startswith("folder must be None for a model that is sharded, but got ")
-        assert found["predict"].startswith("model must be whole to hold a sample, but it is sharded: load the samples")
+        assert found["predict"] == "directory must be given to predict with a sharded model, but got None."
+        assert found["sample"].startswith("model must be whole to hold a sample, but it is sharded: load the samples")
+        folder = out / "posterior-2"
+        exists = f"{folder} holds a posterior already: load it with Posterior.load, or choose another directory."
+        assert found["exists"] == (exists if rank == 0 else f"The first rank cannot use {folder} for samples.")
         assert found["not finite"].startswith("the gradient of 0.weight must be finite, but got NaN or Inf at step 2")
 
 

@@ -20,6 +20,7 @@ from spikeslab.forward_pass import Forward, map_tensors
 from spikeslab.posterior.eval_mode import uncompiled_eval_mode
 from spikeslab.posterior.prediction import check_classes, identity, probabilities, softmax, token_probabilities
 from spikeslab.posterior.samples import Tensors, named_tensors
+from spikeslab.shards import local
 
 BUDGET = 1 << 23
 """Bytes of weights and activations in one pass."""
@@ -138,6 +139,20 @@ class SampleForward:
                     self.possible &= min(count, len(steps) - start) == 1  # one sample proves nothing
             yield values
             start += len(values)
+
+    def shared_chunks(
+        self, steps: Sequence[int], read: Callable[[int], Tensors], inputs: tuple[Any, ...], batch_size: int | None
+    ) -> Iterator[Tensor]:
+        """Yield predictions as :meth:`chunks`, one sample at a time, with a model that ranks share.
+
+        All of them must call it with equally many batches. ``read`` returns this rank's parts of the tensors.
+        """
+        batches = list(_batches(self._caller.flatten(inputs), batch_size))
+        for step in steps:
+            with torch.no_grad(), uncompiled_eval_mode(self.model), _replaced(self.model, read(step)):
+                outputs = [self._caller.call({}, batch) for batch in batches]
+                values = self.link(torch.cat(outputs)).unsqueeze(0)
+            yield values
 
     def _run_together(
         self,
@@ -338,6 +353,30 @@ class _Caller(nn.Module):
         own = {f"model.{name}": tensor for name, tensor in tensors.items()}
         outputs: Tensor = torch.func.functional_call(self, own, inputs, tie_weights=tie_weights)
         return outputs
+
+
+@contextmanager
+def _replaced(model: nn.Module, parts: Tensors) -> Iterator[None]:
+    """Put this rank's parts of other tensors into a model for a while."""
+    _reshard(model)
+    own = {name: local(tensor.detach()) for name, tensor in named_tensors(model)}
+    kept = {name: part.clone() for name, part in own.items()}
+    try:
+        for name, part in own.items():
+            part.copy_(parts[name])
+        yield
+    finally:
+        _reshard(model)  # otherwise FSDP2 would keep the gathered tensors of the sample
+        for name, part in own.items():
+            part.copy_(kept[name])
+
+
+def _reshard(model: nn.Module) -> None:
+    """Let go of the whole tensors that FSDP2 has gathered."""
+    for module in model.modules():
+        reshard = getattr(module, "reshard", None)
+        if callable(reshard):
+            reshard()
 
 
 def _agree(outputs: Tensor, others: Tensor) -> bool:

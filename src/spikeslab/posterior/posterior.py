@@ -17,6 +17,7 @@ from spikeslab.errors import (
     ArgumentTypeError,
     ArgumentValueError,
     Phrase,
+    SpikeSlabError,
     StateError,
     check_choice,
     check_count,
@@ -99,7 +100,8 @@ class Posterior:
             tokens, classes) give :func:`~spikeslab.posterior.prediction.token_probabilities`, over the last one.
         sampler: If given, its steps are counted instead of the calls of :meth:`collect`.
         directory: If given, samples are stored in this folder instead of in memory. All ranks of a sharded model call
-            :meth:`collect`; the first one keeps the samples, which are whole.
+            :meth:`collect`, and each writes its parts, into a folder that they share; any number of ranks, or one with
+            the whole model, can read them. Without a folder the first rank keeps whole samples.
         exist_ok: If True, a posterior of this model in the folder is continued.
         max_samples: If given, the oldest sample is dropped once there are more.
         forward: Function from (model, inputs) to what the model returns, for inputs that it does not take as they are;
@@ -139,13 +141,26 @@ class Posterior:
         self._forward = SampleForward(model, link, Forward(forward, output))
         self._samples = Samples()
         self._ranks = Reduction(model.parameters())
-        if directory is not None and self._ranks.is_first:
-            samples = DiskSamples.create(Path(directory), exist_ok)
-            if samples.exists():  # the index stays as it is until there is something new to say
+        if directory is not None:
+            samples, exists = self._create_samples(Path(directory), exist_ok)
+            if exists:  # the index stays as it is until there is something new to say
                 self._take_over(samples.read_index(), samples)
             else:
                 samples.write_index(self.index)
             self._samples = samples
+
+    def _create_samples(self, directory: Path, exist_ok: bool) -> tuple[DiskSamples, bool]:
+        """Return the folder for the samples, and True if it has some; ranks that share the model agree on it."""
+        error: Exception | None = None
+        exists = False
+        if self._ranks.is_first:
+            try:
+                exists = DiskSamples.create(directory, exist_ok).exists()
+            except (SpikeSlabError, OSError) as reason:  # raised once the other ranks know
+                error = reason
+        if not self._ranks.all(error is None):
+            raise error or SamplesError(f"The first rank cannot use {directory} for samples.")
+        return DiskSamples(directory, self._ranks.is_first), not self._ranks.all(not exists)
 
     def __len__(self) -> int:
         return len(self.records)
@@ -180,10 +195,13 @@ class Posterior:
         prior = None if self._sampler is None else self._sampler.prior
         delta = prior.delta if isinstance(prior, SpikeSlab) else None
         self._forward.forget()
-        tensors = snapshot(self.model)  # all ranks of a sharded model gather it
-        if not self._ranks.is_first:
-            return True
-        self._samples.write(step, tensors)
+        if self._ranks and isinstance(self._samples, DiskSamples):
+            self._samples.write_parts(step, dict(named_tensors(self.model)), self._ranks)
+        else:
+            tensors = snapshot(self.model)  # all ranks of a sharded model gather it
+            if not self._ranks.is_first:
+                return True
+            self._samples.write(step, tensors)
         # After a crash the sampler may repeat steps that have a sample already: keep one per step.
         self.records = [record for record in self.records if record.step != step]
         self.records.append(Record(step, weight, sigma, delta))
@@ -328,9 +346,15 @@ class Posterior:
 
     def _chunks(self, inputs: tuple[Any, ...], batch_size: int | None) -> Iterator[Tensor]:
         """Yield predictions of shape (samples, batch, ...), some samples at a time."""
-        self._check_whole()
+        steps, samples = [record.step for record in self.records], self._samples
+        if not self._ranks:
+            self._check_not_empty()
+            return self._forward.chunks(steps, samples.read, inputs, batch_size)
+        if not isinstance(samples, DiskSamples):
+            raise ArgumentValueError("directory", "must be given to predict with a sharded model", None)
         self._check_not_empty()
-        return self._forward.chunks([record.step for record in self.records], self._samples.read, inputs, batch_size)
+        like = dict(named_tensors(self.model))
+        return self._forward.shared_chunks(steps, lambda step: samples.read_like(step, like), inputs, batch_size)
 
     def recalibrate(self, batches: Iterable[Any]) -> None:
         """Replace each sample's batch-normalisation statistics by averages over ``batches`` of inputs.
@@ -382,7 +406,7 @@ class Posterior:
         Raises:
             ValueError: If the model has other tensors, or the link is not known.
         """
-        samples = DiskSamples(Path(directory))
+        samples = DiskSamples(Path(directory), Reduction(model.parameters()).is_first)
         index = samples.read_index()
         link = link or _find_link(index)
         options = {"likelihood": likelihood, "link": link, "sampler": sampler, "forward": forward, "output": output}

@@ -7,7 +7,8 @@ import math
 import os
 import re
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -29,7 +30,8 @@ from spikeslab.files import (
     sweep,
     write_atomically,
 )
-from spikeslab.shards import gather
+from spikeslab.posterior.part_files import PartFiles, encode_parts
+from spikeslab.shards import Reduction, gather, part_of
 
 Tensors: TypeAlias = dict[str, Tensor]
 
@@ -38,7 +40,7 @@ VERSION = 2
 WEIGHTINGS = ("uniform", "epsilon")
 FIELDS = {"step", "weight", "sigma", "delta"}
 """Facts about a sample in the index."""
-DIGEST = re.compile(r"[0-9a-f]{64}")
+DIGEST, FILE = re.compile(r"[0-9a-f]{64}"), re.compile(r"\d+(/\d{1,6})?", re.ASCII)
 
 
 def named_tensors(model: nn.Module, all_names: bool = False) -> Iterator[tuple[str, Tensor]]:
@@ -112,13 +114,23 @@ class DiskSamples(Samples):
 
     Files are written under another name first, so that none is ever half written. A file that has changed since is
     refused; folders of version 1, without digests, are read as they are.
+
+    Ranks that share a model write the parts that they have, a file each; the first of them writes the index.
+
+    Attributes:
+        directory: The folder, the same one for all ranks.
+        is_writer: True if this process writes the index and removes samples.
     """
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, is_writer: bool = True) -> None:
         self.directory = directory
-        self._digests: dict[int, list[str]] = {}
+        self.is_writer = is_writer
+        self._digests: dict[str, list[str]] = {}
+        """Digests of each file, by the step of its sample, and the rank if there are several: ``"20"``, ``"20/3"``."""
+        self._parts: dict[int, int] = {}
+        """Number of files of each sample in parts."""
         self._index: dict[str, Any] | None = None
-        self._checked: dict[int, tuple[int, int, int]] = {}
+        self._checked: dict[str, tuple[int, int, int]] = {}
         self._expected: dict[str, str] = {}
 
     @classmethod
@@ -139,18 +151,72 @@ class DiskSamples(Samples):
         return (self.directory / INDEX).exists()
 
     def _path(self, key: int) -> Path:
-        return self.directory / f"sample-{key:09d}.safetensors"
+        return self._file(f"{key}")
+
+    def _file(self, name: str) -> Path:
+        """Return the file of a sample, ``"20"``, or of the parts of a rank, ``"20/3"``."""
+        key, _, rank = name.partition("/")
+        return self.directory / f"sample-{int(key):09d}{f'-{int(rank):04d}' if rank else ''}.safetensors"
+
+    def _files(self, key: int) -> list[str]:
+        """Return the names of the files of a sample."""
+        return [f"{key}/{rank}" for rank in range(self._parts[key])] if key in self._parts else [f"{key}"]
 
     def write(self, key: int, tensors: Tensors) -> None:
         """Keep a sample, or replace it."""
         content = save(tensors)
-        digest = hashlib.sha256(content).hexdigest()
-        if key in self._digests and self._index is not None:
-            # A kill between the two files must leave a pair that fits: for a while the index allows both contents.
-            self._digests[key] = [*self._digests[key][-1:], digest]
-            self._write_index(self._index)
+        digests = {f"{key}": hashlib.sha256(content).hexdigest()}
+        self._announce(key, digests)
         write_atomically(self._path(key), content)
-        self._digests[key] = [digest]
+        self._keep(key, digests)
+
+    def write_parts(self, key: int, tensors: Mapping[str, Tensor], ranks: Reduction) -> None:
+        """Keep a sample of which every rank writes its parts; all of them must call it.
+
+        Raises:
+            SamplesError: On all ranks, if one of them cannot write.
+        """
+        content = encode_parts(tensors, ranks)
+        found = ranks.gather_bytes(hashlib.sha256(content).digest())
+        digests = {f"{key}/{rank}": digest.hex() for rank, digest in enumerate(found)}
+        error: OSError | None = None
+        try:
+            self._announce(key, digests)
+        except OSError as reason:
+            error = reason
+        if ranks.all(error is None):  # the index allows the new contents now
+            try:
+                write_atomically(self._file(f"{key}/{ranks.position}"), content)
+            except OSError as reason:
+                error = reason
+        if not ranks.all(error is None):
+            what = "another rank cannot write" if error is None else first_line(error)
+            raise SamplesError(f"Cannot write the sample of step {key} to {self.directory}: {what}.") from error
+        self._keep(key, digests)
+
+    def _announce(self, key: int, digests: Mapping[str, str]) -> None:
+        """Let the index allow the old and the new contents of a sample that is about to be replaced.
+
+        A kill between the two files must leave a pair that fits.
+        """
+        if self._files(key)[0] in self._digests:
+            for name, digest in digests.items():
+                self._digests[name] = [*self._digests.get(name, [])[-1:], digest]
+            if self._index is not None:
+                self._write_index(self._index)
+
+    def _keep(self, key: int, digests: Mapping[str, str]) -> None:
+        """Take the digests of a sample that is written, in place of those that it had before."""
+        self.forget(key)
+        if f"{key}" not in digests:
+            self._parts[key] = len(digests)
+        self._digests |= {name: [digest] for name, digest in digests.items()}
+
+    def forget(self, key: int) -> None:
+        """Forget the digests of a sample."""
+        for name in self._files(key):
+            self._digests.pop(name, None)
+        self._parts.pop(key, None)
 
     def read(self, key: int) -> Tensors:
         """Return a sample.
@@ -158,28 +224,76 @@ class DiskSamples(Samples):
         Raises:
             SamplesError: If the file cannot be read or is not as it was written.
         """
+        if key in self._parts:
+            return self._read_parts(key)
         path = self._path(key)
         try:
-            check_links(path)
-            stat = path.stat()
-            seen = stat.st_size, stat.st_mtime_ns, stat.st_ino
-            if self._checked.get(key) == seen:
+            if not self._verify(f"{key}"):
                 return load_file(path)
-            if key in self._digests and digest(path) not in self._digests[key]:
-                raise SamplesError(f"The sample {path} has changed since it was written: {INDEX} has another SHA-256.")
             tensors = _load(path)
         except (SafetensorError, OSError) as error:
             raise SamplesError(f"Cannot read the sample {path}: {first_line(error)}.") from error
-        self._check(path, tensors)
-        self._checked[key] = seen
+        self._check(path, {name: _describe(tensor) for name, tensor in tensors.items()})
+        _check_numbers(path, tensors)
+        self._remember(f"{key}")
         return tensors
+
+    def read_like(self, key: int, like: Mapping[str, Tensor]) -> Tensors:
+        """Return this rank's parts of a sample whose tensors are spread as those of a model.
+
+        Raises:
+            SamplesError: As :meth:`read`.
+        """
+        if key in self._parts:
+            return self._read_parts(key, like)
+        return {name: part_of(tensor, like[name]) for name, tensor in self.read(key).items()}
+
+    def _read_parts(self, key: int, like: Mapping[str, Tensor] | None = None) -> Tensors:
+        """Return the tensors of a sample in parts, whole or as this rank has them."""
+        names = self._files(key)
+        path = self._file(names[0])
+        try:
+            changed = [self._verify(name) for name in names]
+            for name in names:
+                check_tensors(self._file(name))
+            files = PartFiles([self._file(name) for name in names])
+            if any(changed):
+                self._check(path, {name: _name_kind(*kind) for name, kind in files.kinds.items()})
+            tensors = {
+                name: files.whole(name) if like is None else files.part(name, like[name]) for name in files.kinds
+            }
+        except SamplesError:
+            raise
+        except (SafetensorError, OSError, ValueError, KeyError, TypeError) as error:
+            raise SamplesError(f"Cannot read the sample {path} and those beside it: {first_line(error)}.") from error
+        if any(changed):
+            _check_numbers(path, tensors)
+        for name in names:
+            self._remember(name)
+        return tensors
+
+    def _verify(self, name: str) -> bool:
+        """Return True if a file has changed since it was last checked.
+
+        Raises:
+            SamplesError: If it is not as it was written.
+        """
+        path = self._file(name)
+        check_links(path)
+        if self._checked.get(name) == _stamp(path):
+            return False
+        if name in self._digests and digest(path) not in self._digests[name]:
+            raise SamplesError(f"The sample {path} has changed since it was written: {INDEX} has another SHA-256.")
+        return True
+
+    def _remember(self, name: str) -> None:
+        self._checked[name] = _stamp(self._file(name))
 
     def expect(self, tensors: Iterable[tuple[str, Tensor]]) -> None:
         """Refuse samples whose tensors have other names, shapes or kinds than these, which are the model's."""
         self._expected = {name: _describe(tensor) for name, tensor in tensors}
 
-    def _check(self, path: Path, tensors: Tensors) -> None:
-        found = {name: _describe(tensor) for name, tensor in tensors.items()}
+    def _check(self, path: Path, found: Mapping[str, str]) -> None:
         expected = self._expected or found
         for name in {**expected, **found}:
             if found.get(name) != expected.get(name):
@@ -187,35 +301,36 @@ class DiskSamples(Samples):
                     f"The sample {path} must have {expected.get(name, 'no tensor')} as {name}, but has "
                     f"{found.get(name, 'none')}."
                 )
-        if bad := [name for name, tensor in tensors.items() if _has_nan(tensor)]:
-            raise SamplesError(f"The sample {path} must hold numbers, but {quote(bad)} has NaN.")
 
     def remove(self, key: int) -> None:
         """Delete a sample."""
-        self._path(key).unlink(missing_ok=True)
-        self._digests.pop(key, None)
+        if self.is_writer:
+            for name in self._files(key):
+                self._file(name).unlink(missing_ok=True)
+        self.forget(key)
 
-    def export(self, key: int) -> Path:
-        """Return the file."""
-        return self._path(key)
+    def export(self, key: int) -> Tensors | Path:
+        """Return the file, or the tensors of a sample in parts."""
+        return self.read(key) if key in self._parts else self._path(key)
 
     def restore(self, samples: Mapping[int, Tensors | Path], index: dict[str, Any]) -> None:
         """Replace all samples by those of a state; if that fails, the folder is as it was.
 
         Files that are there already stay, others are first written beside them, and none is removed before the end.
         """
-        digests: dict[int, list[str]] = {}
+        digests: dict[str, list[str]] = {}
         staged: dict[int, Path] = {}
         added: list[Path] = []
-        allowed, described = self._digests, self._index
+        allowed, described, parts = self._digests, self._index, self._parts
         try:
             for key, sample in samples.items():
                 content, path = read_regular(sample) if isinstance(sample, Path) else save(sample), self._path(key)
-                digests[key] = [hashlib.sha256(content).hexdigest()]
-                if path.is_symlink() or not path.is_file() or digest(path) not in digests[key]:
+                digests[f"{key}"] = [hashlib.sha256(content).hexdigest()]
+                if path.is_symlink() or not path.is_file() or digest(path) not in digests[f"{key}"]:
                     staged[key] = path.with_name(f"{path.name}.{os.getpid()}.tmp")
                     write_atomically(staged[key], content)
-            both = {key: [*allowed[key][-1:], *digests[key]] for key in staged if key in allowed}
+            names = [f"{key}" for key in staged if f"{key}" in allowed]
+            both = {name: [*allowed[name][-1:], *digests[name]] for name in names}
             if both and described is not None:  # as in `write`
                 self._digests = allowed | both
                 self._write_index(described)
@@ -223,10 +338,10 @@ class DiskSamples(Samples):
             added = [self._path(key) for key in staged if not self._path(key).exists()]
             for key, temporary in staged.items():
                 temporary.replace(self._path(key))
-            self._digests = digests
+            self._digests, self._parts = digests, {}
             self._write_index(index)
         except BaseException:
-            self._digests, self._index = allowed, described
+            self._digests, self._index, self._parts = allowed, described, parts
             for path in (*staged.values(), *added):
                 path.unlink(missing_ok=True)
             raise
@@ -241,10 +356,13 @@ class DiskSamples(Samples):
 
     def _write_index(self, index: dict[str, Any]) -> None:
         self._index = index
-        steps = {record["step"] for record in index["samples"]}
-        for key in steps - self._digests.keys():  # samples of version 1
-            self._digests[key] = [digest(self._path(key))]
-        digests = {str(key): self._digests[key] for key in sorted(steps)}
+        if not self.is_writer:
+            return
+        names = [name for record in index["samples"] for name in self._files(record["step"])]
+        for name in names:
+            if name not in self._digests:  # a sample of version 1
+                self._digests[name] = [digest(self._file(name))]
+        digests = {name: self._digests[name] for name in names}
         write_atomically(self.directory / INDEX, encode_record({"version": VERSION, **index, "sha256": digests}))
 
     def read_index(self) -> dict[str, Any]:
@@ -260,7 +378,8 @@ class DiskSamples(Samples):
         index = read_record(path, SamplesError, (1, VERSION), sealed_since=VERSION)
         check_index(path, index)
         digests = index.pop("sha256", {})
-        self._digests = {int(key): list(values) for key, values in digests.items()}
+        self._digests = {name: list(values) for name, values in digests.items()}
+        self._parts = _count_parts(self._digests)
         self._index = {name: value for name, value in index.items() if name != "version"}
         return dict(self._index)
 
@@ -270,15 +389,40 @@ def _describe(tensor: Tensor) -> str:
     return f"{'integers' if whole else 'numbers'} of shape {list(tensor.shape)}"
 
 
+def _name_kind(dtype: str, shape: Sequence[int]) -> str:
+    """Return the same for a tensor in a file, whose dtype is one such as ``"F32"``."""
+    return f"{'numbers' if dtype.startswith(('F', 'BF', 'C')) else 'integers'} of shape {list(shape)}"
+
+
+def _stamp(path: Path) -> tuple[int, int, int]:
+    """Return numbers that change with a file."""
+    stat = path.stat()
+    return stat.st_size, stat.st_mtime_ns, stat.st_ino
+
+
+def _check_numbers(path: Path, tensors: Tensors) -> None:
+    if bad := [name for name, tensor in tensors.items() if _has_nan(tensor)]:
+        raise SamplesError(f"The sample {path} must hold numbers, but {quote(bad)} has NaN.")
+
+
 def _has_nan(tensor: Tensor) -> bool:
     """Return True if one of the numbers is NaN; then the sum is not finite, which is tested faster."""
     numbers = tensor.float() if tensor.itemsize == 1 else tensor  # some dtypes of one byte lack these operations
     return not math.isfinite(abs(numbers.sum().item())) and bool(numbers.isnan().any())
 
 
+def _count_parts(names: Iterable[str]) -> dict[int, int]:
+    """Return the number of files of each sample in parts, given the names of all files."""
+    return dict(Counter(int(name.partition("/")[0]) for name in names if "/" in name))
+
+
 def _are_digests(value: object, steps: list[Any]) -> bool:
-    """Return True if a value maps the steps, as text, to lists of digests; a sample that is replaced has two."""
-    if not isinstance(value, dict) or value.keys() != set(map(str, steps)):
+    """Return True if a value maps the files of all steps to lists of digests; a sample that is replaced has two."""
+    if not isinstance(value, dict) or not all(FILE.fullmatch(name) for name in value):
+        return False
+    parts = _count_parts(value)
+    files = {f"{step}/{rank}" for step in steps for rank in range(parts.get(step, 0))}
+    if value.keys() != files | {f"{step}" for step in steps if step not in parts}:
         return False
     lists = all(isinstance(each, list) and each for each in value.values())
     return lists and all(isinstance(text, str) and DIGEST.fullmatch(text) for each in value.values() for text in each)

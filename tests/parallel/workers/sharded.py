@@ -14,8 +14,9 @@ from torch import distributed as dist
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "helpers"))
 
-from sharded_runs import PENALTIES, SAMPLERS, STEPS, Chain, collect, prune
+from sharded_runs import INPUTS, PENALTIES, SAMPLERS, STEPS, Chain, collect, identity, prune
 
+import spikeslab as ss
 from spikeslab.bench.scale.traffic import Traffic
 from spikeslab.errors import NonFiniteError
 from spikeslab.parallel.distributed import Ranks
@@ -33,7 +34,7 @@ def write(name: str, tensors: dict[str, torch.Tensor]) -> None:
 def message(action: Callable[[], object]) -> str:
     try:
         action()
-    except (ValueError, TypeError, NonFiniteError) as error:
+    except (ValueError, TypeError, OSError, NonFiniteError) as error:
         return str(error)
     return "nothing was raised"
 
@@ -73,8 +74,19 @@ for kind in ("SGLD", "SGHMC"):
 for scope in ("layer", "global", "floor"):
     write(f"pruned {scope}", prune(Chain((world,)), scope))
 write("pruned ties", prune(Chain((world,)), "ties"))
-posterior = collect(Chain((world,)), out / f"posterior-{world}")
-facts: dict[str, object] = {"predict": message(lambda: posterior.predict(torch.zeros(2, 6, dtype=torch.float64)))}
+chain = Chain((world,))
+posterior = collect(chain, out / f"posterior-{world}")
+before = chain.tensors()
+rows = INPUTS.chunk(world)[rank] if world < 4 else INPUTS  # ranks may have other rows
+write("predicted", {"mean": posterior.predict(rows, batch_size=1)})
+assert all(torch.equal(value, before[name]) for name, value in chain.tensors().items())
+chain.advance(1)  # and it goes on
+loaded = ss.Posterior.load(out / "posterior-2", Chain((world,), seed=9).model, link=identity)
+write("predicted from two", {"mean": loaded.predict(INPUTS)})
+again = lambda: ss.Posterior(chain.model, directory=out / f"posterior-{world}")  # noqa: E731
+facts: dict[str, object] = {"exists": message(again)}
+facts |= {"predict": message(lambda: collect(Chain((world,)), None).predict(INPUTS))}
+facts |= {"sample": message(lambda: posterior.sample(0))}
 chain = Chain((world,))
 batches = [torch.arange(24).chunk(world)[rank]]
 training = Training(
