@@ -67,7 +67,7 @@ class Normalised(nn.Module):
     [
         (nn.GroupNorm(2, 4), "'middle' (GroupNorm)"),
         (nn.Softmax(1), "'middle' (Softmax)"),
-        (nn.Conv2d(4, 4, 1, groups=2), "'middle' (Conv2d)"),
+        (nn.utils.parametrizations.weight_norm(nn.Conv2d(4, 4, 1)), "'middle' (ParametrizedConv2d)"),
         (nn.PReLU(4), "'middle' (PReLU)"),
     ],
 )

@@ -33,7 +33,13 @@ KEEP_ZEROS = [
 SHIFT_ZEROS = [nn.Sigmoid(), nn.Softplus(), nn.LogSigmoid(), torch.exp, lambda x: x + 1.0, lambda x: 1.0 / (2.0 + x)]
 MIX = [
     nn.PReLU(4), nn.Softmax(1), nn.GroupNorm(2, 4), nn.ChannelShuffle(2), lambda x: x.flip(1), lambda x: x.cumsum(1),
-    lambda x: x - x.mean(1, keepdim=True), lambda x: x.transpose(1, 2).transpose(1, 2), lambda x: x[:, [1, 0, 3, 2]],
+    lambda x: x - x.mean(1, keepdim=True), lambda x: x[:, [1, 0, 3, 2]],
+]  # fmt: skip
+MOVE = [
+    lambda x: x.transpose(1, 2).transpose(1, 2), lambda x: x.permute(0, 2, 3, 1).permute(0, 3, 1, 2),
+    lambda x: torch.cat([x.chunk(2, 1)[1], x.chunk(2, 1)[0]], 1), lambda x: F.pad(x, (1, 1)),
+    lambda x: torch.cat([x[:, 2:], x[:, :2]], 1), lambda x: torch.cat([x.split(3, 1)[1], x.split([3, 1], 1)[0]], 1),
+    lambda x: torch.cat([x.narrow(1, 1, 3), x[:, :1]], 1), lambda x: F.pad(x[:, :, ::2, ::2], (0, 0, 0, 0, 0, 0)),
 ]  # fmt: skip
 
 
@@ -64,3 +70,26 @@ def test_zeros_that_become_another_constant_are_not_free(operation) -> None:
 @pytest.mark.parametrize("operation", MIX)
 def test_operations_between_channels_tie_them(operation) -> None:
     assert widths(operation) == (False, 4)
+
+
+@pytest.mark.parametrize("operation", MOVE)
+def test_channels_that_are_moved_about_can_be_removed_with_an_example(operation) -> None:
+    assert widths(operation) == (False, 3)
+
+
+@pytest.mark.parametrize(
+    "operation",
+    [
+        lambda x: x.unflatten(1, (2, 2)).flatten(1, 2),
+        lambda x: x.view(x.size(0), 2, 2, 64).reshape(-1, 4, 8, 8),
+    ],
+)
+@pytest.mark.parametrize(("dead", "left"), [([0], 4), ([0, 1], 2), ([1, 2], 4)])
+def test_channels_in_rows_go_row_by_row(operation, dead, left) -> None:
+    torch.manual_seed(0)
+    model = Between(operation).double().eval()
+    with torch.no_grad():
+        model.first.weight[dead], model.first.bias[dead] = 0.0, 0.0
+    small, x = compact(model, torch.randn(2, 1, 8, 8).double()).model, torch.randn(3, 1, 8, 8).double()
+    torch.testing.assert_close(small(x), model(x))
+    assert small.first.out_channels == left

@@ -21,6 +21,8 @@ from torch.nn.modules.conv import _ConvNd, _ConvTransposeNd
 
 from spikeslab.errors import ArgumentValueError, Phrase, quote
 from spikeslab.forward_pass import run
+from spikeslab.graph.attention import HeadAttention
+from spikeslab.graph.layers import is_transposed
 from spikeslab.graph.tracing import ExampleInput, check_example_input
 from spikeslab.posterior.eval_mode import eval_mode
 
@@ -100,14 +102,29 @@ def count_positions(model: nn.Module, example_input: ExampleInput) -> dict[str, 
     names = {id(parameter): name for name, parameter in model.named_parameters()}
     positions: dict[str, int] = defaultdict(int)
 
-    def count(module: _ConvNd | nn.Linear, given: Any, output: Tensor) -> None:
+    def count(module: Any, given: Any, output: Tensor) -> None:
         used = given[0] if isinstance(module, _ConvTransposeNd) else output
-        positions[names[id(module.weight)]] += used.numel() // len(module.weight) // len(inputs[0])
+        width = module.nf if is_transposed(module) else len(module.weight)
+        positions[names[id(module.weight)]] += used.numel() // width // len(inputs[0])
+
+    def count_attention(module: nn.MultiheadAttention, given: Any, keywords: Any, output: Any) -> None:
+        query = given[0] if given else keywords["query"]
+        tokens = query.numel() // query.shape[-1] // len(inputs[0])
+        own: list[Tensor] = [
+            parameter for parameter in module._parameters.values() if parameter is not None and parameter.ndim > 1
+        ]
+        if not isinstance(module, HeadAttention):
+            own.append(module.out_proj.weight)  # it is read, not called
+        for parameter in own:
+            positions[names[id(parameter)]] += tokens
 
     handles = [
-        module.register_forward_hook(count)
+        module.register_forward_hook(count_attention, with_kwargs=True)
+        if isinstance(module, nn.MultiheadAttention)
+        else module.register_forward_hook(count)
         for module in model.modules()
-        if isinstance(module, _ConvNd | nn.Linear) and id(module.weight) in names
+        if isinstance(module, nn.MultiheadAttention)
+        or ((isinstance(module, _ConvNd | nn.Linear) or is_transposed(module)) and id(module.weight) in names)
     ]
     try:
         with eval_mode(model):

@@ -12,7 +12,7 @@ from torch import nn
 
 from spikeslab.compression._op_counter import count_positions
 from spikeslab.errors import warn
-from spikeslab.graph.layers import LAYERS
+from spikeslab.graph.layers import LAYERS, is_transposed, weight_by_outputs
 from spikeslab.graph.surgery import remove_dead_channels
 from spikeslab.graph.tracing import ExampleInput, UntraceableError, compute_outputs, copy_model
 from spikeslab.report.tables import Cell, Column, Table
@@ -128,26 +128,36 @@ def compact(model: nn.Module, example_input: ExampleInput, *, fold: bool = True)
     parameters = tuple(sum(p.numel() for p in network.parameters()) for network in (model, smaller))
     found, weights = layer_sizes(smaller, example_input), dict(smaller.named_parameters())
     # A layer that the graph looked into is no module any more, but as it was if its weight stays.
-    gone = {name: size if f"{name}.weight" in weights else LayerSize(0, 0, 0, 0) for name, size in before.items()}
+    gone = {
+        name: size if {f"{name}.weight", f"{name}_weight"} & weights.keys() else LayerSize(0, 0, 0, 0)
+        for name, size in before.items()
+    }
     after = {name: found.get(name, gone[name]) for name in before}
     return Compacted(smaller, CompactReport(before, after, (parameters[0], parameters[1]), tuple(notes)))
 
 
 @torch.no_grad()
 def layer_sizes(model: nn.Module, example_input: ExampleInput) -> dict[str, LayerSize]:
-    """Return the sizes of the convolutions and linear layers that a network uses on an example, by name.
+    """Return the sizes of the layers that a network uses on an example, by name.
+
+    These are convolutions, linear layers, and the projections of queries, keys and values in ``nn.MultiheadAttention``.
 
     >>> layer_sizes(nn.Conv2d(3, 8, 5), torch.zeros(1, 3, 28, 28))
     {'': LayerSize(inputs=3, outputs=8, parameters=608, multiply_adds=345600)}
     """
     positions = count_positions(model, example_input)
-    return {
-        name: LayerSize(
-            inputs=module.in_features if isinstance(module, nn.Linear) else module.in_channels,
-            outputs=len(module.weight),
-            parameters=sum(parameter.numel() for parameter in module.parameters(recurse=False)),
-            multiply_adds=positions[weight] * module.weight.numel(),
-        )
-        for name, module in model.named_modules()
-        if isinstance(module, LAYERS) and (weight := f"{name}.weight".lstrip(".")) in positions
-    }
+    sizes = {}
+    for name, module in model.named_modules():
+        weight = f"{name}.weight".lstrip(".")
+        if (isinstance(module, LAYERS) or is_transposed(module)) and weight in positions:
+            assert isinstance(module, nn.Module)
+            matrix = weight_by_outputs(module)  # type: ignore[arg-type]
+            groups = getattr(module, "groups", 1)
+            own = sum(parameter.numel() for parameter in module.parameters(recurse=False))
+            sizes[name] = LayerSize(matrix.shape[1] * groups, len(matrix), own, positions[weight] * matrix.numel())
+        elif isinstance(module, nn.MultiheadAttention) and module.in_proj_weight is not None:
+            outputs, inputs = module.in_proj_weight.shape
+            own = sum(parameter.numel() for parameter in module.parameters(recurse=False))
+            products = positions.get(f"{name}.in_proj_weight".lstrip("."), 0) * outputs * inputs
+            sizes[f"{name}.in_proj".lstrip(".")] = LayerSize(inputs, outputs, own, products)
+    return sizes

@@ -22,13 +22,17 @@ from spikeslab.graph.tracing import TracedModel, has_hooks
 ELEMENTWISE = frozenset({
     "relu", "relu_", "relu6", "leaky_relu", "leaky_relu_", "elu", "elu_", "selu", "celu", "gelu", "silu", "mish",
     "sigmoid", "tanh", "softplus", "softsign", "hardtanh", "hardtanh_", "hardswish", "hardsigmoid", "logsigmoid",
-    "tanhshrink", "abs", "exp", "neg", "sqrt", "square", "pow", "clamp", "clamp_", "clip", "clone", "contiguous",
-    "detach", "add", "add_", "sub", "sub_", "mul", "mul_", "div", "div_", "truediv", "maximum", "minimum",
+    "tanhshrink", "abs", "exp", "neg", "sqrt", "rsqrt", "square", "pow", "erf", "clamp", "clamp_", "clip", "clone",
+    "contiguous", "detach", "to", "float", "add", "add_", "iadd", "sub", "sub_", "isub", "rsub", "mul",
+    "mul_", "imul", "div", "div_", "truediv", "maximum", "minimum", "where", "masked_fill", "masked_fill_",
 })  # fmt: skip
 ELEMENTWISE_MODULES = (
     nn.ReLU, nn.ReLU6, nn.LeakyReLU, nn.ELU, nn.SELU, nn.CELU, nn.GELU, nn.SiLU, nn.Mish, nn.Sigmoid, nn.Tanh,
     nn.Softplus, nn.Softsign, nn.Hardtanh, nn.Hardswish, nn.Hardsigmoid, nn.LogSigmoid, nn.Tanhshrink,
 )  # fmt: skip
+SELECTIONS = ("where", "masked_fill", "masked_fill_")
+"""Operations that choose entries by a mask, and so give no constants."""
+ALIASES = {"radd": "add", "rmul": "mul", "rtruediv": "div", "rpow": "pow"}
 POOLS = {
     "MaxPool": "max_pool", "AvgPool": "avg_pool", "AdaptiveAvgPool": "adaptive_avg_pool",
     "AdaptiveMaxPool": "adaptive_max_pool",
@@ -43,6 +47,7 @@ FUNCTIONS_OF_MODULES: dict[type, str] = {
     nn.Identity: "identity", nn.Flatten: "flatten", nn.Upsample: "interpolate", **DROPOUTS,
     **{getattr(nn, f"{pool}{dims}d"): f"{name}{dims}d" for pool, name in POOLS.items() for dims in (1, 2, 3)},
 }  # fmt: skip
+MEANS = ("mean", "sum", "amax", "amin")
 REDUCTIONS = ("mean", "amax", "amin", "squeeze", "unsqueeze")
 ARGUMENTS = {
     "avg_pool": ("kernel_size", "stride", "padding", "ceil_mode", "count_include_pad", "divisor_override"),
@@ -62,20 +67,44 @@ class Effect(NamedTuple):
         rank: Number of dimensions of the result; ``None`` if it is not known.
         flattens: True if every place of a channel becomes a feature of its own.
         combines: True if all tensors count, channel by channel, and not the first alone.
+        everywhere: True if the channels may lie along any dimension.
     """
 
     map_constants: Callable[..., Tensor]
     rank: int | None
     flattens: bool = False
     combines: bool = False
+    everywhere: bool = False
+
+
+class Reduction(NamedTuple):
+    """Operation over some dimensions of a tensor, such as a mean or a softmax.
+
+    Attributes:
+        dims: The dimensions.
+        drops: True if the result does not have them.
+        keeps_shape: True if the result has the shape of the tensor.
+        map_constants: Function from the constants of the channels to those of the result.
+    """
+
+    dims: frozenset[int]
+    drops: bool
+    keeps_shape: bool
+    map_constants: Callable[[Tensor], Tensor]
 
 
 def operation_name(node: fx.Node) -> str:
     """Return the name of a function or method of torch or of Python's operators; "" for any other."""
     if node.op == "call_method":
         return str(node.target)
+    if node.target is getattr:
+        return str(node.args[1]) if node.args[1] in ("T", "mT") else ""
     origin = getattr(node.target, "__module__", None) or "torch"
-    return getattr(node.target, "__name__", "") if origin.partition(".")[0] in ("torch", "_operator") else ""
+    if origin.partition(".")[0] not in ("torch", "_operator"):
+        return ""
+    name = getattr(node.target, "__name__", "")
+    name = name.strip("_") if name.startswith("__") else name
+    return ALIASES.get(name, name)
 
 
 def find_effect(traced: TracedModel, node: fx.Node, tensors: Sequence[fx.Node], rank: int | None) -> Effect | None:
@@ -100,9 +129,9 @@ def find_effect(traced: TracedModel, node: fx.Node, tensors: Sequence[fx.Node], 
         name = FUNCTIONS_OF_MODULES.get(type(module), "")
     settings = _settings(node, module, name)
     if name == "identity":
-        return Effect(_keep, rank)
+        return Effect(_keep, rank, everywhere=True)
     if name.startswith("dropout") or (name.endswith("alpha_dropout") and settings.get("training") is False):
-        return Effect(_keep if settings.get("training") is False else _keep_zeros, rank)
+        return Effect(_keep if settings.get("training") is False else _keep_zeros, rank, everywhere=True)
     return None if rank is None else _find_spatial(name, settings, rank)
 
 
@@ -111,6 +140,47 @@ def _settings(node: fx.Node, module: nn.Module | None, name: str) -> dict[str, A
     if module is not None:
         return {key: getattr(module, key, None) for key in names}
     return {**dict(zip(names, node.args[1:], strict=False)), **node.kwargs}
+
+
+def find_reduced_dims(traced: TracedModel, node: fx.Node, rank: int) -> Reduction | None:
+    """Return the dimensions that an operation on a tensor of this rank is over; ``None`` if it is no such operation."""
+    module, name = traced.module(node), operation_name(node)
+    if isinstance(module, nn.LayerNorm) or name == "layer_norm":
+        shape: Any = module.normalized_shape if isinstance(module, nn.LayerNorm) else node.args[1]
+        return Reduction(frozenset(range(rank - len(shape), rank)), False, True, _forget)
+    softmax = isinstance(module, (nn.Softmax, nn.LogSoftmax)) or name in ("softmax", "log_softmax")
+    if not softmax and name not in MEANS:
+        return None
+    if module is not None:
+        dim: Any = getattr(module, "dim", None)
+    else:
+        dim = node.args[1] if len(node.args) > 1 else node.kwargs.get("dim")
+    dims = dim if isinstance(dim, (tuple, list)) else [dim]
+    if not dims or not all(isinstance(entry, int) for entry in dims):
+        return None
+    places = frozenset(entry % rank for entry in dims)
+    if softmax:
+        return Reduction(places, False, True, _forget)
+    keeps = node.args[2] if len(node.args) > 2 else node.kwargs.get("keepdim", False)
+    return Reduction(places, not keeps, False, _keep_zeros if name == "sum" else _keep)
+
+
+def product_letters(node: fx.Node, shapes: Mapping[fx.Node, tuple[int, ...]]) -> tuple[str, str, str] | None:
+    """Return the letters of the dimensions of two tensors and of the sum of their products, as ``einsum`` has them."""
+    name = operation_name(node)
+    if name == "einsum":
+        equation = str(node.args[0]).replace(" ", "")
+        left, comma, rest = equation.partition(",")
+        right, arrow, out = rest.partition("->")
+        return (left, right, out) if comma and arrow and "." not in equation and "," not in right else None
+    if name not in ("matmul", "bmm") or len(node.all_input_nodes) != 2 or node not in shapes:
+        return None
+    ranks = [len(shapes[source]) for source in node.all_input_nodes if source in shapes]
+    if len(ranks) < 2 or min(ranks) < 2:
+        return None
+    batch = "abcdefgh"[: max(ranks) - 2]
+    first, second = (batch[len(batch) - (rank - 2) :] for rank in ranks)
+    return f"{first}mk", f"{second}kn", f"{batch}mn"
 
 
 def _find_spatial(name: str, settings: Mapping[str, Any], rank: int) -> Effect | None:
@@ -141,7 +211,12 @@ def _find_spatial(name: str, settings: Mapping[str, Any], rank: int) -> Effect |
 def _find_elementwise(
     traced: TracedModel, node: fx.Node, tensors: Sequence[fx.Node], rank: int | None
 ) -> Effect | None:
-    scalars = {source: traced.scalar(source) for source in node.all_input_nodes if source not in tensors}
+    scalars: dict[fx.Node, Any] = {}
+    for source in node.all_input_nodes:
+        if source not in tensors:
+            # A number that was computed, as from a size, is another for another input.
+            computed = type(traced.values.get(source)) in (int, float)
+            scalars[source] = math.nan if computed else traced.scalar(source)
     if any(value is None for value in scalars.values()):
         return None
 
@@ -159,7 +234,9 @@ def _find_elementwise(
         zero = torch.stack([values == 0 for values in constants]).any(0)
         return map_constants(call, *constants).masked_fill(zero, 0.0)
 
-    product = operation_name(node) in ("mul", "mul_")
+    if operation_name(node) in SELECTIONS:
+        return Effect(lambda *constants: _forget(constants[0]), rank, combines=True)
+    product = operation_name(node) in ("mul", "mul_", "imul")
     return Effect(multiply if product else partial(map_constants, call), rank, combines=True)
 
 
@@ -168,7 +245,7 @@ def map_constants(function: Callable[..., Tensor], *constants: Tensor) -> Tensor
     unknown = torch.stack([values.isnan() for values in constants]).any(0)
     with torch.no_grad():
         results = function(*(values.nan_to_num(0.0) for values in constants))
-    return infinite_to_nan(results.masked_fill(unknown, math.nan))
+    return infinite_to_nan(results.double().masked_fill(unknown, math.nan))
 
 
 def infinite_to_nan(constants: Tensor) -> Tensor:
@@ -178,6 +255,10 @@ def infinite_to_nan(constants: Tensor) -> Tensor:
 
 def _keep(constants: Tensor) -> Tensor:
     return constants
+
+
+def _forget(constants: Tensor) -> Tensor:
+    return torch.full_like(constants, math.nan)
 
 
 def _keep_zeros(constants: Tensor) -> Tensor:
@@ -196,21 +277,21 @@ def _are_behind_channels(dims: Sequence[object], rank: int) -> bool:
     return bool(dims) and all(isinstance(dim, int) and (dim if dim >= 0 else dim + rank) >= 2 for dim in dims)
 
 
-def reads_other_sizes(node: fx.Node, rank: int | None) -> bool:
+def reads_other_sizes(node: fx.Node, rank: int | None, axes: Sequence[int] = (1,)) -> bool:
     """Return True if a node reads the shape of a tensor of this rank, but not its number of channels."""
     if node.op == "call_module":
         return False
     if node.target == "size" and len(node.args) > 1:
-        return _skips_channels(node.args[1], rank)
+        return _skips_channels(node.args[1], rank, axes)
     if node.target == "size" or (node.target is getattr and node.args[1] == "shape"):
         return all(
-            operation_name(user) == "getitem" and (_skips_channels(user.args[1], rank) or not user.users)
+            operation_name(user) == "getitem" and (_skips_channels(user.args[1], rank, axes) or not user.users)
             for user in node.users
         )
     return node.target == "dim" or (node.target is getattr and node.args[1] in ("dtype", "device", "ndim"))
 
 
-def _skips_channels(index: object, rank: int | None) -> bool:
+def _skips_channels(index: object, rank: int | None, axes: Sequence[int] = (1,)) -> bool:
     """Return True if this part of a shape does not have the number of channels.
 
     >>> [_skips_channels(index, 4) for index in (0, 1, -1, -3, slice(2, None), slice(-2, None), slice(1, 3))]
@@ -218,4 +299,4 @@ def _skips_channels(index: object, rank: int | None) -> bool:
     """
     if rank is None:
         return index == 0
-    return isinstance(index, (int, slice)) and 1 not in torch.arange(rank)[index].flatten().tolist()
+    return isinstance(index, (int, slice)) and not {*axes} & {*torch.arange(rank)[index].flatten().tolist()}

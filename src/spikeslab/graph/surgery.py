@@ -11,13 +11,18 @@ has a subclass of a convolution or linear layer, into which the graph looks.
 
 from __future__ import annotations
 
+import copy
+
 import torch
 from torch import Tensor, fx, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
+from spikeslab.graph.attention import cut_heads
 from spikeslab.graph.dependency import ChannelwiseLayer, DependencyGraph, MixingLayer
+from spikeslab.graph.fitting import find_misfits, fit_attributes, pin_fixed_channels, rewrite
 from spikeslab.graph.folding import changeable_layer, fold_traced
 from spikeslab.graph.layers import (
+    CONVS,
     LAYERS,
     ChannelBias,
     get_bias,
@@ -25,6 +30,7 @@ from spikeslab.graph.layers import (
     kernel_sums,
     pads_with_zeros,
     set_weights,
+    weight_by_outputs,
 )
 from spikeslab.graph.operations import IDENTITIES, operation_name
 from spikeslab.graph.tracing import (
@@ -48,22 +54,40 @@ def remove_dead_channels(
 ) -> tuple[nn.Module, list[str]]:
     """Remove dead channels in place; return the network, and a note for each thing that stays.
 
-    The result is a ``torch.fx.GraphModule`` if a branch is gone or a ``view`` has a fixed size that no longer fits.
+    The result is a ``torch.fx.GraphModule`` if a branch is gone or a fixed size in ``forward`` no longer fits.
     With ``fold=True``, batch normalisation is folded first. The network is in evaluation mode.
 
     Raises:
         UntraceableError: If the network has no faithful graph, or ``forward`` reads widths in a way that it hides.
     """
     traced = trace(network, example_input)
+    if traced.rewritable:
+        return _remove(traced, fold)
+    # A recording cannot take the place of forward: what does not fit it has to stay.
+    whole = copy.deepcopy(network)
+    try:
+        return _remove(traced, fold)
+    except UntraceableError:
+        return _remove(trace(whole, example_input), fold, fixed=True)
+
+
+def _remove(traced: TracedModel, fold: bool, fixed: bool = False) -> tuple[nn.Module, list[str]]:
+    """Remove dead channels; if ``fixed``, none whose number ``forward`` fixes."""
+    network = traced.model
     unfolded = fold_traced(traced) if fold else {}
-    rewritten = _remove_constant_branches(traced)
+    rewritten = traced.rewritable and _remove_constant_branches(traced)
     graph = DependencyGraph(traced)
+    if fixed:
+        pin_fixed_channels(graph)
     live = Liveness(graph)
+    misfits = find_misfits(graph, live.stays)
     for layer in graph.layers:
         _cut(layer, live)
     for part in graph.channelwise:
         _cut_channelwise(part, live.stays(part.numbers))
-    if rewritten or _has_misfit_views(traced, graph, live):
+    fitted = not rewritten and fit_attributes(traced, misfits)
+    if traced.rewritable and not fitted and (rewritten or misfits or _has_misfit_views(traced, graph, live)):
+        rewrite(misfits)
         network = fx.GraphModule(traced.model, traced.graph, class_name=type(traced.model).__name__).eval()
     try:
         same = agree(traced.outputs, compute_outputs(network, traced.inputs))
@@ -96,7 +120,7 @@ class Liveness:
         self._layers = graph.layers
         # A row that is constant reads nothing: its value moves into the bias.
         self._reads = {
-            layer.name: kernel_nonzero(layer.module.weight).cpu() & layer.outputs.constants.isnan()[:, None]
+            layer.name: kernel_nonzero(weight_by_outputs(layer.module)).cpu() & layer.outputs.constants.isnan()[:, None]
             for layer in graph.layers
         }
         self._spread()
@@ -151,7 +175,7 @@ def _cut(layer: MixingLayer, live: Liveness) -> None:
     """Keep the rows and columns that stay, and make up for the constants among the others."""
     module, values = layer.module, layer.inputs.constants
     device = module.weight.device
-    weight = module.weight.detach().cpu().double()
+    weight = weight_by_outputs(module).cpu().double()
     reads, rows, columns = live.reads(layer), live.stays(layer.outputs.numbers), live.stays(layer.inputs.numbers)
     weight = weight * reads.view(*reads.shape, *[1] * (weight.dim() - 2))
     constants = layer.outputs.constants
@@ -167,10 +191,13 @@ def _cut(layer: MixingLayer, live: Liveness) -> None:
 
 def _cut_channelwise(part: ChannelwiseLayer, stays: Tensor) -> None:
     module = part.module
+    if isinstance(module, nn.MultiheadAttention):
+        cut_heads(module, stays)
+        return
     stays = stays.to(next(iter((*module.parameters(), *module.buffers()))).device)
-    if not isinstance(module, (ChannelBias, _BatchNorm)):
-        multiplier = module.out_channels // module.groups
-        module.groups = int(stays.sum()) // multiplier
+    if isinstance(module, CONVS):
+        outputs = module.out_channels // module.groups
+        module.groups = int(stays.sum()) // outputs
         set_weights(module, module.weight.detach()[stays], get_bias(module)[stays])
         return
     for name, old in list(module.named_parameters()):
@@ -184,11 +211,8 @@ def _cut_channelwise(part: ChannelwiseLayer, stays: Tensor) -> None:
 
 def _has_misfit_views(traced: TracedModel, graph: DependencyGraph, live: Liveness) -> bool:
     """Return True if a fixed size in ``forward`` no longer fits."""
-    return any(
-        source in graph.channels and not live.stays(graph.channels[source].numbers).all()
-        for node in traced.fixed_views
-        for source in node.all_input_nodes[:1]
-    )
+    layouts = [graph.layout(source) for node in traced.fixed_views for source in node.all_input_nodes[:1]]
+    return any(layout is not None and not live.stays(layout.numbers).all() for layout in layouts)
 
 
 def _remove_constant_branches(traced: TracedModel) -> bool:
@@ -206,18 +230,18 @@ def _remove_constant_branches(traced: TracedModel) -> bool:
 
 def _remove_constant_branch(traced: TracedModel) -> bool:
     """Remove the first branch that adds a constant, and what only it reads; return True if there was one."""
-    channels = DependencyGraph(traced).channels
+    graph = DependencyGraph(traced)
     for node in traced.graph.nodes:
         if operation_name(node) not in SUMS or len(node.args) != 2 or node.kwargs or traced.overwritten.get(node):
             continue
         branches = node.all_input_nodes
-        if len(branches) != 2 or not all(branch in channels for branch in branches):
-            continue
-        if not _are_alike(traced, node, branches):
+        if len(branches) != 2 or not _are_alike(traced, node, branches):
             continue
         for rest, branch in (branches, branches[::-1]):
-            constants = channels[branch].constants
-            if not constants.isnan().any() and channels[rest].constants.isnan().any():
+            constants, others = (graph.constants_along(part, 1) for part in (branch, rest))
+            if constants is None or constants.isnan().any():
+                continue
+            if others is None or others.isnan().any():
                 _replace_sum(traced, node, rest, constants)
                 return True
     return False

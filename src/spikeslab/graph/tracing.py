@@ -1,7 +1,8 @@
 """Traced networks: the graph of operations, and the shapes of the tensors between them.
 
-``torch.fx`` runs ``forward`` once on symbols and records the calls. With an example input, one run on random numbers of
-its shape gives the shapes of all tensors, and checks that the graph computes what the network computes.
+``torch.fx`` runs ``forward`` once on symbols and records the calls; where it cannot,
+:mod:`~spikeslab.graph.recording` runs it on the example. With an example input, one run on random numbers of its shape
+gives the shapes of all tensors, and checks that the graph computes what the network computes.
 """
 
 from __future__ import annotations
@@ -20,7 +21,8 @@ from torch.utils._pytree import tree_leaves
 
 from spikeslab.errors import ArgumentTypeError, ArgumentValueError, Phrase, first_line, quote
 from spikeslab.forward_pass import read_output
-from spikeslab.graph.layers import ChannelBias
+from spikeslab.graph.layers import ChannelBias, is_transposed
+from spikeslab.graph.recording import CONSTANT, record
 
 ExampleInput: TypeAlias = Tensor | tuple[Tensor, ...] | Mapping[str, Tensor]
 """Batch, or tuple or mapping of batches, on which a network is traced, counted or timed."""
@@ -38,6 +40,13 @@ class UntraceableError(RuntimeError):
         self.note = f"{self} It stays as it is."
 
 
+COMPOSITES = (
+    nn.Sequential, nn.Transformer, nn.TransformerEncoder, nn.TransformerDecoder, nn.TransformerEncoderLayer,
+    nn.TransformerDecoderLayer,
+)  # fmt: skip
+"""Modules of torch that are made of others."""
+
+
 @dataclass
 class TracedModel:
     """A network, its graph, and the tensors of one run on an example.
@@ -47,8 +56,11 @@ class TracedModel:
         graph: Its operations in the order of execution.
         shapes: Shape of each tensor; empty without an example.
         types: Dtype and device of each tensor; empty without an example.
+        values: Results that are no tensors, such as sizes; empty without an example.
         overwritten: For every operation in place, the earlier nodes that hold its result from then on and are still
             read; there may be none.
+        constants: Tensors that are no part of the network, by the target of the node that reads them.
+        rewritable: True if the graph can take the place of ``forward``; a recording holds for one shape of the input.
         fixed_views: Nodes that replace a ``view`` with a fixed size, which does not fit a narrower network.
         inputs: Random numbers in the shape of the example, if the network takes them, or else the example.
         outputs: Tensors that the network returns for them.
@@ -58,7 +70,10 @@ class TracedModel:
     graph: fx.Graph
     shapes: dict[fx.Node, tuple[int, ...]] = field(default_factory=dict)
     types: dict[fx.Node, tuple[torch.dtype, torch.device]] = field(default_factory=dict)
+    values: dict[fx.Node, Any] = field(default_factory=dict)
     overwritten: dict[fx.Node, list[fx.Node]] = field(default_factory=dict)
+    constants: dict[str, Tensor] = field(default_factory=dict)
+    rewritable: bool = True
     fixed_views: list[fx.Node] = field(default_factory=list)
     inputs: tuple[Tensor, ...] = ()
     outputs: list[Tensor] = field(default_factory=list)
@@ -85,7 +100,8 @@ class TracedModel:
         if node.op != "get_attr":
             return None
         owner, _, name = str(node.target).rpartition(".")
-        value = getattr(self.model.get_submodule(owner), name)
+        constant = str(node.target).startswith(CONSTANT)
+        value = self.constants[str(node.target)] if constant else getattr(self.model.get_submodule(owner), name)
         return value.detach().cpu().double().reshape(()) if isinstance(value, Tensor) and value.numel() == 1 else None
 
     def is_owned(self, node: fx.Node) -> bool:
@@ -242,39 +258,79 @@ def trace(model: nn.Module, example_input: ExampleInput | None = None) -> Traced
         UntraceableError: If the network cannot be traced, or computes something else than its trace.
     """
     inputs, outputs = ((), []) if example_input is None else _run_on_noise(model, example_input)
+    graph, constants, rewritable = _find_graph(model, inputs)
     try:
-        graph = _Tracer().trace(model)
-        for node in graph.nodes:
-            node.type = None  # an annotation, which may be a string that a pickled graph could not import
-        recorder = _Recorder(model, graph)
+        observer = _Observer(model, graph, constants)
         with torch.no_grad():
-            result = recorder.run(*(entry.clone() for entry in inputs)) if inputs else []
-    except Exception as error:  # tracing runs the user's code on symbols, where anything may be raised
+            result = observer.run(*(entry.clone() for entry in inputs)) if inputs else []
+    except Exception as error:  # the user's code may raise anything
         raise UntraceableError(model, f"cannot be traced by torch.fx: {first_line(error)}") from error
     if not agree(outputs, _tensors_in(result)):
         raise UntraceableError(model, "computes something else than its trace, as after an assignment in place")
-    shapes = {node: tuple(tensor.shape) for node, tensor in recorder.tensors.items()}
-    types = {node: (tensor.dtype, tensor.device) for node, tensor in recorder.tensors.items()}
-    traced = TracedModel(model, graph, shapes, types, recorder.overwritten, inputs=inputs, outputs=outputs)
-    _write_views_as_flatten(traced)
+    traced = TracedModel(
+        model,
+        graph,
+        shapes={node: tuple(tensor.shape) for node, tensor in observer.tensors.items()},
+        types={node: (tensor.dtype, tensor.device) for node, tensor in observer.tensors.items()},
+        values=observer.values,
+        overwritten=observer.overwritten,
+        constants=constants,
+        rewritable=rewritable,
+        inputs=inputs,
+        outputs=outputs,
+    )
+    if rewritable:
+        _write_views_as_flatten(traced)
     return traced
 
 
+def _find_graph(model: nn.Module, inputs: tuple[Tensor, ...]) -> tuple[fx.Graph, dict[str, Tensor], bool]:
+    """Return the graph of a network, its constants, and True if it holds for inputs of all sizes."""
+    try:
+        graph = _Tracer().trace(model)
+    except Exception as error:  # tracing runs the user's code on symbols, where anything may be raised
+        reason = UntraceableError(model, f"cannot be traced by torch.fx: {first_line(error)}")
+        if not inputs:
+            raise reason from error
+        try:
+            return *record(model, inputs, _is_leaf, _tensors_in), False
+        except Exception:  # what stopped torch.fx tells a user more
+            raise reason from error
+    for node in graph.nodes:
+        node.type = None  # an annotation, which may be a string that a pickled graph could not import
+    return graph, {}, True
+
+
+def _is_leaf(module: nn.Module) -> bool:
+    """Return True if the call of a module is one node: those of torch, and the layers that torch does not have."""
+    kind = type(module)
+    if issubclass(kind, (ChannelBias, nn.MultiheadAttention)) or is_transposed(module):
+        return True
+    return kind.__module__.startswith("torch.nn.") and not issubclass(kind, COMPOSITES)
+
+
 class _Tracer(fx.Tracer):
-    """Tracer that looks into all modules but those of torch and the biases of a network that was compacted before."""
+    """Tracer that looks into all modules but those that are one node."""
+
+    proxy_buffer_attributes = True  # a mask may be cut to the size of the input
 
     def is_leaf_module(self, m: nn.Module, module_qualified_name: str) -> bool:
-        return isinstance(m, ChannelBias) or super().is_leaf_module(m, module_qualified_name)
+        return _is_leaf(m)
 
 
-class _Recorder(fx.Interpreter):
+class _Observer(fx.Interpreter):
     """Interpreter that keeps every tensor, to find those that share memory."""
 
-    def __init__(self, model: nn.Module, graph: fx.Graph) -> None:
+    def __init__(self, model: nn.Module, graph: fx.Graph, constants: dict[str, Tensor]) -> None:
         super().__init__(model, garbage_collect_values=False, graph=graph)
         self.tensors: dict[fx.Node, Tensor] = {}
+        self.values: dict[fx.Node, Any] = {}
         self.overwritten: dict[fx.Node, list[fx.Node]] = {}
+        self._constants = constants
         self._order = {node: position for position, node in enumerate(graph.nodes)}
+
+    def fetch_attr(self, target: str) -> Any:
+        return self._constants[target] if target in self._constants else super().fetch_attr(target)
 
     def run_node(self, n: fx.Node) -> Any:
         read = [self.tensors[node] for node in n.all_input_nodes if node in self.tensors]
@@ -285,6 +341,8 @@ class _Recorder(fx.Interpreter):
                 self.overwritten[n] = self._still_read(tensor, n)
         if isinstance(result, Tensor) and n.op != "output":
             self.tensors[n] = result
+        elif not any(isinstance(leaf, Tensor) for leaf in tree_leaves(result)):
+            self.values[n] = result
         return result
 
     def _still_read(self, tensor: Tensor, writer: fx.Node) -> list[fx.Node]:
