@@ -15,13 +15,14 @@ from spikeslab.compression.problem import ChannelProblem, Problem
 from spikeslab.compression.settings import Timeline
 from spikeslab.functional import mixture
 from spikeslab.priors import GroupSpikeSlab
+from spikeslab.pruning.units import channel_units
 
 
 def test_the_prior_is_on_what_decides_a_channel() -> None:
     model, settings = network(), Settings(temperature=0.1)
-    followers = {"0.weight": "1", "3.weight": None}
+    units = channel_units(model, {"0.weight": "1", "3.weight": None})
     weights = ss.select_weights(model, "[03].weight")
-    given = ChannelProblem(model, weights, 0.5, None, settings, Timeline(settings, 60), 96, 0, followers=followers)
+    given = ChannelProblem(model, weights, 0.5, None, settings, Timeline(settings, 60), 96, 0, units=units)
     prior = METHODS["a-sghmc-sa"](given).sampler.prior
     assert isinstance(prior, GroupSpikeSlab)
     assert prior.weights["0.weight"] is model[1].weight

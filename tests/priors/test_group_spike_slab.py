@@ -10,6 +10,7 @@ from torch import nn
 
 import spikeslab as ss
 from spikeslab.errors import ArgumentValueError
+from spikeslab.functional.groups import Part
 from spikeslab.priors import GroupSpikeSlab
 
 SHAPES = [(5, 3), (4, 2, 3, 3), (6,)]
@@ -264,3 +265,65 @@ def test_bad_input_is_refused_in_one_sentence() -> None:
     with pytest.raises(ArgumentValueError) as error:
         prior.load_state_dict({**state, "kind": "GroupSpikeSlab"})
     assert str(error.value) == "state_dict must hold rho of the shapes [(4,)], but got [(4, 3)]."
+
+
+def scattered() -> tuple[nn.Parameter, dict[str, nn.Parameter], dict[str, tuple[Part, ...]]]:
+    """A matrix of groups, the same numbers in rows of one parameter and columns of another, and where they are."""
+    torch.manual_seed(0)
+    whole = nn.Parameter(0.3 * torch.randn(3, 10, dtype=torch.float64))
+    rows = nn.Parameter(torch.zeros(7, 2, dtype=torch.float64))  # two rows of a group, one of nobody
+    columns = nn.Parameter(torch.zeros(6, 3, dtype=torch.float64))
+    index = torch.tensor([[4, 0], [1, 6], [2, 5]])
+    with torch.no_grad():
+        rows[index] = whole[:, :4].view(3, 2, 2)
+        columns[:] = whole[:, 4:].T
+        rows[3] = 5.0
+    parts = (Part("rows", 0, index), Part("columns", 1, torch.arange(3)[:, None]))
+    return whole, {"rows": rows, "columns": columns}, {"heads": parts}
+
+
+@pytest.mark.parametrize("adapt", [ss.SA(ss.polynomial(1.0, power=0.7, offset=2)), ss.EM(), ss.Fixed(), ss.Marginal()])
+def test_groups_over_several_parameters_are_rows_of_one_matrix(adapt) -> None:
+    whole, parameters, parts = scattered()
+    options = {"v0": 0.05, "v1": 2.0, "sigma": 0.8, "delta": 0.3, "adapt": adapt, "sigma_coupling": "conjugate"}
+    one, several = GroupSpikeSlab({"heads": whole}, **options), GroupSpikeSlab(parameters, groups=parts, **options)
+    for step in range(1, 6):
+        one.update(step, NUM_DATA)
+        several.update(step, NUM_DATA)
+    assert several.sigma == pytest.approx(one.sigma, rel=1e-12)
+    assert several.delta == pytest.approx(one.delta, rel=1e-12)
+    torch.testing.assert_close(several.rho, one.rho)
+    assert several.penalty(NUM_DATA) == pytest.approx(one.penalty(NUM_DATA), rel=1e-12)
+    assert several.diagnostics(NUM_DATA) == one.diagnostics(NUM_DATA)
+    out = torch.zeros_like(whole)
+    one.add_gradient_([whole], [out], NUM_DATA)
+    outs = [torch.zeros_like(parameter) for parameter in parameters.values()]
+    several.add_gradient_(list(parameters.values()), outs, NUM_DATA)
+    rows, _ = parts["heads"]
+    torch.testing.assert_close(outs[0][rows.places].flatten(1), out[:, :4])
+    torch.testing.assert_close(outs[1].T, out[:, 4:])
+    assert not outs[0][3].any()  # in no group
+    (alone,) = ([torch.zeros_like(parameters["columns"])],)
+    several.add_gradient_([parameters["columns"]], alone, NUM_DATA)
+    torch.testing.assert_close(alone[0], outs[1])
+
+
+def test_the_state_of_groups_over_several_parameters_is_loaded_and_settings_change() -> None:
+    _, parameters, parts = scattered()
+    options = {"v0": 0.05, "v1": 2.0, "adapt": ss.EM(), "sigma_coupling": "fixed"}
+    prior = GroupSpikeSlab(parameters, groups=parts, **options)
+    prior.update(1, NUM_DATA)
+    other = GroupSpikeSlab(parameters, groups=parts, **options)
+    other.load_state_dict(prior.state_dict())
+    torch.testing.assert_close(other.rho, prior.rho)
+    other.load_settings({"v1": 3.0})
+    assert (other.v1, other.rho["heads"].shape) == (3.0, (3,))
+    with pytest.raises(ArgumentValueError, match=r"rho of the shapes"):
+        GroupSpikeSlab(parameters, **options).load_state_dict(prior.state_dict())
+
+
+def test_groups_must_be_made_of_the_weights() -> None:
+    _, parameters, parts = scattered()
+    with pytest.raises(ArgumentValueError) as error:
+        GroupSpikeSlab({"rows": parameters["rows"]}, groups=parts, v0=0.05, v1=2.0)
+    assert str(error.value) == "groups must be made of the weights 'rows', but got 'columns'."

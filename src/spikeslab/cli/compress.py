@@ -79,7 +79,8 @@ Count = Annotated[
     ),
 ]
 Structure = Annotated[
-    str, typer.Option(help="Prune single 'weights', or whole 'channels': --sparsity is then the share of channels.")
+    str,
+    typer.Option(help="Prune single 'weights', or whole 'channels', units and heads: --sparsity is then their share."),
 ]
 Scope = Annotated[
     str | None,

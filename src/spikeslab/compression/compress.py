@@ -12,12 +12,12 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from torch import nn
+from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 
 from spikeslab.compression.auto import AUTO, SearchPlan, SearchSparsity, SparsitySearch
 from spikeslab.compression.differences import RowScores, check_order, compare, score_rows
-from spikeslab.compression.layers import Chosen, channel_followers, fitting_names, weight_names
+from spikeslab.compression.layers import Chosen, choose_units, fitting_names, weight_names
 from spikeslab.compression.lr_search import find_lr
 from spikeslab.compression.methods import AT_ONCE, METHODS, WEIGHTS_ONLY, MethodParts
 from spikeslab.compression.problem import ChannelProblem, Problem
@@ -55,10 +55,11 @@ from spikeslab.errors import (
     quote,
 )
 from spikeslab.files import TEMPORARY, check_free
-from spikeslab.forward_pass import Forward, ReadOutput, RunForward
+from spikeslab.forward_pass import Forward, ReadOutput, RunForward, map_tensors, split_batch, to_device_of
 from spikeslab.functional.patterns import parse_pattern
-from spikeslab.graph.tracing import check_module, copy_model
+from spikeslab.graph.tracing import ExampleInput, check_module, copy_model
 from spikeslab.posterior import Posterior
+from spikeslab.pruning import UnitFamily
 from spikeslab.pruning.base import ScheduledPruner
 from spikeslab.states import State
 from spikeslab.training import (
@@ -83,6 +84,8 @@ COUNTS = ("network", "layers")
 SEARCH = "search"
 """Key of the search of the sparsity in a report."""
 STRUCTURES = WEIGHTS, CHANNELS = ("weights", "channels")
+ROWS = 2
+"""Rows of a batch on which the network is traced."""
 DEFAULT_SPARSITY = 0.9
 PROVISIONAL = 0.9
 """Sparsity that the prior's scales are for where the run chooses its own."""
@@ -151,12 +154,12 @@ def compress(
             ``logits``, or the first tensor of a tuple.
         method: One of ``METHODS``.
         weights: Weights to prune: globs over parameter names, or parameters. By default the matrices of all layers but
-            embeddings. With ``structure="channels"`` by default those of all layers with free channels; a mapping to
-            the normalisation behind each layer, as :func:`~spikeslab.pruning.free_channel_layers` returns it, is taken
-            as it is.
+            embeddings. With ``structure="channels"`` by default all units that :func:`compact` can remove, and
+            globs choose among them; a mapping to the normalisation behind each layer, as
+            :func:`~spikeslab.pruning.free_channel_layers` returns it, is taken as it is.
         count: ``"network"`` if ``sparsity`` is a share of all parameters, ``"layers"`` if of the weights to prune.
-        structure: ``"weights"`` to zero single weights, ``"channels"`` to zero whole channels, which :func:`compact`
-            can remove; ``sparsity`` is then the share of the channels, whatever ``count`` says.
+        structure: ``"weights"`` to zero single weights, ``"channels"`` to zero whole channels, heads and other units,
+            which :func:`compact` can remove; ``sparsity`` is then their share, whatever ``count`` says.
         lr: Highest learning rate, in place of that of ``settings``; by default short trials on the training data find
             it (:mod:`spikeslab.compression.lr_search`).
         temperature: Temperature, likewise.
@@ -289,8 +292,13 @@ class Compression:
         An impossible run raises here what :func:`compress` would.
         """
         original = unwrap(self.model)
-        followers = channel_followers(original, self.weights) if self.structure == CHANNELS else None
-        names = weight_names(original, self.weights) if followers is None else list(followers)
+        units: dict[str, UnitFamily] | None = None
+        if self.structure == CHANNELS:
+            units = choose_units(original, self.weights, self._find_example(original))
+            matrices = dict(original.named_parameters())
+            names = list(dict.fromkeys(part.name for unit in units.values() for part in unit.filters(matrices)))
+        else:
+            names = weight_names(original, self.weights)
         self._check_folder()
         model = copy_model(original)
         if (pattern := self.merged_settings.pattern) is not None and self.weights is None:
@@ -302,7 +310,7 @@ class Compression:
             task = find_task(model, batch, self.loss, Forward(self.forward, self.output), self.metric)
         settings = self.merged_settings
         loss = with_distillation(task, model, settings.distillation, settings.softening).loss_on(TRAIN)
-        problem = self._pose(model, names, followers, batch, task)
+        problem = self._pose(model, names, units, batch, task)
         if self.sparsity == AUTO and self.val_loader is not None:
             check_order(self.val_loader)
         run = CompressionRun(self, task, loss, problem)
@@ -315,6 +323,16 @@ class Compression:
         if (folder := run.run_folder) is not None:
             folder.check()
         return run
+
+    def _find_example(self, model: nn.Module) -> ExampleInput | None:
+        """Return two rows of inputs of the model, if they can be told from a batch."""
+        with preserve_randomness():
+            x = to_device_of(model, split_batch(first_batch(TRAIN, self.train_loader))[0])
+        tensors = x.values() if isinstance(x, Mapping) else x if isinstance(x, tuple) else (x,)
+        if not all(isinstance(tensor, Tensor) and tensor.ndim for tensor in tensors):
+            return None
+        example: ExampleInput = map_tensors(lambda tensor: tensor[:ROWS], x)
+        return example
 
     def _recorded_settings(self) -> dict[str, Any]:
         """Return the settings of the run that is continued, if there is one."""
@@ -332,7 +350,7 @@ class Compression:
             check_free(folder, "folder")
 
     def _pose(
-        self, model: nn.Module, names: Sequence[str], followers: Mapping[str, str | None] | None, batch: Any, task: Task
+        self, model: nn.Module, names: Sequence[str], units: Mapping[str, UnitFamily] | None, batch: Any, task: Task
     ) -> Problem:
         """Return the problem that a method solves; a sparsity that cannot be reached is refused."""
         parameters, settings = dict(model.named_parameters()), self.merged_settings
@@ -341,7 +359,7 @@ class Compression:
             batch_rows(batch),
             task.count_labels(batch),
         )
-        sparsity, of_network = self.sparsity, self.count == "network" and followers is None
+        sparsity, of_network = self.sparsity, self.count == "network" and units is None
         if settings.pattern is not None:
             sparsity, of_network = parse_pattern(settings.pattern).sparsity, False
         arguments: dict[str, Any] = {
@@ -355,7 +373,7 @@ class Compression:
             "seed": self.seed,
             "batch_size": None if rows is None else max(1, round(rows * labels)),
         }
-        problem = Problem(**arguments) if followers is None else ChannelProblem(**arguments, followers=followers)
+        problem = Problem(**arguments) if units is None else ChannelProblem(**arguments, units=units)
         if self.sparsity == AUTO:
             highest = problem.pruner(0.0).highest
             if highest <= 0.0:
@@ -546,10 +564,10 @@ class CompressionRun:
 
     def _report(self, samples: int, evaluation: Mapping[str, dict[str, Any]]) -> dict[str, Any]:
         model, weights, channels = self.problem.model, self.problem.weights, {}
-        if self.arguments.structure == CHANNELS:
+        if isinstance(self.problem, ChannelProblem):
             batch = first_batch(TRAIN, self.arguments.train_loader)
             example = None if self.task.kind == OTHER else pair(model, batch)[0]
-            channels = describe_channels(model, weights, example)
+            channels = describe_channels(model, self.problem.units, example)
         return {
             **self._record(),
             "structure": self.arguments.structure,

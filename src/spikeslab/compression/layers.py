@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from typing import TypeAlias
 
 from torch import Tensor, nn
@@ -10,8 +11,9 @@ from torch.nn.parameter import is_lazy
 
 from spikeslab.errors import ArgumentError, ArgumentValueError, Phrase, mark, quote, warn
 from spikeslab.functional.patterns import Pattern
-from spikeslab.pruning import free_channel_layers
-from spikeslab.pruning.channel_pruner import channel_layers
+from spikeslab.graph.tracing import ExampleInput, UntraceableError
+from spikeslab.graph.units import UnitFamily, find_removable
+from spikeslab.pruning.units import channel_units
 from spikeslab.weights import select_matrices, select_weights
 
 LAYERS = (nn.Linear, nn.modules.conv._ConvNd)
@@ -71,42 +73,81 @@ def fitting_names(model: nn.Module, names: Sequence[str], pattern: Pattern) -> l
     return fitting
 
 
-def channel_followers(model: nn.Module, weights: Chosen = None) -> dict[str, str | None]:
-    """Return the layers to prune channels of, by the names of their weights, and the normalisation behind each.
+def choose_units(
+    model: nn.Module, weights: Chosen = None, example: ExampleInput | None = None
+) -> dict[str, UnitFamily]:
+    """Return the families of units to prune, such as channels and heads, by the name of their first weight.
 
+    >>> import torch
     >>> model = nn.Sequential(nn.Linear(4, 8), nn.BatchNorm1d(8), nn.ReLU(), nn.Linear(8, 8), nn.Linear(8, 2))
-    >>> channel_followers(model), channel_followers(model, "3.*")
-    ({'0.weight': '1', '3.weight': None}, {'3.weight': None})
+    >>> list(choose_units(model)), list(choose_units(model, "3.*", torch.zeros(2, 4)))
+    (['0.weight', '3.weight'], ['3.weight'])
 
     Args:
-        model: Any module; unless ``weights`` is a mapping, one that ``torch.fx`` can trace.
-        weights: Globs or parameters that choose among the layers with free channels, all of them where it is ``None``;
-            or a mapping in the form of the result, which is taken as it is.
+        model: Any module.
+        weights: Globs or parameters that choose among the families that :func:`~spikeslab.compact` can remove units of,
+            all of them where it is ``None``; or a mapping from the weights of layers to the normalisation behind each,
+            which is taken as it is.
+        example: Inputs of the model. Without them, or where they give no graph, only channels are found that nothing
+            ties, and for these ``torch.fx`` must be able to trace the model.
+
+    Raises:
+        ValueError: If there is no such family, or one is named whose units cannot be removed.
     """
-    try:
-        found = dict(weights) if isinstance(weights, Mapping) else free_channel_layers(model)
-        layers = channel_layers(model, found)
-    except ArgumentError as error:
-        raise error.change(argument="weights" if error.argument == "followers" else None) from error
-    frozen = [name for name, layer in layers.items() if not (layer.weight.requires_grad and layer.gate.requires_grad)]
+    found, fixed = _find_families(model, weights, example)
+    if not found:
+        raise ArgumentValueError(
+            "model",
+            "must have a layer with free channels",
+            Phrase(f"its code fixes how many units {quote(fixed)} has"),
+            "read sizes from attributes, or write -1 in a view",
+        )
+    parameters = dict(model.named_parameters())
+    frozen = [name for name, family in found.items() if not _is_trained(family, parameters)]
     if weights is None:
-        trained = {name: follower for name, follower in found.items() if name not in frozen}
+        trained = {name: family for name, family in found.items() if name not in frozen}
         if not trained:
             raise _frozen_error("model", "must have a trained layer with free channels", frozen)
+        if fixed:
+            warn(f"{quote(fixed)} keep their units: the code of the model fixes how many there are.")
         return trained
     if isinstance(weights, Mapping):
         chosen = list(found)
     else:
-        parameters = dict(model.named_parameters())
-        chosen = [name for name in weight_names(model, weights) if parameters[name].ndim > 1]
-    tied = [name for name in chosen if name not in found]
-    if tied or not chosen:
-        raise ArgumentValueError(
-            "weights", f"must name layers with free channels, {quote(found)}", Phrase(f"got {quote(tied) or 'none'}")
-        )
+        named = [name for name in weight_names(model, weights) if parameters[name].ndim > 1]
+        owners = {part.name: name for name, family in found.items() for part in family.filters(parameters)}
+        tied = [name for name in named if name not in owners]
+        if tied or not named:
+            raise ArgumentValueError(
+                "weights",
+                f"must name layers with free channels, {quote(found)}",
+                Phrase(f"got {quote(tied) or 'none'}"),
+                f"the code of the model fixes how many units {quote(fixed)} has" if {*tied} & {*fixed} else "",
+            )
+        chosen = list(dict.fromkeys(owners[name] for name in named))
     if frozen := [name for name in chosen if name in frozen]:
         raise _frozen_error("weights", "must be trained", frozen)
     return {name: found[name] for name in chosen}
+
+
+def _find_families(
+    model: nn.Module, weights: Chosen, example: ExampleInput | None
+) -> tuple[dict[str, UnitFamily], list[str]]:
+    """Return the families that can lose units, and the names of those that cannot."""
+    if not isinstance(weights, Mapping) and example is not None:
+        with suppress(UntraceableError, ValueError):  # on symbols it may still be traced
+            found, fixed = find_removable(model, example)
+            if found or fixed:
+                return found, fixed
+    try:
+        return channel_units(model, weights if isinstance(weights, Mapping) else None), []
+    except ArgumentError as error:
+        raise error.change(argument="weights" if error.argument == "followers" else None) from error
+
+
+def _is_trained(family: UnitFamily, parameters: Mapping[str, Tensor]) -> bool:
+    parts = (*family.gates, *family.filters(parameters))
+    return all(parameters[part.name].requires_grad for part in parts)
 
 
 def _frozen_error(argument: str, expectation: str, frozen: list[str]) -> ArgumentValueError:

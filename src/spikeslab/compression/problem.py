@@ -9,14 +9,14 @@ from __future__ import annotations
 import copy
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, ClassVar, Self
+from typing import Any, Self
 
 from torch import Tensor, nn
 
 from spikeslab.compression.settings import Settings, Timeline
-from spikeslab.priors import GroupSpikeSlab, Prior, SpikeSlab
+from spikeslab.priors import Prior, SpikeSlab
 from spikeslab.priors.scales import Scales, Surroundings, choose_scales, fit_slab
-from spikeslab.pruning import ChannelPruner, Pruner, channel_gates
+from spikeslab.pruning import ChannelPruner, Pruner, UnitFamily, unit_prior
 from spikeslab.samplers import SGHMC
 from spikeslab.schedules import Schedule
 from spikeslab.training import Prune
@@ -39,10 +39,7 @@ class Problem:
         num_data: N, the number of labels.
         seed: Seed of the noise.
         batch_size: Labels in a batch, ``None`` if they cannot be counted.
-        prior_type: Class of the spike-and-slab prior.
     """
-
-    prior_type: ClassVar[type[SpikeSlab]] = SpikeSlab
 
     model: nn.Module
     weights: dict[str, nn.Parameter]
@@ -120,9 +117,12 @@ class Problem:
 
     def spike_and_slab(self, **arguments: Any) -> SpikeSlab:
         """Return the prior, which knows the target; ``settings.prior`` overrides these arguments."""
-        prior = self.prior_type(dict(self.penalised), **arguments | dict(self.settings.prior))
+        prior = self._make_prior(arguments | dict(self.settings.prior))
         prior.aim(self.share)
         return prior
+
+    def _make_prior(self, arguments: Mapping[str, Any]) -> SpikeSlab:
+        return SpikeSlab(dict(self.penalised), **arguments)
 
     @property
     def share(self) -> float:
@@ -157,12 +157,13 @@ class ChannelProblem(Problem):
     """Problem in which whole channels become zero; the prior is on the parameters that scale them.
 
     Attributes:
-        followers: Normalisation behind each of ``weights``, or ``None``.
+        units: Families of channels and other units that may go.
     """
 
-    prior_type: ClassVar[type[SpikeSlab]] = GroupSpikeSlab
+    units: Mapping[str, UnitFamily] = field(kw_only=True)
 
-    followers: Mapping[str, str | None] = field(kw_only=True)
+    def _make_prior(self, arguments: Mapping[str, Any]) -> SpikeSlab:
+        return unit_prior(self.model, self.units, **arguments)
 
     @property
     def can_weigh(self) -> bool:
@@ -184,7 +185,7 @@ class ChannelProblem(Problem):
         return ChannelPruner(
             self.model,
             sparsity,
-            followers=self.followers,
+            units=self.units,
             scope=scope or self.scope,
             min_channels=self.floor,
             **options,
@@ -192,5 +193,6 @@ class ChannelProblem(Problem):
 
     @property
     def penalised(self) -> Mapping[str, Tensor]:
-        """Scales of the normalisations, or the filters where there is none."""
-        return channel_gates(self.model, self.followers)
+        """Scales of the normalisations, or the filters where there is none, of heads all weights."""
+        parameters = dict(self.model.named_parameters())
+        return {gate.name: parameters[gate.name] for family in self.units.values() for gate in family.gates}

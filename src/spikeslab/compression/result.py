@@ -15,10 +15,10 @@ from spikeslab.compression.sparse_file import evaluate_stored, save_sparse, stat
 from spikeslab.compression.tasks import Evaluation, Task
 from spikeslab.errors import NonFiniteError, first_line, mark, warn
 from spikeslab.files import check_free, write_atomically, write_record
-from spikeslab.functional.groups import norms
+from spikeslab.functional.groups import joint_norms
 from spikeslab.graph.tracing import ExampleInput
 from spikeslab.posterior import Posterior
-from spikeslab.pruning import measure_sparsity
+from spikeslab.pruning import UnitFamily, measure_sparsity
 from spikeslab.states import encode_tensors
 from spikeslab.training.log import nan_to_null
 from spikeslab.training.run_folder import POSTERIOR, RESULT_FILE
@@ -125,11 +125,14 @@ def describe_zeros(model: nn.Module, weights: Mapping[str, Tensor]) -> dict[str,
     }
 
 
-def describe_channels(model: nn.Module, filters: Mapping[str, Tensor], example: ExampleInput | None) -> dict[str, Any]:
-    """Count the living channels of every layer and, with an example, what is left of the network without the others."""
-    living = {name: int(norms([weight.detach()])[0].count_nonzero()) for name, weight in filters.items()}
+def describe_channels(
+    model: nn.Module, units: Mapping[str, UnitFamily], example: ExampleInput | None
+) -> dict[str, Any]:
+    """Count the living units of every family and, with an example, what is left of the network without the others."""
+    tensors = dict(model.named_parameters())
+    living = {name: joint_norms(family.filters(tensors), tensors).count_nonzero() for name, family in units.items()}
     found: dict[str, Any] = {
-        "channels": {name: {"all": len(filters[name]), "living": count} for name, count in living.items()}
+        "channels": {name: {"all": units[name].count, "living": int(count)} for name, count in living.items()}
     }
     if example is not None:
         try:

@@ -29,7 +29,8 @@ Gill, Ghosh and Casella, "Penalized Regression, Standard Errors, and Bayesian La
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -38,6 +39,50 @@ from spikeslab.functional import mixture
 from spikeslab.functional.mixture import Affine, norm_weight
 
 SMALLEST = 1e-30  # norms below it count as it: w / 0 is then 0, and 1 / norm is finite in float32
+
+
+class Part(NamedTuple):
+    """Slices of a parameter, one or more for each group.
+
+    >>> weight = torch.tensor([[1.0, 2.0], [3.0, 4.0], [5.0, 6.0]])
+    >>> rows = Part("weight", 0, torch.tensor([[0], [1]]))
+    >>> rows.squares(weight)
+    tensor([ 5., 25.])
+
+    Attributes:
+        name: Name of the parameter.
+        dim: Dimension along which the slices lie.
+        places: Their places, of shape (groups, slices of a group).
+    """
+
+    name: str
+    dim: int
+    places: Tensor
+
+    def size(self, tensor: Tensor) -> int:
+        """Return the number of weights of a group in this parameter."""
+        return int(self.places.shape[1]) * tensor.numel() // tensor.shape[self.dim]
+
+    def squares(self, tensor: Tensor) -> Tensor:
+        """Return the sum of the squares of each group."""
+        others = [dim for dim in range(tensor.ndim) if dim != self.dim]
+        squared = tensor.detach().square()
+        return (squared.sum(others) if others else squared)[self.places.to(tensor.device)].sum(1)
+
+    def spread(self, values: Tensor, tensor: Tensor) -> Tensor:
+        """Return one value for each group in a shape that broadcasts over the parameter, 0 outside of the groups."""
+        spread = values.new_zeros(tensor.shape[self.dim])
+        spread[self.places.to(values.device)] = values[:, None].expand(self.places.shape)
+        return spread.view([-1 if dim == self.dim else 1 for dim in range(tensor.ndim)])
+
+    def zero_(self, tensor: Tensor, mask: Tensor) -> None:
+        """Zero the groups that a mask marks."""
+        tensor.index_fill_(self.dim, self.places[mask.cpu()].flatten().to(tensor.device), 0.0)
+
+
+def joint_norms(parts: Sequence[Part], tensors: Mapping[str, Tensor]) -> Tensor:
+    """Return the norm of every group over all of its parts."""
+    return torch.stack([part.squares(tensors[part.name]) for part in parts]).sum(0).sqrt()
 
 
 def norms(betas: Sequence[Tensor]) -> list[Tensor]:
@@ -76,10 +121,15 @@ def add_gradient_(
     No step of a sampler lands on 0 either: as for single weights, only a pruner makes groups exactly zero.
     """
     for index, (out, beta, norm) in enumerate(zip(outs, betas, group_norms, strict=True)):
-        s = torch.zeros_like(norm) if smoothed is None else smoothed[index]
-        factor = (l1.base + l1.slope * s).mul_(norm_weight(group_size(beta))).div_(norm.clamp_min(SMALLEST))
-        factor += l2.base + l2.slope * s
+        factor = gradient_factor(norm, None if smoothed is None else smoothed[index], group_size(beta), l1, l2)
         out.addcmul_(factor.view(-1, *[1] * (beta.ndim - 1)) if beta.ndim else factor, beta)
+
+
+def gradient_factor(norm: Tensor, smoothed: Tensor | None, size: int, l1: Affine, l2: Affine) -> Tensor:
+    r"""Return :math:`l_1 k_m/\lVert w\rVert + l_2` for each group, by which its weights are multiplied."""
+    s = torch.zeros_like(norm) if smoothed is None else smoothed
+    factor = (l1.base + l1.slope * s).mul_(norm_weight(size)).div_(norm.clamp_min(SMALLEST))
+    return factor.add_(l2.base + l2.slope * s)
 
 
 def penalty_sums(

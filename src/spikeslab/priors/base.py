@@ -101,9 +101,13 @@ class Prior(WeightHolder, ABC):
         It does so by making a prior with the arguments of :meth:`settings_dict`.
         """
         arguments = {name: value for name, value in {**self.settings_dict(), **settings}.items() if name != "type"}
-        state, twin = self.state_dict(), type(self)(self.weights, **arguments)
+        state, twin = self.state_dict(), self._make_twin(arguments)
         self.__dict__.update(twin.__dict__)
         self.load_state_dict(state)
+
+    def _make_twin(self, arguments: Mapping[str, Any]) -> Self:
+        """Return a prior on the same weights with other arguments."""
+        return type(self)(self.weights, **arguments)
 
     def state_dict(self) -> dict[str, Any]:
         """Return the state: tensors, numbers and strings."""

@@ -14,12 +14,17 @@ is given in :mod:`spikeslab.functional.groups`.
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from typing import Any, Self
 
 from torch import Tensor
 
+from spikeslab.errors import ArgumentValueError, Phrase, quote
 from spikeslab.functional import groups, mixture
+from spikeslab.functional.groups import Part
 from spikeslab.priors.spike_slab import Diagnostics, SpikeSlab
+from spikeslab.weights import Weights
 
 
 class GroupSpikeSlab(SpikeSlab):
@@ -35,10 +40,29 @@ class GroupSpikeSlab(SpikeSlab):
     prior is that of ``SpikeSlab``. Put it on the parameter that scales a channel: for a filter in front of a batch
     normalisation that is the normalisation's scale; :func:`spikeslab.pruning.channel_gates` picks the right one.
 
-    The arguments are those of ``SpikeSlab``; ``delta``, ``a`` and ``b`` are about groups, and by default b is the
-    layer's number of groups. In large groups rho is nearly 0 or 1, and delta decides little. The fused update does not
-    apply: torch moves these weights. The ``effective_l1`` of ``diagnostics`` is the factor of a group's norm.
+    With ``groups`` a group may be spread over several parameters, as a head over its queries, keys, values and outputs:
+    it then has one indicator, one rho and one norm.
+
+    >>> parts = (ss.functional.groups.Part("q", 0, torch.arange(4).view(2, 2)),
+    ...          ss.functional.groups.Part("out", 1, torch.arange(4).view(2, 2)))
+    >>> matrices = {"q": torch.nn.Parameter(torch.ones(4, 3)), "out": torch.nn.Parameter(torch.ones(3, 4))}
+    >>> prior = ss.priors.GroupSpikeSlab(matrices, groups={"heads": parts}, v0=1e-3, v1=0.04)
+    >>> prior.rho["heads"].shape
+    torch.Size([2])
+
+    The arguments are those of ``SpikeSlab`` and ``groups``: for each layer the slices of ``weights`` that make up its
+    groups, as in the ``gates`` of :func:`spikeslab.pruning.find_units`. ``delta``, ``a`` and ``b`` are about groups,
+    and by default b is the layer's number of groups. In large groups rho is nearly 0 or 1, and delta decides little.
+    The fused update does not apply: torch moves these weights. The ``effective_l1`` of ``diagnostics`` is the factor of
+    a group's norm.
     """
+
+    def __init__(
+        self, weights: Weights, *, groups: Mapping[str, Sequence[Part]] | None = None, **arguments: Any
+    ) -> None:
+        self._groups = None if groups is None else {name: tuple(parts) for name, parts in groups.items()}
+        super().__init__(weights, **arguments)
+        self._sizes = [count * size for count, size in zip(self._counts, self._group_sizes(), strict=True)]
 
     @property
     def fusible(self) -> bool:
@@ -53,19 +77,54 @@ class GroupSpikeSlab(SpikeSlab):
             single, effective_l1={name: value * mixture.norm_weight(size) for (name, value), size in factors}
         )
 
+    def _make_twin(self, arguments: Mapping[str, Any]) -> Self:
+        return type(self)(self.weights, groups=self._groups, **arguments)
+
+    def _find_layers(self) -> dict[str, Tensor]:
+        if self._groups is None:
+            return self.weights
+        given = [part.name for parts in self._groups.values() for part in parts]
+        if not given or (unknown := [name for name in given if name not in self.weights]):
+            raise ArgumentValueError(
+                "groups",
+                f"must be made of the weights {quote(self.weights)}",
+                Phrase(f"got {quote(unknown) if given else 'none'}"),
+            )
+        return {name: self.weights[parts[0].name] for name, parts in self._groups.items()}
+
     def _group_sizes(self) -> list[int]:
-        return [groups.group_size(weight) for weight in self.weights.values()]
+        if self._groups is None:
+            return [groups.group_size(weight) for weight in self.weights.values()]
+        return [sum(part.size(self.weights[part.name]) for part in parts) for parts in self._groups.values()]
 
     def _shapes(self) -> list[tuple[int, ...]]:
-        return [tuple(weight.shape[:1]) for weight in self.weights.values()]
+        if self._groups is None:
+            return [tuple(weight.shape[:1]) for weight in self.weights.values()]
+        return [(len(parts[0].places),) for parts in self._groups.values()]
 
     def _units(self, betas: list[Tensor]) -> list[Tensor]:
-        return groups.norms(betas)
+        if self._groups is None:
+            return groups.norms(betas)
+        tensors = dict(zip(self.weights, betas, strict=True))
+        return [groups.joint_norms(parts, tensors) for parts in self._groups.values()]
 
     def _sums(self, units: list[Tensor]) -> tuple[float, float]:
         l1, l2 = mixture.elastic_net(*self._kappa(), self.spike, self.slab)
         return groups.penalty_sums(units, self._rho_in_kappa(units), self._group_sizes(), l1, l2)
 
     def _add_gradient_(self, indices: list[int], betas: list[Tensor], outs: list[Tensor], num_data: int) -> None:
-        units = self._units(betas)
-        groups.add_gradient_(outs, betas, units, self._rho_in_kappa(units, indices), *self._elastic_net(num_data))
+        l1, l2 = self._elastic_net(num_data)
+        if self._groups is None:
+            units = self._units(betas)
+            groups.add_gradient_(outs, betas, units, self._rho_in_kappa(units, indices), l1, l2)
+            return
+        units, names = self._units(self._betas()), list(self.weights)
+        smoothed = self._rho_in_kappa(units)
+        for place, (parts, norm, size) in enumerate(
+            zip(self._groups.values(), units, self._group_sizes(), strict=True)
+        ):
+            factor = groups.gradient_factor(norm, None if smoothed is None else smoothed[place], size, l1, l2)
+            for index, beta, out in zip(indices, betas, outs, strict=True):
+                for part in parts:
+                    if part.name == names[index]:
+                        out.addcmul_(part.spread(factor, beta), beta)

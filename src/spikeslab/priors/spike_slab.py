@@ -57,7 +57,7 @@ from spikeslab.priors.adaptation import EM, MODES, SA, Adaptation, Fixed, Margin
 from spikeslab.priors.base import Prior
 from spikeslab.priors.scales import HORIZON, SPARSITY, Scales, Surroundings, choose_omega, choose_scales, highest
 from spikeslab.schedules import MAKERS, ScheduleLike, describe_schedule, parse_call, polynomial
-from spikeslab.shards import local, part_of, wrap
+from spikeslab.shards import Reduction, local, part_of, wrap
 from spikeslab.weights import Weights
 
 EVIDENCE = ("magnitude", "curvature")
@@ -175,6 +175,8 @@ class SpikeSlab(Prior):
         foreach: bool = True,
     ) -> None:
         super().__init__(weights)
+        self._layers = self._find_layers()
+        self._ranks = Reduction(self._layers.values())
         if self._ranks and self._group_sizes() is not None:
             raise ArgumentValueError("weights", "must not be sharded for a prior on groups", Phrase("got DTensors"))
         self._v0_given = None if v0 is None else check_number("v0", v0, "> 0")
@@ -192,8 +194,8 @@ class SpikeSlab(Prior):
             average=sigma_average,
             maximum=sigma_maximum,
         )
-        self._delta_given = None if delta is None else _check_deltas(delta, len(self.weights))
-        self._deltas = self._delta_given or [1.0 - SPARSITY if by_rule else 0.5] * len(self.weights)
+        self._delta_given = None if delta is None else _check_deltas(delta, len(self._layers))
+        self._deltas = self._delta_given or [1.0 - SPARSITY if by_rule else 0.5] * len(self._layers)
         self._sizes = [weight.numel() for weight in self.weights.values()]
         self._counts = [math.prod(shape) for shape in self._shapes()]
         self._a = check_number("a", a, ">= 1")
@@ -317,11 +319,11 @@ class SpikeSlab(Prior):
         if self._begun:
             return
         if self._sparsity is not None and self._delta_given is None:
-            self._deltas = [1.0 - self._sparsity] * len(self.weights)
+            self._deltas = [1.0 - self._sparsity] * len(self._layers)
         if self._around is None or (self._v0_given is not None and self._v1_given is not None):
             return
         sparsity = SPARSITY if self._sparsity is None else self._sparsity
-        sharded = list(self.weights.values()) if self._ranks else []
+        sharded = list(self._layers.values()) if self._ranks else []
         units = self._units(self._betas())
         given = None if self._v1_given is None else self.slab.standard_deviation(self._v1_given) ** 2
         v0, v1 = choose_scales(units, self._group_sizes(), self._around, sparsity, sharded, v1=given)
@@ -342,7 +344,7 @@ class SpikeSlab(Prior):
     @property
     def delta(self) -> dict[str, float]:
         """Inclusion probability of each layer."""
-        return dict(zip(self.weights, self._deltas, strict=True))
+        return dict(zip(self._layers, self._deltas, strict=True))
 
     @property
     def rho(self) -> dict[str, Tensor]:
@@ -358,7 +360,7 @@ class SpikeSlab(Prior):
 
     def _named(self, parts: Sequence[Tensor]) -> dict[str, Tensor]:
         """Return tensors of the weights by name, sharded as the weights are."""
-        return {n: wrap(part, weight) for (n, weight), part in zip(self.weights.items(), parts, strict=True)}
+        return {n: wrap(part, weight) for (n, weight), part in zip(self._layers.items(), parts, strict=True)}
 
     @property
     def log_odds(self) -> dict[str, Tensor] | None:
@@ -384,7 +386,7 @@ class SpikeSlab(Prior):
         units = self._units(self._betas())
         smoothed = self._rho_in_kappa(units) or [torch.zeros_like(unit) for unit in units]
         spike, slab = (self._named([k.base + k.slope * s for s in smoothed]) for k in self._kappa())
-        return {name: (spike[name], slab[name]) for name in self.weights}
+        return {name: (spike[name], slab[name]) for name in self._layers}
 
     def penalty(self, num_data: int = 1) -> float:
         """Return B/sigma + J/(2 sigma^2), the elastic net that the sampler descends, divided by ``num_data``.
@@ -395,7 +397,7 @@ class SpikeSlab(Prior):
         if isinstance(self.adapt, Marginal):
             layers = zip(units, self._deltas, self._group_sizes() or [1] * len(units), strict=True)
             logs = (mixture.log_marginal(u, **self._densities(), delta=d, size=m) for u, d, m in layers)
-            return -self._ranks.total(list(self.weights.values()), [float(log.sum()) for log in logs]) / num_data
+            return -self._ranks.total(list(self._layers.values()), [float(log.sum()) for log in logs]) / num_data
         b, j = self._ranks.sum(self._sums(units))
         return (b / sigma + j / (2.0 * sigma**2)) / num_data
 
@@ -413,16 +415,16 @@ class SpikeSlab(Prior):
             progress=self._progress,
             sigma=self.sigma,
             delta=self.delta,
-            effective_l1={n: l1.base + l1.slope * m for n, m in zip(self.weights, means, strict=True)},
-            effective_l2={n: l2.base + l2.slope * m for n, m in zip(self.weights, means, strict=True)},
+            effective_l1={n: l1.base + l1.slope * m for n, m in zip(self._layers, means, strict=True)},
+            effective_l2={n: l2.base + l2.slope * m for n, m in zip(self._layers, means, strict=True)},
             inverted=self.inverted,
         )
 
     def effective_penalty(self, num_data: int) -> tuple[float, float]:
         """Return the mean over layers, weighted by their non-zero weights."""
         found = self.diagnostics(num_data)
-        counts = [float(local(weight).count_nonzero()) for weight in self.weights.values()]
-        alive = dict(zip(self.weights, self._ranks.sum(self._ranks.own(counts)), strict=True))
+        counts = [float(local(weight).count_nonzero()) for weight in self._layers.values()]
+        alive = dict(zip(self._layers, self._ranks.sum(self._ranks.own(counts)), strict=True))
         total = max(1, sum(alive.values()))
         l1, l2 = (
             sum(alive[name] * value for name, value in layers.items()) / total
@@ -551,6 +553,10 @@ class SpikeSlab(Prior):
                 new = mixture.delta(rho_sum=rho_sum, num_weights=count, a=self._a, b=beta_b)
                 self._deltas[index] += omega * (new - self._deltas[index])
 
+    def _find_layers(self) -> dict[str, Tensor]:
+        """Return the layers, each with its latents and its delta, and a tensor whose kind and place they share."""
+        return self.weights
+
     def _units(self, betas: list[Tensor]) -> list[Tensor]:
         """Return the units that have an indicator each; the latents have their shape."""
         return betas
@@ -678,7 +684,7 @@ class SpikeSlab(Prior):
         self._conditioned = bool(state.get("conditioned", False))
         self.adapt = Fixed() if self._conditioned else self._adapt_before
         for target, kind in ((self._rho, "rho"), (self._rho_bar, "rho_bar")):
-            parts = [part_of(t, weight) for t, weight in zip(state[kind], self.weights.values(), strict=False)]
+            parts = [part_of(t, weight) for t, weight in zip(state[kind], self._layers.values(), strict=False)]
             target[:] = [torch.empty_like(u).copy_(part) for u, part in zip(units, parts, strict=False)]
         if self._curvature is not None:
             self._curvature.load_state_dict(state["curvature"], units)

@@ -134,10 +134,14 @@ class BasePruner(WeightHolder):
             return list(scores)
         return [score.masked_fill(pruned, -torch.inf) for score, pruned in zip(scores, self._pruned, strict=True)]
 
-    def _zero(self, masks: Sequence[Tensor]) -> None:
-        """Zero the units that the masks mark, and keep the masks that hold."""
+    def _hold(self, masks: Sequence[Tensor]) -> None:
+        """Keep masks, if they hold until others are chosen."""
         if self._holds and masks is not self._pruned:
             self._pruned, self._counts = list(masks), None
+
+    def _zero(self, masks: Sequence[Tensor]) -> None:
+        """Zero the units that the masks mark, and keep the masks that hold."""
+        self._hold(masks)
         kernels = None if self._sliced else load_kernels()
         for weight, mask in zip(map(local, self.weights.values()), masks, strict=True):
             if kernels is not None and kernels.can_zero(weight):

@@ -1,17 +1,19 @@
-r"""Pruning of whole output channels, which compacting can then remove."""
+r"""Pruning of whole channels and other units, which compacting can then remove."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar
 
 from torch import Tensor, nn
 
-from spikeslab.errors import ArgumentValueError, Phrase, check_choice, check_count, quote
+from spikeslab.errors import ArgumentValueError, Phrase, check_choice, check_count, mark
 from spikeslab.functional import groups
-from spikeslab.graph.free_channels import free_channel_layers, is_normalised_by
+from spikeslab.graph.units import UnitFamily
 from spikeslab.priors.spike_slab import SpikeSlab
-from spikeslab.pruning.base import ScheduledPruner, zero_units_
+from spikeslab.pruning.base import ScheduledPruner
+from spikeslab.pruning.sparsity import Sparsity, measure_sparsity
+from spikeslab.pruning.units import channel_units
 from spikeslab.samplers.base import Sampler
 from spikeslab.schedules import ScheduleLike
 
@@ -28,6 +30,9 @@ class ChannelPruner(ScheduledPruner):
     >>> pruner.count_live_channels()
     {'0.weight': 4}
 
+    With ``units`` of :func:`~spikeslab.pruning.find_units` it prunes all that compacting can remove: feed-forward
+    units, heads, groups of a convolution, channels of a residual stage.
+
     In ``"projected"`` mode a dead channel may come back, but a rectifier passes it no gradient: only noise moves it.
 
     Args:
@@ -35,12 +40,14 @@ class ChannelPruner(ScheduledPruner):
         sparsity: Share of the channels that are dead, in [0, 1): a number or a schedule of the step.
         followers: From the name of each weight whose channels may go to the name of its batch normalisation, or to
             ``None``; by default those of :func:`~spikeslab.pruning.free_channel_layers`.
+        units: Families of units, in place of ``followers``.
         scope: ``"layer"`` takes the same share of each layer, ``"global"`` ranks the channels of all layers together,
             ``"erk"`` takes more of large layers.
         min_channels: Number of channels, or share of them below 1, that every layer keeps at least.
-        by: Score of a channel: ``"gate"`` is the scale of the normalisation, or without one the norm of the filter;
-            ``"filter"`` is always the norm of the filter. Both are the standard deviation of the channel's output (the
-            norm for uncorrelated inputs of unit variance), so that layers of any width compare.
+        by: Score of a channel: ``"gate"`` is the scale of the normalisation, or without one the norm of the filter, of
+            a head that of all of its weights; ``"filter"`` is always the norm of the filters. Both are the standard
+            deviation of the channel's output (the norm for uncorrelated inputs of unit variance), so that layers of any
+            width compare.
         mode: ``"projected"`` or ``"masked"``.
         every: Number of steps from one pruning to the next; in between, channels that are dead stay dead.
         freeze_at: Step after which dead channels stay dead; ``None`` waits for :meth:`freeze`.
@@ -57,6 +64,7 @@ class ChannelPruner(ScheduledPruner):
         sparsity: float | ScheduleLike,
         *,
         followers: Mapping[str, str | None] | None = None,
+        units: Mapping[str, UnitFamily] | None = None,
         scope: str = "layer",
         min_channels: float = 1,
         by: str = "gate",
@@ -66,10 +74,13 @@ class ChannelPruner(ScheduledPruner):
         prior: SpikeSlab | None = None,
         sampler: Sampler | None = None,
     ) -> None:
-        self._layers = channel_layers(model, followers)
+        if followers is not None and units is not None:
+            raise ArgumentValueError("units", f"must not go with {mark('followers')}", Phrase("got both"))
+        self._families = channel_units(model, followers) if units is None else dict(units)
+        self._tensors = dict(model.named_parameters())
         self.by = check_choice("by", by, ("gate", "filter"))
         super().__init__(
-            {name: layer.weight for name, layer in self._layers.items()},
+            {name: self._tensors[family.filters(self._tensors)[0].name] for name, family in self._families.items()},
             sparsity,
             scope=scope,
             floor=min_channels if isinstance(min_channels, float) else check_count("min_channels", min_channels),
@@ -86,80 +97,28 @@ class ChannelPruner(ScheduledPruner):
         """Return the settings, with the score of a channel."""
         return super().settings_dict() | {"by": self.by}
 
+    def sparsity(self) -> Sparsity:
+        """Count the weights that are zero now, of all filters that write a unit."""
+        names = [part.name for family in self._families.values() for part in family.filters(self._tensors)]
+        return measure_sparsity({name: self._tensors[name] for name in names}, self._network)
+
+    def _shapes(self) -> list[tuple[int, ...]]:
+        return [(family.count,) for family in self._families.values()]
+
+    def _magnitudes(self) -> list[Tensor]:
+        return [groups.joint_norms(family.filters(self._tensors), self._tensors) for family in self._families.values()]
+
     def _importances(self) -> list[Tensor]:
-        ranked = [layer.gate if self.by == "gate" else layer.weight for layer in self._layers.values()]
-        return groups.norms([tensor.detach() for tensor in ranked])
+        if self.by == "filter":
+            return self._magnitudes()
+        return [groups.joint_norms(family.gates, self._tensors) for family in self._families.values()]
 
     def _zero(self, masks: Sequence[Tensor]) -> None:
-        super()._zero(masks)
-        for layer, mask in zip(self._layers.values(), masks, strict=True):
-            for tensor in layer.followers:
-                zero_units_(tensor, mask)
+        self._hold(masks)
+        for family, mask in zip(self._families.values(), masks, strict=True):
+            for part in family.members:
+                part.zero_(self._tensors[part.name], mask)
 
     def count_live_channels(self) -> dict[str, int]:
         """Return the number of channels of each layer that are not dead."""
         return {name: int(m.count_nonzero()) for name, m in zip(self.weights, self._magnitudes(), strict=True)}
-
-
-class ChannelLayer(NamedTuple):
-    """Layer whose channels may go.
-
-    Attributes:
-        weight: Its filters, one slice for each channel.
-        gate: Parameter that scales each channel: the scale of the normalisation behind it, or else the filters.
-        followers: Parameters that become zero with a filter: its bias, the scale and the shift of the normalisation.
-    """
-
-    weight: Tensor
-    gate: Tensor
-    followers: tuple[Tensor, ...]
-
-
-def channel_layers(model: nn.Module, followers: Mapping[str, str | None] | None = None) -> dict[str, ChannelLayer]:
-    """Return the layers that ``followers`` names, in the form of :func:`free_channel_layers`; by default the free ones.
-
-    Raises:
-        ValueError: If no channel is free, or a name is not that of a weight or of a fitting normalisation.
-    """
-    named = free_channel_layers(model) if followers is None else followers
-    if not named:
-        raise ArgumentValueError(
-            "model",
-            "must have a layer with free channels",
-            Phrase("got none"),
-            "name one in Python, as in {'conv1.weight': 'bn1'}",
-        )
-    parameters, modules = dict(model.named_parameters()), dict(model.named_modules())
-    wrong = [name for name in named if name not in parameters or parameters[name].ndim < 2]
-    if wrong:
-        raise ArgumentValueError("followers", "must name weights of layers of the model", Phrase(f"got {quote(wrong)}"))
-    layers = {}
-    for name, follower in named.items():
-        weight = gate = parameters[name]
-        bias = parameters.get(name.removesuffix("weight") + "bias")
-        zeroed = [] if bias is None else [bias]
-        if follower is not None:
-            if not is_normalised_by(weight, modules.get(follower)):
-                raise ArgumentValueError(
-                    "followers",
-                    f"must give {name!r} a batch normalisation with a scale and a shift for each of its {len(weight)} "
-                    "channels, or None",
-                    follower,
-                )
-            gate = parameters[f"{follower}.weight"]
-            zeroed += [gate, parameters[f"{follower}.bias"]]
-        layers[name] = ChannelLayer(weight, gate, tuple(zeroed))
-    return layers
-
-
-def channel_gates(model: nn.Module, followers: Mapping[str, str | None] | None = None) -> dict[str, Tensor]:
-    """Return the parameter that scales each output channel, by the name of the filters, for a ``GroupSpikeSlab``.
-
-    Batch normalisation undoes the scale of the filters in front of it, so a prior on them has no effect. A prior should
-    act on the scale of the normalisation; without a normalisation, on the filters.
-
-    >>> model = nn.Sequential(nn.Conv2d(1, 8, 3), nn.BatchNorm2d(8), nn.ReLU(), nn.Flatten(), nn.Linear(288, 10))
-    >>> channel_gates(model)["0.weight"] is model[1].weight
-    True
-    """
-    return {name: layer.gate for name, layer in channel_layers(model, followers).items()}

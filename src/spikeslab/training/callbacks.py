@@ -239,8 +239,8 @@ class Prune(Callback):
         sparsity = self.pruner.sparsity()
         found = {"sparsity_sparse": sparsity.sparse, "sparsity": sparsity.network}
         if isinstance(self.pruner, ChannelPruner):
-            live, channels = self.pruner.count_live_channels(), map(len, self.pruner.weights.values())
-            found["dead_channels"] = 1.0 - sum(live.values()) / sum(channels)
+            live = self.pruner.count_live_channels()
+            found["dead_channels"] = 1.0 - sum(live.values()) / self.pruner.units
         return {name: value for name, value in found.items() if value is not None}
 
 

@@ -32,6 +32,8 @@ from spikeslab.weights import select_weights
 
 SPARSE = "layer*.conv*.weight"
 """Weights that the paper prunes: all 3 x 3 convolutions but the first."""
+INNER = "layer*.conv1.weight"
+"""Layers that lose channels: the first convolution of each block."""
 TEST, HELD_OUT = "test", "held_out"
 SINGLE, AVERAGE = "sparse", "average"
 TRAINING_IMAGES = 50_000
@@ -125,7 +127,7 @@ def check_run(run: CifarRun) -> None:
 
 
 def _prepare(run: CifarRun, model: nn.Module, train: Any, settings: Settings, **more: Any) -> CompressionRun:
-    sparse: dict[str, Any] = {"weights": SPARSE} if run.structure == WEIGHTS else {"structure": run.structure}
+    sparse: dict[str, Any] = {"weights": SPARSE if run.structure == WEIGHTS else INNER, "structure": run.structure}
     return Compression(
         model,
         train,
