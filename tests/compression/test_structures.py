@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
-from small import compress_channels
+from small import compress_channels, compress_small
 from structures import ATTENTIONS, Transformer, mobilenet
 from torch import Tensor, nn
 
@@ -121,3 +121,18 @@ def test_a_hugging_face_model_loses_heads_and_units() -> None:
     assert small.bert.encoder.layer[0].attention.self.query.out_features == 16
     with torch.no_grad():
         torch.testing.assert_close(small(**inputs).logits, result.model(**inputs).logits)
+
+
+def test_widths_that_the_hardware_likes() -> None:
+    model = Transformer(ATTENTIONS["projected"]())
+    result = compress_channels(model, sentences(), settings=Settings(multiple=8), sparsity=0.4, method="gmp", lr=0.05)
+    assert result.report["channels"] == {
+        "attention.q.weight": {"all": 3, "living": 2}, "feed.up.weight": {"all": 20, "living": 8},
+    }  # fmt: skip
+    with pytest.raises(ArgumentValueError) as error:
+        compress_small(settings=Settings(multiple=8))
+    assert str(error.value) == (
+        "multiple must be 1 with structure='weights', which leaves all widths as they are, but got 8."
+    )
+    with pytest.raises(ArgumentValueError, match=r"^multiple must be an integer >= 1, but got 0\.$"):
+        Settings(multiple=0)

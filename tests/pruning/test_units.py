@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import copy
+from dataclasses import replace
+
 import pytest
 import torch
 from structures import ATTENTIONS, HIDDEN, Transformer, mobilenet
@@ -91,3 +94,34 @@ def test_units_and_followers_exclude_each_other() -> None:
     with pytest.raises(ArgumentValueError) as error:
         ChannelPruner(model, 0.5, units=find_units(model, x), followers={"feed.up.weight": None})
     assert str(error.value) == "units must not go with followers, but got both."
+
+
+@pytest.mark.parametrize("scope", ["layer", "global"])
+@pytest.mark.parametrize("multiple", [4, 8])
+def test_widths_are_multiples_nearest_to_the_shares(scope, multiple) -> None:
+    torch.manual_seed(0)
+    model = mobilenet().eval()
+    x = torch.randn(2, 3, 16, 16)
+    units = {name: replace(family, multiple=multiple) for name, family in find_units(model, x).items()}
+    schedule = ss.cubic_sparsity(0.5, total=8)
+    exact = ChannelPruner(copy.deepcopy(model), schedule, units=find_units(model, x), scope=scope)
+    pruner = ChannelPruner(model, schedule, units=units, scope=scope, mode="masked")
+    for _ in range(10):
+        pruner.step()
+        exact.step()
+    living, free = pruner.count_live_channels(), exact.count_live_channels()
+    for name, family in units.items():
+        if family.count >= multiple:
+            assert living[name] % multiple == 0 or living[name] == family.count
+            assert abs(living[name] - free[name]) <= multiple or scope == "global"
+    small = ss.compact(model, x).model
+    torch.testing.assert_close(small(x), model(x), rtol=1e-4, atol=1e-4)
+
+
+def test_a_head_is_as_wide_as_its_rows() -> None:
+    model, x = transformer()
+    units = {name: replace(family, multiple=8) for name, family in find_units(model, x).items()}
+    pruner = ChannelPruner(model, 0.4, units=units)
+    pruner.step()
+    # Four wide, so that two heads are eight; 12 of 20 units are as near to 8 as to 16.
+    assert pruner.count_live_channels() == {"attention.q.weight": 2, "feed.up.weight": 8}

@@ -253,6 +253,9 @@ class Compression:
             raise ArgumentValueError(
                 "method", f"must be one that prunes channels with {mark('structure', CHANNELS)}", self.method
             )
+        if self.structure == WEIGHTS and self.merged_settings.multiple > 1:
+            expectation = f"must be 1 with {mark('structure', WEIGHTS)}, which leaves all widths as they are"
+            raise ArgumentValueError("multiple", expectation, self.merged_settings.multiple)
         self._check_pattern()
 
     def _check_pattern(self) -> None:

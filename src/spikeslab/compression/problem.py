@@ -185,7 +185,7 @@ class ChannelProblem(Problem):
         return ChannelPruner(
             self.model,
             sparsity,
-            units=self.units,
+            units={name: replace(family, multiple=self.settings.multiple) for name, family in self.units.items()},
             scope=scope or self.scope,
             min_channels=self.floor,
             **options,

@@ -95,6 +95,8 @@ class Settings:
             without ``condition`` go by magnitude in any case.
         floor: Number of weights or channels that every sparse layer keeps at least, or a share of them below 1;
             ``None`` is one.
+        multiple: Number of which the widths that are left are multiples, such as 8 or 16, where channels and other
+            units go; each layer then keeps the width nearest to its share.
         pattern: ``"N:M"`` keeps N of every M neighbouring inputs of each pruned layer, those of channels in a
             convolution, as ``"2:4"`` for sparse tensor cores; the sparsity is then 1 - N/M of these layers, by default
             all those whose inputs M divides.
@@ -144,6 +146,7 @@ class Settings:
     scope: str | None = None
     rank: str | None = None
     floor: float | None = None
+    multiple: int = 1
     pattern: str | None = None
     v0: float | None = None
     v1: float | None = None
@@ -179,6 +182,7 @@ class Settings:
         check_count("samples", self.samples)
         check_count("prune_every", self.prune_every)
         check_count("mask_every", self.mask_every)
+        check_count("multiple", self.multiple)
 
     @property
     def highest_lr(self) -> float:

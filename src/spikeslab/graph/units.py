@@ -7,6 +7,7 @@ zeros, whatever the input is, and compacting removes it. Units that the same par
 from __future__ import annotations
 
 import copy
+import math
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -32,11 +33,29 @@ class UnitFamily:
         gates: Slices whose joint norm says how important a unit is, and on which a prior acts: the scales of the
             normalisation behind it; without one its filters; of a head all of its weights.
         members: Slices that are zero if a unit is dead, the gates among them.
+        multiple: Number of which the width that is left is to be a multiple; a unit may be several wide, as a head is.
     """
 
     count: int
     gates: tuple[Part, ...]
     members: tuple[Part, ...]
+    multiple: int = 1
+
+    def nearest(self, kept: int, least: int = 1) -> int:
+        """Return the number of units nearest to ``kept``, but at least ``least``, whose width is a multiple.
+
+        It is also right to keep all units, and a family of fewer than a multiple keeps any number.
+
+        >>> family = UnitFamily(20, (), (Part("weight", 0, torch.arange(40).view(20, 2)),), multiple=8)
+        >>> [family.nearest(kept) for kept in (1, 5, 6, 11, 17, 19)]
+        [4, 4, 8, 12, 16, 20]
+        """
+        width = self.members[0].places.shape[1] if self.members else 1
+        step = self.multiple // math.gcd(self.multiple, width)
+        if step > self.count:
+            return kept
+        allowed = [count for count in range(step, self.count, step) if count >= least]
+        return min([*allowed, self.count], key=lambda count: (abs(count - kept), count))
 
     def filters(self, tensors: Mapping[str, Tensor]) -> tuple[Part, ...]:
         """Return the members that are matrices or filters, the first to write a unit before the others."""

@@ -9,6 +9,7 @@ from torch import Tensor, nn
 
 from spikeslab.errors import ArgumentValueError, Phrase, check_choice, check_count, mark
 from spikeslab.functional import groups
+from spikeslab.functional.thresholds import smallest
 from spikeslab.graph.units import UnitFamily
 from spikeslab.priors.spike_slab import SpikeSlab
 from spikeslab.pruning.base import ScheduledPruner
@@ -40,7 +41,8 @@ class ChannelPruner(ScheduledPruner):
         sparsity: Share of the channels that are dead, in [0, 1): a number or a schedule of the step.
         followers: From the name of each weight whose channels may go to the name of its batch normalisation, or to
             ``None``; by default those of :func:`~spikeslab.pruning.free_channel_layers`.
-        units: Families of units, in place of ``followers``.
+        units: Families of units, in place of ``followers``. One with a ``multiple`` keeps the number nearest to its
+            share, so that the shares of all are not exact then.
         scope: ``"layer"`` takes the same share of each layer, ``"global"`` ranks the channels of all layers together,
             ``"erk"`` takes more of large layers.
         min_channels: Number of channels, or share of them below 1, that every layer keeps at least.
@@ -112,6 +114,19 @@ class ChannelPruner(ScheduledPruner):
         if self.by == "filter":
             return self._magnitudes()
         return [groups.joint_norms(family.gates, self._tensors) for family in self._families.values()]
+
+    def _choose(self, scores: list[Tensor], zeros: int, pruned: Sequence[int]) -> list[Tensor]:
+        """Return masks of the units with the smallest scores; families with a multiple keep the nearest number."""
+        masks = super()._choose(scores, zeros, pruned)
+        chosen = []
+        for family, score, mask, least, gone in zip(
+            self._families.values(), scores, masks, self._keep, pruned, strict=True
+        ):
+            if family.multiple > 1:
+                kept = family.nearest(family.count - int(mask.sum()), least)
+                mask = smallest(score, max(family.count - kept, gone))
+            chosen.append(mask)
+        return chosen
 
     def _zero(self, masks: Sequence[Tensor]) -> None:
         self._hold(masks)
