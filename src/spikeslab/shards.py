@@ -252,6 +252,12 @@ class Reduction:
         """Return True if a value is True on all ranks."""
         return value if self.mesh is None else self.sum([0.0 if value else 1.0]) == [0.0]
 
+    def raise_together(self, name: str, error: Exception | None) -> None:
+        """Raise on all ranks if one of them has an error about the argument ``name``: none must wait for it."""
+        if not self.all(error is None):
+            got = Phrase("another rank refused its own")
+            raise error or ArgumentValueError(name, "must be accepted by all ranks that share a sharded model", got)
+
     def agree(self, values: Sequence[int]) -> list[bool]:
         """Return which of some integers, of at most 64 bits, are the same on all ranks."""
         if self.mesh is None:

@@ -200,6 +200,24 @@ def test_all_ranks_refuse_with_one_sentence(out: Path) -> None:
         assert found["not finite"].startswith("the gradient of 0.weight must be finite, but got NaN or Inf at step 2")
 
 
+def test_all_ranks_refuse_what_one_of_them_was_given(out: Path) -> None:
+    facts = [json.loads((out / f"facts-2-{rank}.json").read_text()) for rank in range(2)]
+    others = "must be accepted by all ranks that share a sharded model, but another rank refused its own."
+    meta = (
+        "params must have memory, but parameter 6 of group 0 (shape (2,)) is on the meta device: materialise the model"
+    )
+    assert facts[0]["meta"] == f"params {others}"
+    assert facts[1]["meta"].startswith(meta)
+    for rank, found in enumerate(facts):
+        assert found["all meta"].startswith(meta)
+        same = "must be the same on all ranks that share a sharded model, but this rank got"
+        assert found["resumed seed"] == f"seed {same} {(3, 5)[rank]}."
+        assert found["resumed num_data"] == f"num_data {same} {(96, 7)[rank]}."
+        assert found["resumed steps"] == f"steps {same} {(1, 9)[rank]}."
+    assert facts[0]["resumed prior"] == f"state_dict {others}"
+    assert facts[1]["resumed prior"] == "state_dict must hold the state of a SpikeSlab prior, but got 'L1'."
+
+
 class TestADryStep:
     """At lr 0 with gradients of zero on an empty state: torch's checkpoints take it to make the tensors they load."""
 

@@ -98,7 +98,7 @@ class Sampler(WeightHolder, Optimizer):
         }
         fused, compiled = self.defaults["fused"], self.defaults["compile"]
         kernels = load_kernels(fused, compile=compiled, params=names)
-        self._check_ranks(seed)
+        self._check_ranks(seed=seed, num_data=int(self.param_groups[0]["num_data"]))
         self.noise = Noise(seed, None if kernels is None else kernels.philox_numba, compile=compiled)
         self._fused = FusedUpdate(kernels, prior) if kernels is not None and self._can_fuse else None
 
@@ -112,16 +112,30 @@ class Sampler(WeightHolder, Optimizer):
             expectation = "must be the same in all groups"
             raise ArgumentValueError("fused", expectation, group["fused"], "give it to the sampler")
         super().add_param_group({**param_group, **numbers})
+        ranks = self._find_ranks()
+        error: Exception | None = None
         try:
             for index, param in enumerate(self.param_groups[-1]["params"]):
                 _check_parameter(self._name(len(self.param_groups) - 1, index), param)
             self._check_sizes()
-            self._ranks = Reduction(param for group in self.param_groups for param in group["params"])
-        except (TypeError, ValueError, StateError):
+        except (TypeError, ValueError, StateError) as reason:  # raised once the other ranks know
+            error = reason
+        try:
+            ranks.raise_together("params", error)
+        except Exception:
             self.param_groups.pop()
             raise
+        self._ranks = ranks
         self._schedules.append(schedules)
         self._checked.append(self._numbers(self.param_groups[-1]))
+
+    def _find_ranks(self) -> Reduction:
+        """Return the sums over the ranks that share the parameters; without them the last group is dropped."""
+        try:
+            return Reduction(param for group in self.param_groups for param in group["params"])
+        except ValueError:
+            self.param_groups.pop()
+            raise
 
     def _numbers(self, group: Group) -> list[Any]:
         return [group["num_data"], *map(group.__getitem__, self._ranges)]
@@ -147,9 +161,8 @@ class Sampler(WeightHolder, Optimizer):
             got = Phrase(f"got {sorted(sizes)}")
             raise ArgumentValueError("num_data", "must be the same in all groups if there is a prior", got)
 
-    def _check_ranks(self, seed: int) -> None:
+    def _check_ranks(self, **given: int) -> None:
         """Raise on all ranks that share sharded parameters if they were given different numbers."""
-        given = {"seed": seed, "num_data": int(self.param_groups[0]["num_data"])}
         for (name, value), same in zip(given.items(), self._ranks.agree(list(given.values())), strict=True):
             if not same:
                 expectation = "must be the same on all ranks that share a sharded model"
@@ -452,8 +465,7 @@ class Sampler(WeightHolder, Optimizer):
 
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
         """Load a state and continue bit for bit; one of another sampler or model is refused and changes nothing."""
-        state_dict = self._complete(state_dict)
-        self._check_state(state_dict)
+        state_dict = self._accept(state_dict)
         if self.prior is not None:
             self.prior.load_state_dict(state_dict["prior"])
         params = [param for group in self.param_groups for param in group["params"]]
@@ -473,6 +485,21 @@ class Sampler(WeightHolder, Optimizer):
             group.update(of_group)
         self.steps = int(state_dict["sampler"]["steps"])
         self.noise.load_state_dict(state_dict["sampler"]["noise"])
+
+    def _accept(self, state: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Return a state that fits, complete; all ranks that share sharded parameters must accept the same one."""
+        error: Exception | None = None
+        try:
+            state = self._complete(state)
+            self._check_state(state)
+        except Exception as reason:  # raised once the other ranks know
+            error = reason
+        self._ranks.raise_together("state_dict", error)
+        own = self.param_groups[0]["num_data"]
+        num_data = int(state["param_groups"][0].get("num_data", own))
+        seed, steps = int(state["sampler"]["noise"]["seed"]), int(state["sampler"]["steps"])
+        self._check_ranks(seed=seed, steps=steps, num_data=num_data)
+        return state
 
     def _complete(self, state: Mapping[str, Any]) -> Mapping[str, Any]:
         """Return a state with the numbers that stand in its first group, and with the prior's tensors in one place."""

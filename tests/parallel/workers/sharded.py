@@ -57,6 +57,24 @@ def not_finite() -> None:
     chain.sampler.step()
 
 
+def on_meta(own: bool) -> None:
+    """A parameter without memory, on the last rank alone or on all."""
+    device = "meta" if not own or rank == world - 1 else "cpu"
+    extra = torch.nn.Parameter(torch.ones(2, dtype=torch.float64, device=device))
+    ss.SGHMC([*Chain((world,)).model.parameters(), extra], lr=0.1, num_data=10, seed=0)
+
+
+def resume(change: Callable[[dict], object]) -> str:
+    """A state that is another one on the last rank."""
+    chain = Chain((world,)).advance(1)
+    state = chain.sampler.state_dict()
+    if rank == world - 1:
+        change(state)
+    said = message(lambda: chain.sampler.load_state_dict(state))
+    chain.advance(1)  # nothing has changed, and no rank waits
+    return said
+
+
 for kind in SAMPLERS:
     for fused in (True, False):
         write(f"{kind}-{fused}", Chain((world,), kind=kind, fused=fused).advance(STEPS).tensors())
@@ -96,6 +114,13 @@ training.run(steps=3)
 write("trained", chain.tensors())
 facts |= {"folder": message(lambda: training.run(steps=4, folder=out / f"run-{rank}"))}
 facts |= {"seed": message(lambda: Chain((world,), seed=rank)), "not finite": message(not_finite)}
+facts |= {"meta": message(lambda: on_meta(own=True)), "all meta": message(lambda: on_meta(own=False))}
+facts |= {
+    "resumed seed": resume(lambda state: state["sampler"]["noise"].update(seed=5)),
+    "resumed num_data": resume(lambda state: state["param_groups"][0].update(num_data=7)),
+    "resumed steps": resume(lambda state: state["sampler"].update(steps=9)),
+    "resumed prior": resume(lambda state: state["prior"].update(kind="L1")),
+}
 facts |= {f"exchanged {width}": exchanged(width) for width in (7, 700)}
 (out / f"facts-{world}-{rank}.json").write_text(json.dumps(facts))
 dist.barrier()
