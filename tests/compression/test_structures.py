@@ -136,3 +136,22 @@ def test_widths_that_the_hardware_likes() -> None:
     )
     with pytest.raises(ArgumentValueError, match=r"^multiple must be an integer >= 1, but got 0\.$"):
         Settings(multiple=0)
+
+
+def test_units_of_a_recurrent_network_go() -> None:
+    class Last(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.cell, self.head = nn.LSTM(5, 12, num_layers=2, batch_first=True), nn.Linear(12, 4)
+
+        def forward(self, x: Tensor) -> Tensor:
+            return self.head(self.cell(x)[0][:, -1])
+
+    settings = Settings(v0=0.05, v1=2.0)
+    result = compress_channels(Last(), sentences(), settings=settings)
+    assert result.report["channels"] == {"cell.weight_ih_l0": {"all": 12, "living": 6}}
+    x = torch.randn(3, 4, 5)
+    small = compact(result.model, x).model
+    assert small.cell.hidden_size == 6
+    with torch.no_grad():
+        torch.testing.assert_close(small(x), result.model(x))

@@ -55,6 +55,7 @@ from spikeslab.graph.operations import (
     product_letters,
     reads_other_sizes,
 )
+from spikeslab.graph.recurrent import can_lose_units, zero_units
 from spikeslab.graph.tracing import TracedModel
 
 
@@ -70,7 +71,7 @@ class Channels(NamedTuple):
     constants: Tensor
 
 
-Layouts: TypeAlias = Layout | tuple[Layout | None, ...] | None
+Layouts: TypeAlias = Layout | tuple[Any, ...] | None
 """Layout of a tensor, or of each of several; ``None`` for one that has no channels."""
 
 
@@ -96,6 +97,16 @@ class ChannelwiseLayer:
     numbers: Tensor
 
 
+@dataclass(frozen=True)
+class RecurrentLayer:
+    """Recurrent layer, whose units are those of all of its layers and directions."""
+
+    name: str
+    module: nn.RNNBase
+    inputs: Channels
+    outputs: Channels
+
+
 @dataclass
 class DependencyGraph:
     """Channels of a traced network.
@@ -105,6 +116,7 @@ class DependencyGraph:
         assume_dead: If True, every layer that may lose its outputs is taken to write zeros.
         layers: Layers that begin groups, in the order of execution.
         channelwise: Layers with parameters for each channel.
+        recurrent: Recurrent layers, which begin groups too.
         layouts: Channels of each tensor that has some.
         groups: Groups of all channels.
     """
@@ -113,6 +125,7 @@ class DependencyGraph:
     assume_dead: bool = False
     layers: list[MixingLayer] = field(default_factory=list)
     channelwise: list[ChannelwiseLayer] = field(default_factory=list)
+    recurrent: list[RecurrentLayer] = field(default_factory=list)
     layouts: dict[fx.Node, Layouts] = field(default_factory=dict)
     groups: ChannelGroups = field(default_factory=ChannelGroups)
 
@@ -130,12 +143,17 @@ class DependencyGraph:
             roots = self.groups.find_roots(numbers)
             names = [
                 layer.name
-                for layer in self.layers
+                for layer in self.readers
                 if torch.isin(self.groups.find_roots(layer.outputs.numbers), roots).any()
             ]  # one reason for each layer is enough
             told.setdefault(reason, []).extend(name for name in names if name not in named)
             named.update(names)
         return notes + [f"The outputs of {quote(names)} stay: {reason}." for reason, names in told.items() if names]
+
+    @property
+    def readers(self) -> list[MixingLayer | RecurrentLayer]:
+        """Layers that read channels and begin groups of their own."""
+        return [*self.layers, *self.recurrent]
 
     def layout(self, node: fx.Node) -> Layout | None:
         """Return the channels of a node, if it is a tensor that has some."""
@@ -199,7 +217,7 @@ class DependencyGraph:
     def _apply(self, node: fx.Node, sources: list[fx.Node]) -> Layouts | Literal[False]:
         """Return the channels of the result of a known operation, ``None`` if it has none, False for an unknown one."""
         module = self.traced.module(node)
-        if mixes_channels(module) or isinstance(module, nn.MultiheadAttention):
+        if mixes_channels(module) or isinstance(module, (nn.MultiheadAttention, nn.RNNBase)):
             return self._apply_layer(node, module)
         if not sources:
             return None
@@ -226,6 +244,8 @@ class DependencyGraph:
             return False
         if isinstance(module, nn.MultiheadAttention):
             return self._apply_attention(node, module)
+        if isinstance(module, nn.RNNBase):
+            return self._apply_recurrent(node, module)
         shape = self.traced.shapes[node]
         axis = find_channel_axis(module, shape) if module is not None else None
         if axis is None or len(node.all_input_nodes) != 1:
@@ -305,6 +325,23 @@ class DependencyGraph:
         outputs = self._write(f"{node.target}.out_proj", module.out_proj, inputs)
         axis = len(self.traced.shapes[node.all_input_nodes[0]]) - 1
         return None if outputs is None else (Layout(outputs.numbers, outputs.constants, (axis,)), None)
+
+    def _apply_recurrent(self, node: fx.Node, module: nn.RNNBase) -> Layouts | Literal[False]:
+        source = node.all_input_nodes[0]
+        batched = len(self.traced.shapes[source]) == 3
+        if not can_lose_units(module) or len(node.all_input_nodes) != 1 or not batched:  # it begins at zero
+            return False
+        inputs = self._read(source, 2)
+        if inputs is None:
+            return False
+        numbers = self.groups.add(module.hidden_size)
+        zero = zero_units(module) | self.assume_dead
+        constants = torch.where(zero, 0.0, math.nan).double()
+        self.recurrent.append(RecurrentLayer(str(node.target), module, inputs, Channels(numbers, constants)))
+        output = Channels(*(part.repeat(2 if module.bidirectional else 1) for part in (numbers, constants)))
+        state = Layout(numbers, constants, (2,))
+        states = (state, state) if isinstance(module, nn.LSTM) else state
+        return Layout(*output, (2,)), states
 
     def _combine(self, node: fx.Node) -> Layouts | Literal[False]:
         """Return the channels of a function of every entry, which merges those of its tensors."""
@@ -508,7 +545,7 @@ def _parts(layouts: Layouts) -> list[Layout]:
     """Return the layouts of a tensor or of several."""
     if isinstance(layouts, Layout):
         return [layouts]
-    return [part for part in layouts or () if part is not None]
+    return [part for layout in layouts or () for part in _parts(layout)]
 
 
 def _factors(node: fx.Node) -> Sequence[Any]:

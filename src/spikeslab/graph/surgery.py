@@ -17,8 +17,9 @@ import torch
 from torch import Tensor, fx, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
+from spikeslab.graph import recurrent
 from spikeslab.graph.attention import cut_heads
-from spikeslab.graph.dependency import ChannelwiseLayer, DependencyGraph, MixingLayer
+from spikeslab.graph.dependency import ChannelwiseLayer, DependencyGraph, MixingLayer, RecurrentLayer
 from spikeslab.graph.fitting import find_misfits, fit_attributes, pin_fixed_channels, rewrite
 from spikeslab.graph.folding import changeable_layer, fold_traced
 from spikeslab.graph.layers import (
@@ -85,6 +86,9 @@ def _remove(traced: TracedModel, fold: bool, fixed: bool = False) -> tuple[nn.Mo
         _cut(layer, live)
     for part in graph.channelwise:
         _cut_channelwise(part, live.stays(part.numbers))
+    for cell in graph.recurrent:
+        inputs = cell.inputs
+        recurrent.cut_units(cell.module, live.stays(cell.outputs.numbers), live.stays(inputs.numbers), inputs.constants)
     fitted = not rewritten and fit_attributes(traced, misfits)
     if traced.rewritable and not fitted and (rewritten or misfits or _has_misfit_views(traced, graph, live)):
         rewrite(misfits)
@@ -118,6 +122,7 @@ class Liveness:
         self._roots = graph.groups.find_roots()
         self._stays = graph.groups.find_pinned()
         self._layers = graph.layers
+        self._recurrent = graph.recurrent
         # A row that is constant reads nothing: its value moves into the bias.
         self._reads = {
             layer.name: kernel_nonzero(weight_by_outputs(layer.module)).cpu() & layer.outputs.constants.isnan()[:, None]
@@ -127,9 +132,9 @@ class Liveness:
         for layer in self._layers:
             if self.needs_carrier(layer):
                 self._keep_idle(layer.inputs.numbers[self.find_carrier(layer)])
-        for layer in self._layers:
-            if not self.stays(layer.outputs.numbers).any():
-                self._keep_idle(layer.outputs.numbers[0])
+        for writer in graph.readers:
+            if not self.stays(writer.outputs.numbers).any():
+                self._keep_idle(writer.outputs.numbers[0])
 
     def stays(self, channels: Tensor) -> Tensor:
         """Return True for each of these channels that stays."""
@@ -150,6 +155,28 @@ class Liveness:
                 needed = layer.inputs.numbers[self._reads_live(layer) & layer.inputs.constants.isnan()]
                 changed |= not bool(self.stays(needed).all())
                 self._stays[self._roots[needed]] = True
+            for part in self._recurrent:
+                needed = self._needed_by(part)
+                changed |= not bool(self.stays(needed).all())
+                self._stays[self._roots[needed]] = True
+
+    def _needed_by(self, part: RecurrentLayer) -> Tensor:
+        """Return the inputs and units that the units of a recurrent layer that stay depend on."""
+        living = self.stays(part.outputs.numbers) & part.outputs.constants.isnan()
+        units, inputs = torch.zeros_like(living), torch.zeros(len(part.inputs.numbers), dtype=torch.bool)
+        for layer, mask in recurrent.reads(part.module, "ih"):
+            read = mask[living].any(0)
+            if layer:  # the units of the layer below, in one direction or two
+                units |= read.view(-1, len(units)).any(0)
+            else:
+                inputs |= read
+        for _, mask in recurrent.reads(part.module, "hh"):
+            units |= mask[living].any(0)
+        units &= part.outputs.constants.isnan()
+        # Without a bias there is nowhere for a constant to go.
+        constants = part.inputs.constants
+        inputs &= constants.isnan() | ((constants != 0) & (not part.module.bias))
+        return torch.cat([part.outputs.numbers[units], part.inputs.numbers[inputs]])
 
     def _keep_idle(self, channel: Tensor) -> None:
         """Keep a channel that no output depends on; if it is new, its rows read nothing."""

@@ -20,6 +20,7 @@ from spikeslab.functional.groups import Part
 from spikeslab.graph.attention import PROJECTIONS
 from spikeslab.graph.dependency import DependencyGraph
 from spikeslab.graph.layers import CONVS, ChannelBias, is_transposed
+from spikeslab.graph.recurrent import count_gates, suffixes
 from spikeslab.graph.surgery import remove_dead_channels
 from spikeslab.graph.tracing import ExampleInput, UntraceableError, copy_model, trace
 
@@ -103,7 +104,7 @@ def find_units(model: nn.Module, example_input: ExampleInput) -> dict[str, UnitF
     """
     graph = DependencyGraph(trace(copy_model(model).eval(), example_input), assume_dead=True)
     slots = list(_find_slots(graph))
-    gates = _find_norms(graph)
+    norms = _find_norms(graph)
     roots = graph.groups.find_roots()
     kept = _find_kept(graph, roots)
     places: dict[int, dict[int, list[int]]] = defaultdict(lambda: defaultdict(list))
@@ -125,7 +126,7 @@ def find_units(model: nn.Module, example_input: ExampleInput) -> dict[str, UnitF
                 slot = slots[position]
                 parts[position] = Part(slot.name, slot.dim, torch.tensor(index))
         name = slots[key[0][0]].name
-        units[name if name not in units else f"{name}[{len(units)}]"] = _make_family(slots, parts, gates, len(members))
+        units[name if name not in units else f"{name}[{len(units)}]"] = _make_family(slots, parts, norms, len(members))
     return units
 
 
@@ -137,8 +138,8 @@ def _make_family(slots: list[Slot], parts: dict[int, Part], norms: set[str], cou
         part for position, part in parts.items() if slots[position].kind == "scale" and slots[position].layer in norms
     ]
     written = [*by_kind["filter"], *by_kind["scale"], *by_kind["shift"]]
-    filters = [part for part in by_kind["filter"] if part.name.endswith("weight")]
-    if not gates and any(part.places.shape[1] > 1 for part in filters):
+    filters = [part for part in by_kind["filter"] if "bias" not in part.name.rpartition(".")[2]]
+    if not gates and by_kind["column"] and any(part.places.shape[1] > 1 for part in filters):
         gates = [*filters, *by_kind["column"]]
         written += by_kind["column"]
     return UnitFamily(count, tuple(gates or filters), tuple(written))
@@ -152,6 +153,11 @@ def _find_slots(graph: DependencyGraph) -> Iterator[Slot]:
         if layer.module.bias is not None:
             yield Slot(f"{layer.name}.bias", 0, layer.outputs.numbers, "filter", layer.name)
         yield Slot(f"{layer.name}.weight", 1 - rows, layer.inputs.numbers, "column", layer.name)
+    for cell in graph.recurrent:
+        repeated = cell.outputs.numbers.repeat(count_gates(cell.module))
+        for _, end in suffixes(cell.module):
+            for key in ("weight_ih", "weight_hh", *(("bias_ih", "bias_hh") if cell.module.bias else ())):
+                yield Slot(f"{cell.name}.{key}{end}", 0, repeated, "filter", cell.name)
     for part in graph.channelwise:
         module, name = part.module, part.name
         if isinstance(module, nn.MultiheadAttention):
@@ -172,7 +178,7 @@ def _find_slots(graph: DependencyGraph) -> Iterator[Slot]:
 def _find_kept(graph: DependencyGraph, roots: Tensor) -> Tensor:
     """Return for every root True if its channels stay: they are pinned, read by nothing, or not zero where they are."""
     kept, read = graph.groups.find_pinned(), torch.zeros(len(graph.groups), dtype=torch.bool)
-    for layer in graph.layers:
+    for layer in graph.readers:
         own = roots[layer.inputs.numbers]
         read[own] = True
         kept[own[layer.inputs.constants != 0]] = True
