@@ -96,3 +96,22 @@ def test_a_state_that_is_given_keeps_the_units() -> None:
     result = compact(model, EXAMPLE)
     assert result.model.cell.hidden_size == 8
     assert deviation(model, result.model, torch.randn(3, 4, 5).double()) < 1e-12
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("options", OPTIONS)
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_unit_is_zero_if_all_weights_of_its_candidate_are(kind, options) -> None:
+    model = build(kind, "output", **options)
+    cell, found = model.cell, set()
+    for gate in range(len(cell.weight_ih_l0) // 8):
+        twin = build(kind, "output", **options).cell
+        for name, parameter in twin.named_parameters():
+            parameter[8 * gate + 3] = 0.0
+            if "ih" in name:
+                parameter[8 * gate + 5] = 0.0  # not the recurrent weights
+        states = twin(torch.randn(4, 6, 7).double())[0].unflatten(-1, (-1, 8))
+        expected = (states == 0).all((0, 1)).all(0)
+        assert torch.equal(zero_units(twin), expected)
+        found.add(bool(expected[3]))
+    assert True in found

@@ -114,6 +114,36 @@ def test_heads_that_share_keys_go_together_or_not_at_all() -> None:
     assert deviation(model, result.model, torch.randn(3, 9, 5).double()) < 1e-12
 
 
+class Masked(nn.Module):
+    """Torch's attention function with fewer keys than queries, or with a mask for each head."""
+
+    def __init__(self, keys: int, mask_heads: int) -> None:
+        super().__init__()
+        self.heads, self.keys = 6, keys
+        self.q, self.kv, self.out = nn.Linear(WIDTH, 24), nn.Linear(WIDTH, 8 * keys), nn.Linear(24, WIDTH)
+        self.bias = nn.Parameter(torch.randn(1, mask_heads, 1, 1))
+
+    def forward(self, x: Tensor) -> Tensor:
+        q = self.q(x).unflatten(-1, (self.heads, 4)).transpose(1, 2)
+        k, v = self.kv(x).chunk(2, dim=-1)
+        k, v = k.unflatten(-1, (self.keys, 4)).transpose(1, 2), v.unflatten(-1, (self.keys, 4)).transpose(1, 2)
+        mask = self.bias + torch.arange(x.shape[1], dtype=x.dtype)
+        result = nn.functional.scaled_dot_product_attention(q, k, v, mask, enable_gqa=self.keys < self.heads)
+        return self.out(result.transpose(1, 2).flatten(2))
+
+
+@pytest.mark.parametrize(("keys", "mask_heads", "left"), [(3, 1, 16), (6, 1, 16), (6, 6, 24)])
+def test_keys_for_several_heads_go_with_them_and_a_mask_for_each_head_keeps_all(keys, mask_heads, left) -> None:
+    torch.manual_seed(0)
+    model = Transformer(Masked(keys, mask_heads)).double().eval()
+    with torch.no_grad():
+        model.attention.out.weight[:, 8:16] = 0.0  # two heads, which share a key if there are three
+    result = compact(model, EXAMPLE)
+    assert widths(result)["attention.q"] == (WIDTH, left)
+    assert widths(result)["attention.kv"] == (WIDTH, 8 * keys * left // 24)
+    assert deviation(model, result.model, torch.randn(3, 9, 5).double()) < 1e-12
+
+
 def test_a_size_that_no_attribute_holds_keeps_the_heads_of_a_recording() -> None:
     class Literal(nn.Module):
         def __init__(self) -> None:

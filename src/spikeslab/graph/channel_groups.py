@@ -83,6 +83,18 @@ class Factor(NamedTuple):
     shape: tuple[int, ...]
     layout: Layout | None
 
+    def repeat(self, axis: int, times: int) -> Factor:
+        """Return the tensor with each of its entries along a dimension several times in a row."""
+        axis %= len(self.shape)
+        shape = tuple(size * times if place == axis else size for place, size in enumerate(self.shape))
+        if self.layout is None or axis not in self.layout.axes:
+            return self._replace(shape=shape)
+        place = self.layout.axes.index(axis)
+        numbers, constants = (
+            part.repeat_interleave(times, place) for part in (self.layout.numbers, self.layout.constants)
+        )
+        return self._replace(shape=shape, layout=self.layout._replace(numbers=numbers, constants=constants))
+
     def along(self, letter: str) -> bool:
         """Return True if the tensor has several entries along a dimension that no channel is about."""
         place = self.letters.find(letter)

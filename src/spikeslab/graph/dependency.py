@@ -506,8 +506,10 @@ class DependencyGraph:
     def _attend(self, node: fx.Node) -> Layouts | Literal[False]:
         given = {**dict(zip(("query", "key", "value"), node.args, strict=False)), **node.kwargs}
         sources = [given[name] for name in ("query", "key", "value") if isinstance(given.get(name), fx.Node)]
-        masks = [other for other in node.all_input_nodes if other not in sources]
-        if len(sources) < 3 or given.get("enable_gqa") or any(self.layouts.get(mask) is not None for mask in masks):
+        masks = [self.traced.shapes[other] for other in node.all_input_nodes if other not in sources]
+        pinned = any(self.layouts.get(other) is not None for other in node.all_input_nodes if other not in sources)
+        # A mask for each head, such as a bias of positions, cannot lose one.
+        if len(sources) < 3 or pinned or any(len(mask) > 2 and mask[-3] > 1 for mask in masks):
             return False
         batch = "abcdefgh"[: len(self.traced.shapes[node]) - 2]
         ends = ("td", "sd", "sd")
@@ -516,6 +518,8 @@ class DependencyGraph:
             for end, source in zip(ends, sources, strict=True)
             if isinstance(source, fx.Node)
         )
+        if given.get("enable_gqa"):
+            key, value = (part.repeat(-3, query.shape[-3] // part.shape[-3]) for part in (key, value))
         scores, known = contract(self.groups, [query, key], f"{batch}ts")
         if not known:
             return False
