@@ -190,6 +190,11 @@ FEW = "batches must give a layer as many rows as it has inputs, but '0.weight' h
             "batches must hold finite inputs, but those of '0.weight' are",
         ),
         ({"batches": []}, "batches must hold at least one batch of inputs, but got none."),
+        ({"batches": None}, "batches must be a list or a loader that can be read again, but got None."),
+        (
+            {"solver": lambda dense, gram, pattern: None},
+            "solver must return finite weights of the shape (80, 64) for '0.weight', but got NoneType.",
+        ),
         ({"batches": iter([])}, "batches must be a list or a loader that can be read again, but got an iterator."),
     ],
 )
@@ -199,6 +204,13 @@ def test_bad_input(arguments, message):
     with pytest.raises((ValueError, TypeError), match=re.escape(message)):
         prune_one_shot(model, inplace=True, **arguments)
     assert all(torch.equal(p, q) for p, q in zip(model.parameters(), perceptron().parameters(), strict=True))
+
+
+def test_parameters_that_are_not_finite_are_named():
+    model = perceptron()
+    model[0].bias.data[3] = float("nan")
+    with pytest.raises(ValueError, match=r"^model must have finite parameters, but '0\.bias' has NaN or Inf\.$"):
+        prune_one_shot(model, [inputs()], progress=False)
 
 
 def test_a_layer_that_never_ran_is_named():

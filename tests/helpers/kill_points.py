@@ -11,6 +11,8 @@ from pathlib import Path
 from unittest import mock
 
 AUDITED = ("open", "os.rename", "os.remove", "os.mkdir", "os.rmdir", "os.truncate", "shutil.copyfile")
+DIRECTORY = {"os.rename": 2, "os.remove": 1, "os.mkdir": 2, "os.rmdir": 1}
+"""Place of the open directory that a path is relative to among the arguments of an operation, which is -1 for none."""
 
 
 def run_killed(work: Callable[[], object], folder: Path, at: int | None) -> tuple[int, int]:
@@ -49,7 +51,11 @@ def _count_operations(folder: Path, at: int | None, writer: int) -> None:
         os.write(writer, b".")
 
     def audit(event: str, arguments: tuple[object, ...]) -> None:
-        if event in AUDITED and (Path.cwd() / str(arguments[0])).is_relative_to(root):
+        if event not in AUDITED:
+            return
+        handle = arguments[DIRECTORY[event]] if event in DIRECTORY else -1
+        parent = Path.cwd() if handle == -1 else Path(f"/proc/self/fd/{handle}").resolve()
+        if (parent / str(arguments[0])).is_relative_to(root):
             operate()
 
     sys.addaudithook(audit)

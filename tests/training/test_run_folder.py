@@ -247,6 +247,34 @@ def test_a_run_whose_checkpoints_are_gone_is_not_begun_again(tmp_path: Path) -> 
     assert (tmp_path / "metrics.jsonl").read_bytes() == log
 
 
+def test_a_run_whose_latest_checkpoint_is_gone_does_not_go_back_unasked(tmp_path: Path) -> None:
+    training(None).run(steps=16, folder=RunFolder(tmp_path, checkpoint_every=Every(steps=8)))
+    log = (tmp_path / "metrics.jsonl").read_bytes()
+    Checkpoints(tmp_path / "checkpoints").path(16).rename(tmp_path / "elsewhere")
+    sentence = r"^Cannot resume: .* was at step 16, but its latest checkpoint is of step 8\. Put the later one back"
+    with pytest.raises(CheckpointError, match=sentence):
+        training(None).run(steps=24, folder=RunFolder(tmp_path, resume=True))
+    assert (tmp_path / "metrics.jsonl").read_bytes() == log
+    training(None).run(steps=24, folder=RunFolder(tmp_path, resume=8))
+
+
+def test_a_run_that_failed_goes_on_from_its_latest_checkpoint(tmp_path: Path) -> None:
+    run = training(None)
+    loss = run.loss
+
+    @functools.wraps(loss)
+    def fail(model: nn.Module, batch: object) -> torch.Tensor:
+        if run.steps == 13:
+            raise RuntimeError("out of memory")
+        return loss(model, batch)
+
+    run.loss = fail
+    with pytest.raises(RuntimeError, match="out of memory"):
+        run.run(steps=16, folder=RunFolder(tmp_path, checkpoint_every=Every(steps=8)))
+    assert json.loads((tmp_path / "run.json").read_text())["steps"] == 13
+    training(None).run(steps=16, folder=RunFolder(tmp_path, resume=True))
+
+
 def test_a_log_that_lost_records_is_refused(tmp_path: Path) -> None:
     training(None).run(steps=16, folder=RunFolder(tmp_path, log_every=Every(steps=4)))
     lines = (tmp_path / "metrics.jsonl").read_text().splitlines(keepends=True)

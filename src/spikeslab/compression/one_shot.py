@@ -225,13 +225,17 @@ def prune_one_shot(
             Gram matrix does not fit in memory.
     """
     check_module(model)
+    readable = "must be a list or a loader that can be read again"
+    if not hasattr(batches, "__iter__") and not hasattr(batches, "__getitem__"):
+        raise ArgumentTypeError("batches", readable, batches)
     if iter(batches) is batches:
-        expectation = "must be a list or a loader that can be read again"
-        raise ArgumentTypeError("batches", expectation, Phrase("got an iterator"))
+        raise ArgumentTypeError("batches", readable, Phrase("got an iterator"))
     if solver is not None and not callable(solver):
         check_choice("solver", solver, (*SOLVERS, DIAGONAL))
     keep = read_pattern(pattern, sparsity)
     original = unwrap(model)
+    if odd := [name for name, parameter in original.named_parameters() if not parameter.isfinite().all()]:
+        raise ArgumentValueError("model", "must have finite parameters", Phrase(f"{quote(odd)} has NaN or Inf"))
     chosen = None if weights is None else weight_names(original, weights, trained=False)
     found = _Pruning(copy_model(original), batches, keep, chosen, solver, inclusion, forward or run).run(progress)
     if not inplace:
@@ -589,9 +593,10 @@ class _Pruning:
         if solver == DIAGONAL:
             return dense * keep_largest(dense * gram.sqrt(), pattern)
         found = (solver if callable(solver) else SOLVERS[solver])(dense, gram, pattern)
-        if found.shape != dense.shape or not torch.isfinite(found).all():
+        shape = tuple(found.shape) if isinstance(found, Tensor) else type(found).__name__
+        if shape != tuple(dense.shape) or not torch.isfinite(found).all():
             expectation = f"must return finite weights of the shape {tuple(dense.shape)} for {name!r}"
-            raise ArgumentValueError("solver", expectation, Phrase(f"got {tuple(found.shape)}"))
+            raise ArgumentValueError("solver", expectation, Phrase(f"got {shape}"))
         return found
 
 

@@ -485,7 +485,8 @@ class Training:
         for what, names in ((CALLBACKS, sorted(callbacks)), (PARTS, sorted(self.parts))):
             if sorted(state[what]) != names:
                 raise CheckpointError(
-                    f"the state has the {what} {quote(sorted(state[what]))}, but the run has {quote(names)}."
+                    f"the {what} of the state are {quote(sorted(state[what])) or 'none'}, but those of the run "
+                    f"{quote(names) or 'none'}."
                 )
         for kind, name, holder in self._holders():
             if (posterior := _find_posterior(holder)) is not None:

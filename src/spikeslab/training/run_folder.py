@@ -69,7 +69,8 @@ FIELDS: dict[str, type | tuple[type, ...]] = {
     "total_steps": int,
     "seconds": (int, float),
 }
-STATUSES = ("running", "finished", "interrupted", "failed")
+FAILED = "failed"
+STATUSES = ("running", "finished", "interrupted", FAILED)
 
 
 class FolderInUseError(SpikeSlabError, BlockingIOError):
@@ -151,7 +152,7 @@ class RunFolder:
             try:
                 yield
             except BaseException as error:
-                status = "interrupted" if isinstance(error, Interrupted) else "failed"
+                status = "interrupted" if isinstance(error, Interrupted) else FAILED
                 self._write_record(run, total_steps, status, f"{error}" or type(error).__name__)
                 raise
             finally:
@@ -231,10 +232,24 @@ class RunFolder:
         if not isinstance(self.resume, bool):
             return self.checkpoints.load(self.resume)
         if run.ranks.data_size == 1:
-            return self.checkpoints.latest()
+            latest = self.checkpoints.latest()
+            self._check_latest(latest)
+            return latest
         steps = self.checkpoints.steps()
         common = run.ranks.lowest(steps[-1] if steps else -1)
         return None if common < 0 else self.checkpoints.load(common)
+
+    def _check_latest(self, checkpoint: Checkpoint | None) -> None:
+        """Raise if a later checkpoint was there: a run saves one before it records that it has stopped or ended."""
+        record = self._read_record()
+        if checkpoint is None or record is None or record.get("status") == FAILED:
+            return
+        if checkpoint.step < record["steps"]:
+            raise CheckpointError(
+                f"Cannot resume: the run in {self.path} was at step {record['steps']}, but its latest checkpoint is of "
+                f"step {checkpoint.step}. Put the later one back; {mark('resume', checkpoint.step)} in Python goes on "
+                "from the earlier one."
+            )
 
     def _read_record(self) -> dict[str, Any] | None:
         path = self.path / RECORD_FILE
