@@ -191,6 +191,27 @@ def test_attention_weights_that_are_read_keep_the_heads() -> None:
     assert type(compact(model, torch.zeros(2, 5, 12)).model.mha) is nn.MultiheadAttention
 
 
+def test_a_mask_for_each_head_keeps_the_heads_and_does_not_fit_fewer() -> None:
+    class PerHead(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.mha = nn.MultiheadAttention(12, 3, batch_first=True)
+
+        def forward(self, x: Tensor, mask: Tensor) -> Tensor:
+            return self.mha(x, x, x, attn_mask=mask.flatten(0, 1), need_weights=False)[0]
+
+    model = PerHead().eval()
+    with torch.no_grad():
+        model.mha.out_proj.weight[:, :4] = 0.0
+    inputs = (torch.zeros(2, 5, 12), torch.zeros(2, 3, 5, 5))
+    assert type(compact(model, inputs).model.mha) is nn.MultiheadAttention
+    with pytest.raises(ValueError) as error:
+        HeadAttention(12, 3)(*[torch.zeros(5, 2, 12)] * 3, attn_mask=torch.zeros(6, 5, 5))
+    assert str(error.value) == (
+        "attn_mask must have the shape (targets, sources): some of the heads are gone, but got (6, 5, 5)."
+    )
+
+
 @pytest.mark.parametrize("norm_first", [False, True])
 def test_the_transformer_layers_of_torch_lose_heads_and_units(norm_first) -> None:
     layer = nn.TransformerEncoderLayer(12, 3, 20, batch_first=True, norm_first=norm_first)

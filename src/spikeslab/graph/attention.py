@@ -8,6 +8,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from spikeslab.errors import ArgumentValueError
+
 PROJECTIONS = ("q_proj_weight", "k_proj_weight", "v_proj_weight")
 
 
@@ -29,7 +31,14 @@ class HeadAttention(nn.MultiheadAttention):
         average_attn_weights: bool = True,
         is_causal: bool = False,
     ) -> tuple[Tensor, Tensor | None]:
-        """Return the attention of the heads, and its weights if they are asked for."""
+        """Return the attention of the heads, and its weights if they are asked for.
+
+        Raises:
+            ArgumentValueError: If ``attn_mask`` has an entry for each head.
+        """
+        if attn_mask is not None and attn_mask.dim() > 2:
+            expectation = "must have the shape (targets, sources): some of the heads are gone"
+            raise ArgumentValueError("attn_mask", expectation, tuple(attn_mask.shape))
         batched = query.dim() == 3
         tensors = [query, key, value] if batched else [part.unsqueeze(1 - self._batch) for part in (query, key, value)]
         if not self._batch:

@@ -254,8 +254,7 @@ class DependencyGraph:
         inputs = self._read(source, axis)
         if inputs is None:
             return False
-        outputs = self._write(str(node.target), module, inputs)
-        return None if outputs is None else Layout(outputs.numbers, outputs.constants, (axis,))
+        return Layout(*self._write(str(node.target), module, inputs), (axis,))
 
     def _read(self, node: fx.Node, axis: int) -> Channels | None:
         """Return the channels of a tensor along one dimension; ``None`` if they lie along others."""
@@ -268,7 +267,7 @@ class DependencyGraph:
             return None
         return Channels(*(part.expand(size) for part in (layout.numbers, layout.constants)))
 
-    def _write(self, name: str, module: Any, inputs: Channels) -> Channels | None:
+    def _write(self, name: str, module: Any, inputs: Channels) -> Channels:
         """Return the outputs of a convolution or linear layer."""
         weight = weight_by_outputs(module)
         nonzero, sums, bias = (part.cpu() for part in (kernel_nonzero(weight), kernel_sums(weight), get_bias(module)))
@@ -310,7 +309,9 @@ class DependencyGraph:
 
     def _apply_attention(self, node: fx.Node, module: nn.MultiheadAttention) -> Layouts | Literal[False]:
         reads_weights = any(user.args[1:] != (0,) or operation_name(user) != "getitem" for user in node.users)
-        if reads_weights or not can_lose_heads(module):
+        mask = node.args[5] if len(node.args) > 5 else node.kwargs.get("attn_mask")
+        for_each_head = isinstance(mask, fx.Node) and len(self.traced.shapes.get(mask, ())) > 2
+        if reads_weights or for_each_head or not can_lose_heads(module):
             return False
         self.keep(
             [source for source in node.all_input_nodes if self.layouts.get(source) is not None],
@@ -322,9 +323,8 @@ class DependencyGraph:
             constants.masked_fill_((head_values(module) != 0).any(1), math.nan)
         self.channelwise.append(ChannelwiseLayer(str(node.target), module, numbers))
         inputs = Channels(*(part.repeat_interleave(module.head_dim) for part in (numbers, constants)))
-        outputs = self._write(f"{node.target}.out_proj", module.out_proj, inputs)
         axis = len(self.traced.shapes[node.all_input_nodes[0]]) - 1
-        return None if outputs is None else (Layout(outputs.numbers, outputs.constants, (axis,)), None)
+        return Layout(*self._write(f"{node.target}.out_proj", module.out_proj, inputs), (axis,)), None
 
     def _apply_recurrent(self, node: fx.Node, module: nn.RNNBase) -> Layouts | Literal[False]:
         source = node.all_input_nodes[0]
