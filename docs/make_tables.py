@@ -16,6 +16,7 @@ from typing import Any
 
 ROOT = Path(__file__).resolve().parent.parent
 RESULTS = ROOT / "results"
+LENET = "LeNet-5, Fashion-MNIST"
 MARKED = re.compile(r"<!-- (result: (\S+)(?: rows=(\d+))?|headline) -->\n.*?<!-- end -->", re.DOTALL)
 
 
@@ -76,6 +77,10 @@ def headline() -> str:
         found = row("one-shot/transformer/one-shot", solver=solver, level=level)
         return f"{found['perplexity']['mean']:.2f}"
 
+    def lenet(method: str, sparsity: float = 90.0) -> str:
+        found = row("compression/compression", network=LENET, sparsity=sparsity, method=method)
+        return f"{found['accuracy']['mean']:.1f} %, {found['nll']['mean']:.2f}"
+
     sound = "sound, scope=global"
     taught = f"{sound}, precision=bfloat16, distillation=0.2"
     paper = row("cifar10/accuracy", method="A-SGHMC-SA", label="taught, precision=bfloat16", sparsity=0.9)
@@ -84,14 +89,14 @@ def headline() -> str:
     step = row("bench/step-1", network="ResNet20, batch 128", what="SGHMC-SA")["best"]
     rows = [
         (
+            "LeNet, Fashion-MNIST, 90 % zeros: accuracy, NLL",
+            lenet("spikeslab, average"),
+            f"magnitude pruning {lenet('gmp')}; torch's {lenet('torch-prune')}; dense {lenet('dense', 0.0)}",
+        ),
+        (
             f"ResNet20, CIFAR-10, 90 % zeros, dense network ({dense}) as teacher",
             f"{paper['single']['mean']:.1f} %",
             f"same teacher: magnitude pruning {cifar10('GMP', taught)}, L2 {cifar10('L2 = 0.002', taught)}",
-        ),
-        (
-            "without a teacher, as in the paper (one seed; `omega_sum=0.25`, no `condition`)",
-            cifar10("A-SGHMC-SA", f"{sound}, omega_sum=0.25, condition=false"),
-            f"magnitude pruning {cifar10('GMP', sound)}; paper {paper['paper']:.1f} %, best of 1000 epochs",
         ),
         (
             "Fashion-MNIST: accuracy, NLL of the average",
