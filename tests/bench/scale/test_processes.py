@@ -32,4 +32,4 @@ def test_a_rank_that_fails_does_not_leave_the_others_waiting():
     begin = time.monotonic()
     with pytest.raises(RuntimeError, match=r"^A process of the benchmark failed: "):
         run_ranks("ranks:measure_memory", 2, kind="SGHMC", shape=[1, 0, 4, 8], seed=0)
-    assert time.monotonic() - begin < 120
+    assert time.monotonic() - begin < 600  # they would wait for half an hour
