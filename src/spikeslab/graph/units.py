@@ -45,11 +45,12 @@ class UnitFamily:
     def nearest(self, kept: int, least: int = 1) -> int:
         """Return the number of units nearest to ``kept``, but at least ``least``, whose width is a multiple.
 
-        It is also right to keep all units, and a family of fewer than a multiple keeps any number.
+        Of two equally near it is the smaller. It is also right to keep all units, and a family of fewer than a multiple
+        keeps any number.
 
         >>> family = UnitFamily(20, (), (Part("weight", 0, torch.arange(40).view(20, 2)),), multiple=8)
         >>> [family.nearest(kept) for kept in (1, 5, 6, 11, 17, 19)]
-        [4, 4, 8, 12, 16, 20]
+        [4, 4, 4, 12, 16, 20]
         """
         width = self.members[0].places.shape[1] if self.members else 1
         step = self.multiple // math.gcd(self.multiple, width)

@@ -109,8 +109,8 @@ class PeakMemory:
     """Largest resident memory in bytes from now on, beyond what the process takes now; 0 where only Linux tells."""
 
     def __init__(self) -> None:
-        self._before = _resident("VmRSS")
         self.forget()
+        self._before = _resident("VmRSS")
 
     def forget(self) -> None:
         """Forget the peak so far, but not what the process took at first."""
