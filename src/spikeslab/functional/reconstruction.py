@@ -106,14 +106,19 @@ def refit(dense: Tensor, gram: Tensor, support: Tensor) -> Tensor:
     tensor([[1.5000, 0.0000]])
     """
     weights = torch.zeros_like(dense)
+    pulls = torch.where(support, 0.0, dense) @ gram
     for row, (target, kept) in enumerate(zip(dense, support, strict=True)):
-        inside, outside = kept.nonzero()[:, 0], (~kept).nonzero()[:, 0]
+        inside = kept.nonzero()[:, 0]
         if len(inside):
-            rows = gram[inside]
-            factor = torch.linalg.cholesky(rows[:, inside])
-            pull = rows[:, outside] @ target[outside]
-            weights[row, inside] = target[inside] + torch.cholesky_solve(pull.unsqueeze(1), factor).squeeze(1)
+            factor = torch.linalg.cholesky(_block(gram, inside, inside))
+            pull = pulls[row, inside].unsqueeze(1)
+            weights[row, inside] = target[inside] + torch.cholesky_solve(pull, factor).squeeze(1)
     return weights
+
+
+def _block(matrix: Tensor, rows: Tensor, columns: Tensor) -> Tensor:
+    """Return some rows and columns of a matrix, in less than half of the time of an index of tensors."""
+    return matrix.index_select(0, rows).index_select(1, columns)
 
 
 class Tableau:
@@ -141,13 +146,12 @@ class Tableau:
         self.support = support.clone()
         inside, outside = support.nonzero()[:, 0], (~support).nonzero()[:, 0]
         order = torch.cat([inside, outside]).argsort()
-        rows = gram[inside]
-        cross = rows[:, outside]
-        inverse = torch.cholesky_inverse(torch.linalg.cholesky(rows[:, inside]))
+        cross = _block(gram, inside, outside)
+        inverse = torch.cholesky_inverse(torch.linalg.cholesky(_block(gram, inside, inside)))
         filled = inverse @ cross
-        left = gram[outside][:, outside] - cross.T @ filled
+        left = torch.addmm(_block(gram, outside, outside), cross.T, filled, alpha=-1.0)
         upper, lower = torch.cat([-inverse, filled], dim=1), torch.cat([filled.T, left], dim=1)
-        self._table = torch.cat([upper, lower])[order][:, order]
+        self._table = _block(torch.cat([upper, lower]), order, order)
         weights = target[inside] + filled @ target[outside]
         self._column = torch.cat([weights, left @ target[outside]])[order]
 
