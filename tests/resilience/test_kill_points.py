@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import shutil
+import signal
 from collections.abc import Callable
 from pathlib import Path
 
@@ -22,6 +24,16 @@ from spikeslab.training import Checkpoints, Every, RunFolder, Training
 
 pytestmark = pytest.mark.slow
 EPOCHS = 5
+
+
+def test_a_kill_may_come_inside_the_removal_of_a_folder(tmp_path: Path) -> None:
+    folder = tmp_path / "folder"
+    for name in ("a", "b", "c"):
+        (folder / "inner").mkdir(parents=True, exist_ok=True)
+        (folder / "inner" / name).touch()
+    code, _ = run_killed(lambda: shutil.rmtree(folder), tmp_path, at=2)
+    assert code == -signal.SIGKILL
+    assert 0 < len([*(folder / "inner").iterdir()]) < 3
 
 
 def _in_memory(folder: Path) -> Training:
