@@ -221,6 +221,23 @@ def test_a_layer_that_never_ran_is_named():
         prune_one_shot(model, [inputs()], weights="spare.weight", inplace=True, progress=False)
 
 
+class Spare(nn.Module):
+    """Perceptron with a layer that never runs."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.used, self.spare = perceptron(), nn.Linear(64, 64)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.used(x)
+
+
+def test_a_layer_that_never_ran_stays_dense_with_a_warning():
+    with pytest.warns(ss.SpikeSlabWarning, match=r"^'spare\.weight' stay dense: no run of the model multiplied"):
+        result = prune_one_shot(Spare(), [inputs()], progress=False)
+    assert "spare.weight" in result.dense
+
+
 def test_a_gram_matrix_that_does_not_fit_is_refused(monkeypatch):
     monkeypatch.setattr(one_shot, "available_memory", lambda: 80_000)
     with pytest.raises(ValueError, match=r"Gram matrices that fit in memory, but '0\.weight' has 64 inputs"):

@@ -34,6 +34,7 @@ from spikeslab.errors import (
     check_number,
     mark,
     quote,
+    warn,
 )
 from spikeslab.forward_pass import RunForward, run, split_batch, to_device_of
 from spikeslab.functional.patterns import Pattern, keep_largest, parse_pattern
@@ -262,6 +263,10 @@ def read_pattern(pattern: str | None, sparsity: float | None) -> Callable[[int, 
     return lambda outputs, inputs: parsed
 
 
+LAYERS = (nn.Linear, nn.modules.conv._ConvNd)
+"""Layers that multiply their weights with inputs if they run."""
+
+
 class _Cut(BaseException):
     """Ends a forward pass after the product that is looked at; no handler of the network's own catches it."""
 
@@ -460,6 +465,7 @@ class _Pruning:
             pruned = {step for step in large if id(parameters[step.name]) not in shared and self._fits(step)}
             if not pruned:
                 self._refuse(len(products), len(large))
+            self._warn_of_unseen({step.name for step in products.values()})
         else:
             pruned = {step for step in products.values() if step.name in self.chosen}
             if missing := [name for name in self.chosen if name not in {step.name for step in pruned}]:
@@ -470,6 +476,13 @@ class _Pruning:
                     message = Phrase(f"{step.name!r} has {step.neighbours:,}")
                     raise ArgumentValueError("pattern", "must divide the inputs of every layer", message)
         return [step for step in dict.fromkeys(order) if isinstance(step, _BatchNorm) or step in pruned]
+
+    def _warn_of_unseen(self, seen: set[str]) -> None:
+        """Warn of layers whose weights no product has, such as one that never ran."""
+        modules = self.network.named_modules()
+        names = [f"{name}.weight".lstrip(".") for name, module in modules if isinstance(module, LAYERS)]
+        if unseen := [name for name in names if name in self._parameters and name not in seen]:
+            warn(f"{quote(unseen)} stay dense: no run of the model multiplied them with inputs.")
 
     def _fits(self, step: Step) -> bool:
         group = self.pattern(step.outputs, step.inputs).group
