@@ -10,7 +10,7 @@ from torch import nn
 
 import spikeslab as ss
 from spikeslab.errors import ArgumentValueError
-from spikeslab.functional.groups import Part
+from spikeslab.functional.groups import GroupPart
 from spikeslab.priors import GroupSpikeSlab
 
 SHAPES = [(5, 3), (4, 2, 3, 3), (6,)]
@@ -267,7 +267,7 @@ def test_bad_input_is_refused_in_one_sentence() -> None:
     assert str(error.value) == "state_dict must hold rho of the shapes [(4,)], but got [(4, 3)]."
 
 
-def scattered() -> tuple[nn.Parameter, dict[str, nn.Parameter], dict[str, tuple[Part, ...]]]:
+def scattered() -> tuple[nn.Parameter, dict[str, nn.Parameter], dict[str, tuple[GroupPart, ...]]]:
     """A matrix of groups, the same numbers in rows of one parameter and columns of another, and where they are."""
     torch.manual_seed(0)
     whole = nn.Parameter(0.3 * torch.randn(3, 10, dtype=torch.float64))
@@ -278,7 +278,7 @@ def scattered() -> tuple[nn.Parameter, dict[str, nn.Parameter], dict[str, tuple[
         rows[index] = whole[:, :4].view(3, 2, 2)
         columns[:] = whole[:, 4:].T
         rows[3] = 5.0
-    parts = (Part("rows", 0, index), Part("columns", 1, torch.arange(3)[:, None]))
+    parts = (GroupPart("rows", 0, index), GroupPart("columns", 1, torch.arange(3)[:, None]))
     return whole, {"rows": rows, "columns": columns}, {"heads": parts}
 
 

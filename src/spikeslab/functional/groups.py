@@ -41,11 +41,11 @@ from spikeslab.functional.mixture import Affine, norm_weight
 SMALLEST = 1e-30  # norms below it count as it: w / 0 is then 0, and 1 / norm is finite in float32
 
 
-class Part(NamedTuple):
+class GroupPart(NamedTuple):
     """Slices of a parameter, one or more for each group.
 
     >>> weight = torch.tensor([[1.0, 2.0], [3.0, 4.0], [5.0, 6.0]])
-    >>> rows = Part("weight", 0, torch.tensor([[0], [1]]))
+    >>> rows = GroupPart("weight", 0, torch.tensor([[0], [1]]))
     >>> rows.squares(weight)
     tensor([ 5., 25.])
 
@@ -80,7 +80,7 @@ class Part(NamedTuple):
         tensor.index_fill_(self.dim, self.places[mask.cpu()].flatten().to(tensor.device), 0.0)
 
 
-def joint_norms(parts: Sequence[Part], tensors: Mapping[str, Tensor]) -> Tensor:
+def joint_norms(parts: Sequence[GroupPart], tensors: Mapping[str, Tensor]) -> Tensor:
     """Return the norm of every group over all of its parts."""
     return torch.stack([part.squares(tensors[part.name]) for part in parts]).sum(0).sqrt()
 

@@ -8,7 +8,7 @@ from typing import NamedTuple, Self
 import torch
 from torch import Tensor
 
-from spikeslab.graph.moves import Layout, as_rows
+from spikeslab.graph.moves import ChannelLayout, as_rows
 
 
 class ChannelGroups:
@@ -81,7 +81,7 @@ class Factor(NamedTuple):
 
     letters: str
     shape: tuple[int, ...]
-    layout: Layout | None
+    layout: ChannelLayout | None
 
     def repeat(self, axis: int, times: int) -> Factor:
         """Return the tensor with each of its entries along a dimension several times in a row."""
@@ -129,14 +129,14 @@ class Tied(NamedTuple):
         return self._replace(letters=letters, numbers=rows[:, 0].view(sizes), zero=zero)
 
 
-def contract(groups: ChannelGroups, factors: list[Factor], out: str) -> tuple[Layout | None, bool]:
+def contract(groups: ChannelGroups, factors: list[Factor], out: str) -> tuple[ChannelLayout | None, bool]:
     """Return the channels of a sum of products of two tensors, and False if they cannot be told.
 
     What is summed over goes with the channels that it belongs to, as the entries of a query with its head, and a
     dimension of channels that both tensors have goes as one.
 
     >>> groups = ChannelGroups()
-    >>> heads = [Layout(groups.add(6).view(2, 3), torch.zeros(2, 3), (0, 2)) for _ in range(2)]
+    >>> heads = [ChannelLayout(groups.add(6).view(2, 3), torch.zeros(2, 3), (0, 2)) for _ in range(2)]
     >>> queries, keys = Factor("htd", (2, 5, 3), heads[0]), Factor("hsd", (2, 5, 3), heads[1])
     >>> layout, known = contract(groups, [queries, keys], "hts")
     >>> layout.axes, len(groups.find_roots().unique())
@@ -164,4 +164,4 @@ def contract(groups: ChannelGroups, factors: list[Factor], out: str) -> tuple[La
     order = sorted(range(len(shared)), key=lambda place: out.index(shared[place]))
     zero = torch.stack([part.zero for part in tied]).any(0)
     numbers, constants = (part.permute(order) for part in (tied[0].numbers, torch.where(zero, 0.0, math.nan).double()))
-    return Layout(numbers, constants, tuple(sorted(out.index(letter) for letter in shared))), True
+    return ChannelLayout(numbers, constants, tuple(sorted(out.index(letter) for letter in shared))), True

@@ -44,7 +44,7 @@ from spikeslab.graph.layers import (
     scale_and_shift,
     weight_by_outputs,
 )
-from spikeslab.graph.moves import MOVES, Layout, as_rows, fixed_axes, is_plain, move
+from spikeslab.graph.moves import MOVES, ChannelLayout, as_rows, fixed_axes, is_plain, move
 from spikeslab.graph.operations import (
     ELEMENTWISE,
     ELEMENTWISE_MODULES,
@@ -71,8 +71,8 @@ class Channels(NamedTuple):
     constants: Tensor
 
 
-Layouts: TypeAlias = Layout | tuple[Any, ...] | None
-"""Layout of a tensor, or of each of several; ``None`` for one that has no channels."""
+Layouts: TypeAlias = ChannelLayout | tuple[Any, ...] | None
+"""ChannelLayout of a tensor, or of each of several; ``None`` for one that has no channels."""
 
 
 @dataclass(frozen=True)
@@ -155,10 +155,10 @@ class DependencyGraph:
         """Layers that read channels and begin groups of their own."""
         return [*self.layers, *self.recurrent]
 
-    def layout(self, node: fx.Node) -> Layout | None:
+    def layout(self, node: fx.Node) -> ChannelLayout | None:
         """Return the channels of a node, if it is a tensor that has some."""
         found = self.layouts.get(node)
-        return found if isinstance(found, Layout) else None
+        return found if isinstance(found, ChannelLayout) else None
 
     def constants_along(self, node: fx.Node, axis: int) -> Tensor | None:
         """Return the constants of a tensor whose channels lie along one dimension, ``None`` if they do not."""
@@ -254,7 +254,7 @@ class DependencyGraph:
         inputs = self._read(source, axis)
         if inputs is None:
             return False
-        return Layout(*self._write(str(node.target), module, inputs), (axis,))
+        return ChannelLayout(*self._write(str(node.target), module, inputs), (axis,))
 
     def _read(self, node: fx.Node, axis: int) -> Channels | None:
         """Return the channels of a tensor along one dimension; ``None`` if they lie along others."""
@@ -305,7 +305,7 @@ class DependencyGraph:
         if self.assume_dead:
             constants = torch.zeros_like(constants)
         self.channelwise.append(ChannelwiseLayer(str(node.target), module, read.numbers))
-        return Layout(read.numbers, constants, (axis,))
+        return ChannelLayout(read.numbers, constants, (axis,))
 
     def _apply_attention(self, node: fx.Node, module: nn.MultiheadAttention) -> Layouts | Literal[False]:
         reads_weights = any(user.args[1:] != (0,) or operation_name(user) != "getitem" for user in node.users)
@@ -324,7 +324,7 @@ class DependencyGraph:
         self.channelwise.append(ChannelwiseLayer(str(node.target), module, numbers))
         inputs = Channels(*(part.repeat_interleave(module.head_dim) for part in (numbers, constants)))
         axis = len(self.traced.shapes[node.all_input_nodes[0]]) - 1
-        return Layout(*self._write(f"{node.target}.out_proj", module.out_proj, inputs), (axis,)), None
+        return ChannelLayout(*self._write(f"{node.target}.out_proj", module.out_proj, inputs), (axis,)), None
 
     def _apply_recurrent(self, node: fx.Node, module: nn.RNNBase) -> Layouts | Literal[False]:
         source = node.all_input_nodes[0]
@@ -339,9 +339,9 @@ class DependencyGraph:
         constants = torch.where(zero, 0.0, math.nan).double()
         self.recurrent.append(RecurrentLayer(str(node.target), module, inputs, Channels(numbers, constants)))
         output = Channels(*(part.repeat(2 if module.bidirectional else 1) for part in (numbers, constants)))
-        state = Layout(numbers, constants, (2,))
+        state = ChannelLayout(numbers, constants, (2,))
         states = (state, state) if isinstance(module, nn.LSTM) else state
-        return Layout(*output, (2,)), states
+        return ChannelLayout(*output, (2,)), states
 
     def _combine(self, node: fx.Node) -> Layouts | Literal[False]:
         """Return the channels of a function of every entry, which merges those of its tensors."""
@@ -373,10 +373,14 @@ class DependencyGraph:
         if fixed:
             self.groups.tie(as_rows(numbers[0], [place for place, axis in enumerate(axes) if axis not in fixed]))
         flat = [constants.flatten() for _, constants in spread]
-        return Layout(numbers[0], effect.map_constants(*flat).view(sizes), axes)
+        return ChannelLayout(numbers[0], effect.map_constants(*flat).view(sizes), axes)
 
     def _find_fixed(
-        self, operands: list[fx.Node], layouts: list[Layout | None], axes: tuple[int, ...], shape: tuple[int, ...]
+        self,
+        operands: list[fx.Node],
+        layouts: list[ChannelLayout | None],
+        axes: tuple[int, ...],
+        shape: tuple[int, ...],
     ) -> set[int]:
         """Return the dimensions of channels along which a tensor has entries that stay."""
         fixed: set[int] = set()
@@ -386,7 +390,7 @@ class DependencyGraph:
             fixed |= {axis for axis in varying if own[axis] > 1}
         return fixed
 
-    def _align(self, node: fx.Node, shape: tuple[int, ...]) -> Layout | None:
+    def _align(self, node: fx.Node, shape: tuple[int, ...]) -> ChannelLayout | None:
         """Return the layout of a tensor in the dimensions of a result; one channel for many stays."""
         layout, own = self.layout(node), self.traced.shapes[node]
         if layout is None:
@@ -398,7 +402,9 @@ class DependencyGraph:
             return None
         return layout._replace(axes=axes)
 
-    def _spread(self, layout: Layout | None, axes: tuple[int, ...], sizes: list[int]) -> tuple[Tensor | None, Tensor]:
+    def _spread(
+        self, layout: ChannelLayout | None, axes: tuple[int, ...], sizes: list[int]
+    ) -> tuple[Tensor | None, Tensor]:
         """Return numbers and constants along dimensions of which a layout has some."""
         if layout is None:
             return None, torch.full(sizes, math.nan, dtype=torch.float64)
@@ -409,9 +415,9 @@ class DependencyGraph:
     def _move(self, node: fx.Node) -> Layouts | Literal[False]:
         source = node.all_input_nodes[0]
         layout, shape = self.layouts.get(source), self.traced.shapes.get(source)
-        if operation_name(node) == "getitem" and isinstance(layout, tuple) and not isinstance(layout, Layout):
+        if operation_name(node) == "getitem" and isinstance(layout, tuple) and not isinstance(layout, ChannelLayout):
             return layout[node.args[1]] if isinstance(node.args[1], int) else False
-        if not isinstance(layout, Layout) or shape is None or not is_plain(node) or not _pads_with_zeros(node):
+        if not isinstance(layout, ChannelLayout) or shape is None or not is_plain(node) or not _pads_with_zeros(node):
             return False
         for place in fixed_axes(node, layout, len(shape)):
             if len(layout.axes) == 1:
@@ -423,7 +429,7 @@ class DependencyGraph:
         except (RuntimeError, TypeError, KeyError, IndexError, ValueError):  # arguments that it does not take
             return False
         parts = [self._number_padding(part) for part in _parts(result)]
-        return parts[0] if isinstance(result, Layout) else tuple(parts)
+        return parts[0] if isinstance(result, ChannelLayout) else tuple(parts)
 
     def _call(self, node: fx.Node, source: fx.Node, entries: Tensor) -> Any:
         """Run the operation of a node on other entries."""
@@ -438,7 +444,7 @@ class DependencyGraph:
         function: Any = self.traced.module(node) or node.target
         return function(*args, **kwargs)
 
-    def _number_padding(self, layout: Layout) -> Layout:
+    def _number_padding(self, layout: ChannelLayout) -> ChannelLayout:
         """Return a layout in which channels of padding have numbers of their own."""
         padding = layout.numbers < 0
         numbers = layout.numbers.masked_scatter(padding, self.groups.add(int(padding.sum())))
@@ -455,14 +461,14 @@ class DependencyGraph:
         if all(layout.axes in ((), (dim,)) for layout in layouts):
             read = [self._read(part, dim) for part in parts]
             numbers, constants = (torch.cat([part[place] for part in read if part is not None]) for place in (0, 1))
-            return Layout(numbers, constants, (dim,))
+            return ChannelLayout(numbers, constants, (dim,))
         axes = layouts[0].axes
         if len(layouts) < len(parts) or any(layout.axes != axes for layout in layouts):
             return False
         if dim in axes:
             place = axes.index(dim)
             numbers = torch.cat([layout.numbers for layout in layouts], place)
-            return Layout(numbers, torch.cat([layout.constants for layout in layouts], place), axes)
+            return ChannelLayout(numbers, torch.cat([layout.constants for layout in layouts], place), axes)
         first, *others = layouts
         constants = first.constants
         for layout in others:
@@ -470,7 +476,7 @@ class DependencyGraph:
             constants = torch.where(constants == layout.constants, constants, math.nan)
         return first._replace(constants=constants)
 
-    def _reduce(self, node: fx.Node, source: fx.Node, layout: Layout) -> Layouts | Literal[False]:
+    def _reduce(self, node: fx.Node, source: fx.Node, layout: ChannelLayout) -> Layouts | Literal[False]:
         """Return the channels of an operation over other dimensions than theirs."""
         shape = self.traced.shapes[source]
         reduction = find_reduced_dims(self.traced, node, len(shape))
@@ -484,7 +490,7 @@ class DependencyGraph:
             axes = tuple(
                 axis - (sum(dim < axis for dim in reduction.dims) if reduction.drops else 0) for axis in layout.axes
             )
-            return Layout(layout.numbers, constants, axes)
+            return ChannelLayout(layout.numbers, constants, axes)
         effect = find_effect(self.traced, node, [source], len(shape))
         # The table has channels in dimension 1; an operation that keeps the shape may have them anywhere.
         if effect is None or (layout.axes != (1,) and not effect.everywhere):
@@ -545,9 +551,9 @@ class DependencyGraph:
                 changed = True
 
 
-def _parts(layouts: Layouts) -> list[Layout]:
+def _parts(layouts: Layouts) -> list[ChannelLayout]:
     """Return the layouts of a tensor or of several."""
-    if isinstance(layouts, Layout):
+    if isinstance(layouts, ChannelLayout):
         return [layouts]
     return [part for layout in layouts or () for part in _parts(layout)]
 

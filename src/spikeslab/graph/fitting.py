@@ -17,7 +17,7 @@ import torch
 from torch import Tensor, fx, nn
 
 from spikeslab.graph.dependency import DependencyGraph
-from spikeslab.graph.moves import MOVES, SPLITS, Layout, as_rows, refit
+from spikeslab.graph.moves import MOVES, SPLITS, ChannelLayout, as_rows, refit
 from spikeslab.graph.operations import operation_name
 from spikeslab.graph.tracing import TracedModel, agree, compute_outputs
 
@@ -45,7 +45,7 @@ def _find_misfit(graph: DependencyGraph, node: fx.Node, stays: Callable[[Tensor]
     return refit(node, len(graph.traced.shapes[source]), _find_kept(before, stays), kept_after)
 
 
-def _find_kept(layout: Layout, stays: Callable[[Tensor], Tensor]) -> dict[int, Tensor]:
+def _find_kept(layout: ChannelLayout, stays: Callable[[Tensor], Tensor]) -> dict[int, Tensor]:
     """Return which places stay, for each dimension of which not all do."""
     living = {axis: as_rows(stays(layout.numbers), [place]).any(1) for place, axis in enumerate(layout.axes)}
     return {axis: places for axis, places in living.items() if not places.all()}

@@ -24,7 +24,7 @@ MOVES = frozenset({
 })  # fmt: skip
 
 
-class Layout(NamedTuple):
+class ChannelLayout(NamedTuple):
     """Channels of a tensor.
 
     Attributes:
@@ -56,7 +56,7 @@ def as_rows(tensor: Tensor, places: list[int]) -> Tensor:
     return tensor.movedim(places, list(range(len(places)))).reshape(rows, -1)
 
 
-def move(layout: Layout, shape: Sequence[int], call: Callable[[Tensor], Any]) -> Any:
+def move(layout: ChannelLayout, shape: Sequence[int], call: Callable[[Tensor], Any]) -> Any:
     """Return the layout of what an operation makes of a tensor of this shape; several for an operation with several."""
     numbers, constants = layout.spread(shape)
     # Padding is zero, and zero is no number here.
@@ -66,7 +66,7 @@ def move(layout: Layout, shape: Sequence[int], call: Callable[[Tensor], Any]) ->
     return tuple(_collapse(part - 1, value) for part, value in zip(moved, values, strict=True))
 
 
-def _collapse(numbers: Tensor, constants: Tensor) -> Layout:
+def _collapse(numbers: Tensor, constants: Tensor) -> ChannelLayout:
     """Return the layout of a tensor by the number and the constant at every place."""
     axes = []
     for axis in reversed(range(numbers.dim())):
@@ -80,10 +80,10 @@ def _collapse(numbers: Tensor, constants: Tensor) -> Layout:
         numbers, constants = highest, first.masked_fill(~same, torch.nan)
     axes.reverse()
     sizes = [numbers.shape[axis] for axis in axes]
-    return Layout(numbers.reshape(sizes), constants.reshape(sizes), tuple(axes))
+    return ChannelLayout(numbers.reshape(sizes), constants.reshape(sizes), tuple(axes))
 
 
-def fixed_axes(node: fx.Node, before: Layout, rank: int) -> list[int]:
+def fixed_axes(node: fx.Node, before: ChannelLayout, rank: int) -> list[int]:
     """Return the positions in ``before.axes`` along which an operation takes single entries, so that all must stay."""
     name, places = operation_name(node), range(len(before.axes))
     if name in ("unbind", "select"):

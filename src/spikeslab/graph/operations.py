@@ -77,7 +77,7 @@ class Effect(NamedTuple):
     everywhere: bool = False
 
 
-class Reduction(NamedTuple):
+class ChannelReduction(NamedTuple):
     """Operation over some dimensions of a tensor, such as a mean or a softmax.
 
     Attributes:
@@ -142,12 +142,12 @@ def _settings(node: fx.Node, module: nn.Module | None, name: str) -> dict[str, A
     return {**dict(zip(names, node.args[1:], strict=False)), **node.kwargs}
 
 
-def find_reduced_dims(traced: TracedModel, node: fx.Node, rank: int) -> Reduction | None:
+def find_reduced_dims(traced: TracedModel, node: fx.Node, rank: int) -> ChannelReduction | None:
     """Return the dimensions that an operation on a tensor of this rank is over; ``None`` if it is no such operation."""
     module, name = traced.module(node), operation_name(node)
     if isinstance(module, nn.LayerNorm) or name == "layer_norm":
         shape: Any = module.normalized_shape if isinstance(module, nn.LayerNorm) else node.args[1]
-        return Reduction(frozenset(range(rank - len(shape), rank)), False, True, _forget)
+        return ChannelReduction(frozenset(range(rank - len(shape), rank)), False, True, _forget)
     softmax = isinstance(module, (nn.Softmax, nn.LogSoftmax)) or name in ("softmax", "log_softmax")
     if not softmax and name not in MEANS:
         return None
@@ -160,9 +160,9 @@ def find_reduced_dims(traced: TracedModel, node: fx.Node, rank: int) -> Reductio
         return None
     places = frozenset(entry % rank for entry in dims)
     if softmax:
-        return Reduction(places, False, True, _forget)
+        return ChannelReduction(places, False, True, _forget)
     keeps = node.args[2] if len(node.args) > 2 else node.kwargs.get("keepdim", False)
-    return Reduction(places, not keeps, False, _keep_zeros if name == "sum" else _keep)
+    return ChannelReduction(places, not keeps, False, _keep_zeros if name == "sum" else _keep)
 
 
 def product_letters(node: fx.Node, shapes: Mapping[fx.Node, tuple[int, ...]]) -> tuple[str, str, str] | None:

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor, fx, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
-from spikeslab.functional.groups import Part
+from spikeslab.functional.groups import GroupPart
 from spikeslab.graph.attention import PROJECTIONS
 from spikeslab.graph.dependency import DependencyGraph
 from spikeslab.graph.layers import CONVS, ChannelBias, is_transposed
@@ -38,8 +38,8 @@ class UnitFamily:
     """
 
     count: int
-    gates: tuple[Part, ...]
-    members: tuple[Part, ...]
+    gates: tuple[GroupPart, ...]
+    members: tuple[GroupPart, ...]
     multiple: int = 1
 
     def nearest(self, kept: int, least: int = 1) -> int:
@@ -48,7 +48,7 @@ class UnitFamily:
         Of two equally near it is the smaller. It is also right to keep all units, and a family of fewer than a multiple
         keeps any number.
 
-        >>> family = UnitFamily(20, (), (Part("weight", 0, torch.arange(40).view(20, 2)),), multiple=8)
+        >>> family = UnitFamily(20, (), (GroupPart("weight", 0, torch.arange(40).view(20, 2)),), multiple=8)
         >>> [family.nearest(kept) for kept in (1, 5, 6, 11, 17, 19)]
         [4, 4, 4, 12, 16, 20]
         """
@@ -59,7 +59,7 @@ class UnitFamily:
         allowed = [count for count in range(step, self.count, step) if count >= least]
         return min([*allowed, self.count], key=lambda count: (abs(count - kept), count))
 
-    def filters(self, tensors: Mapping[str, Tensor]) -> tuple[Part, ...]:
+    def filters(self, tensors: Mapping[str, Tensor]) -> tuple[GroupPart, ...]:
         """Return the members that are matrices or filters, the first to write a unit before the others."""
         return tuple(part for part in self.members if tensors[part.name].ndim > 1)
 
@@ -70,7 +70,7 @@ class UnitFamily:
 
 
 @dataclass(frozen=True)
-class Slot:
+class ChannelAxis:
     """Dimension of a parameter along which there are channels.
 
     Attributes:
@@ -125,14 +125,14 @@ def find_units(model: nn.Module, example_input: ExampleInput) -> dict[str, UnitF
             index = [places[root].get(position, []) for root in members]
             if len({len(rows) for rows in index}) == 1:
                 slot = slots[position]
-                parts[position] = Part(slot.name, slot.dim, torch.tensor(index))
+                parts[position] = GroupPart(slot.name, slot.dim, torch.tensor(index))
         name = slots[key[0][0]].name
         units[name if name not in units else f"{name}[{len(units)}]"] = _make_family(slots, parts, norms, len(members))
     return units
 
 
-def _make_family(slots: list[Slot], parts: dict[int, Part], norms: set[str], count: int) -> UnitFamily:
-    by_kind: dict[str, list[Part]] = defaultdict(list)
+def _make_family(slots: list[ChannelAxis], parts: dict[int, GroupPart], norms: set[str], count: int) -> UnitFamily:
+    by_kind: dict[str, list[GroupPart]] = defaultdict(list)
     for position, part in parts.items():
         by_kind[slots[position].kind].append(part)
     gates = [
@@ -146,19 +146,19 @@ def _make_family(slots: list[Slot], parts: dict[int, Part], norms: set[str], cou
     return UnitFamily(count, tuple(gates or filters), tuple(written))
 
 
-def _find_slots(graph: DependencyGraph) -> Iterator[Slot]:
+def _find_slots(graph: DependencyGraph) -> Iterator[ChannelAxis]:
     """Yield the dimensions of parameters along which there are channels, in the order of execution."""
     for layer in graph.layers:
         rows = 1 if is_transposed(layer.module) else 0
-        yield Slot(f"{layer.name}.weight", rows, layer.outputs.numbers, "filter", layer.name)
+        yield ChannelAxis(f"{layer.name}.weight", rows, layer.outputs.numbers, "filter", layer.name)
         if layer.module.bias is not None:
-            yield Slot(f"{layer.name}.bias", 0, layer.outputs.numbers, "filter", layer.name)
-        yield Slot(f"{layer.name}.weight", 1 - rows, layer.inputs.numbers, "column", layer.name)
+            yield ChannelAxis(f"{layer.name}.bias", 0, layer.outputs.numbers, "filter", layer.name)
+        yield ChannelAxis(f"{layer.name}.weight", 1 - rows, layer.inputs.numbers, "column", layer.name)
     for cell in graph.recurrent:
         repeated = cell.outputs.numbers.repeat(count_gates(cell.module))
         for _, end in suffixes(cell.module):
             for key in ("weight_ih", "weight_hh", *(("bias_ih", "bias_hh") if cell.module.bias else ())):
-                yield Slot(f"{cell.name}.{key}{end}", 0, repeated, "filter", cell.name)
+                yield ChannelAxis(f"{cell.name}.{key}{end}", 0, repeated, "filter", cell.name)
     for part in graph.channelwise:
         module, name = part.module, part.name
         if isinstance(module, nn.MultiheadAttention):
@@ -167,13 +167,13 @@ def _find_slots(graph: DependencyGraph) -> Iterator[Slot]:
             numbers = {"in_proj_weight": thrice, "in_proj_bias": thrice, **dict.fromkeys(PROJECTIONS, heads)}
             for key, own in numbers.items():
                 if getattr(module, key) is not None:
-                    yield Slot(f"{name}.{key}", 0, own, "filter", name)
+                    yield ChannelAxis(f"{name}.{key}", 0, own, "filter", name)
         elif isinstance(module, (_BatchNorm, ChannelBias)):
             for key, _ in module.named_parameters():
-                yield Slot(f"{name}.{key}", 0, part.numbers, "scale" if key == "weight" else "shift", name)
+                yield ChannelAxis(f"{name}.{key}", 0, part.numbers, "scale" if key == "weight" else "shift", name)
         else:
             for key, _ in module.named_parameters():
-                yield Slot(f"{name}.{key}", 0, part.numbers, "filter", name)
+                yield ChannelAxis(f"{name}.{key}", 0, part.numbers, "filter", name)
 
 
 def _find_kept(graph: DependencyGraph, roots: Tensor) -> Tensor:

@@ -22,7 +22,7 @@ from torch import Tensor
 
 from spikeslab.errors import ArgumentValueError, Phrase, quote
 from spikeslab.functional import groups, mixture
-from spikeslab.functional.groups import Part
+from spikeslab.functional.groups import GroupPart
 from spikeslab.priors.spike_slab import Diagnostics, SpikeSlab
 from spikeslab.weights import Weights
 
@@ -43,8 +43,8 @@ class GroupSpikeSlab(SpikeSlab):
     With ``groups`` a group may be spread over several parameters, as a head over its queries, keys, values and outputs:
     it then has one indicator, one rho and one norm.
 
-    >>> parts = (ss.functional.groups.Part("q", 0, torch.arange(4).view(2, 2)),
-    ...          ss.functional.groups.Part("out", 1, torch.arange(4).view(2, 2)))
+    >>> parts = (ss.functional.groups.GroupPart("q", 0, torch.arange(4).view(2, 2)),
+    ...          ss.functional.groups.GroupPart("out", 1, torch.arange(4).view(2, 2)))
     >>> matrices = {"q": torch.nn.Parameter(torch.ones(4, 3)), "out": torch.nn.Parameter(torch.ones(3, 4))}
     >>> prior = ss.priors.GroupSpikeSlab(matrices, groups={"heads": parts}, v0=1e-3, v1=0.04)
     >>> prior.rho["heads"].shape
@@ -58,7 +58,7 @@ class GroupSpikeSlab(SpikeSlab):
     """
 
     def __init__(
-        self, weights: Weights, *, groups: Mapping[str, Sequence[Part]] | None = None, **arguments: Any
+        self, weights: Weights, *, groups: Mapping[str, Sequence[GroupPart]] | None = None, **arguments: Any
     ) -> None:
         self._groups = None if groups is None else {name: tuple(parts) for name, parts in groups.items()}
         super().__init__(weights, **arguments)

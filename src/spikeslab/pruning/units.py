@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from spikeslab.errors import ArgumentValueError, Phrase, quote
-from spikeslab.functional.groups import Part
+from spikeslab.functional.groups import GroupPart
 from spikeslab.graph.free_channels import free_channel_layers, is_normalised_by
 from spikeslab.graph.units import UnitFamily, find_units
 from spikeslab.priors.group_spike_slab import GroupSpikeSlab
@@ -52,8 +52,8 @@ def channel_units(model: nn.Module, followers: Mapping[str, str | None] | None =
             gate = f"{follower}.weight"
             members += [gate, f"{follower}.bias"]
         places = torch.arange(len(weight))[:, None]
-        parts = tuple(Part(member, 0, places) for member in members if member in parameters)
-        families[name] = UnitFamily(len(weight), (Part(gate, 0, places),), parts)
+        parts = tuple(GroupPart(member, 0, places) for member in members if member in parameters)
+        families[name] = UnitFamily(len(weight), (GroupPart(gate, 0, places),), parts)
     return families
 
 

@@ -45,7 +45,7 @@ def test_a_row_has_the_slowest_rank_and_the_time_of_all_processors():
 
 
 def test_one_rank_has_the_whole_batch():
-    chain = ranks._Chain("SGHMC-SA", ranks.Shape(1, 16, 4, 8), seed=0)
+    chain = ranks._TimedChain("SGHMC-SA", ranks.Shape(1, 16, 4, 8), seed=0)
     chain.step()
     assert chain._x.shape == (ranks.BATCH, 4)
     assert chain.sparse == 4  # two of attention, two linear layers

@@ -58,7 +58,7 @@ class Transformer(nn.Module):
         return logits.transpose(1, 2).contiguous()  # FSDP2 warns of views
 
 
-class _Chain:
+class _TimedChain:
     """Transformer of this rank, its optimizer and a batch."""
 
     def __init__(self, kind: str, shape: Shape, seed: int) -> None:
@@ -86,7 +86,7 @@ class _Chain:
 
 def measure_steps(shape: Sequence[int], repeats: int, seed: int) -> dict[str, Any]:
     """Let SGD and SGHMC-SA take turns; return clock and processor seconds of their steps, and the bytes of one."""
-    chains = {kind: _Chain(kind, Shape(*shape), seed) for kind in (SGD_NAME, OURS)}
+    chains = {kind: _TimedChain(kind, Shape(*shape), seed) for kind in (SGD_NAME, OURS)}
     kinds = list(chains)
     for chain in chains.values():
         chain.step()
@@ -126,10 +126,10 @@ def _receive(action: Callable[[], object], times: int = 1) -> float | None:
 
 def measure_memory(kind: str, shape: Sequence[int], seed: int) -> dict[str, int]:
     """Return the peak memory of three steps on this rank."""
-    small = _Chain(kind, Shape(1, 16, 4, 8), seed)
+    small = _TimedChain(kind, Shape(1, 16, 4, 8), seed)
     small.step()  # what torch, gloo and the kernels keep does not count
     peak = PeakMemory()
-    chain = _Chain(kind, Shape(*shape), seed)
+    chain = _TimedChain(kind, Shape(*shape), seed)
     peak.forget()  # the whole model, which was there before its parts
     for _ in range(3):
         chain.step()
